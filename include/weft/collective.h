@@ -1,7 +1,7 @@
 /* weft/collective.h -- collectives between devices of one process, processes of one node and nodes.
  *
- * A communicator is one rank's membership in a group of ranks.  Every operation is posted with weft_coll_post and
- * completes an event; or run to its end with weft_coll_run.  Collectives of one communicator run in the order in which
+ * A communicator is one rank's membership in a group of ranks.  An operation is posted with weft_coll_post, which
+ * completes an event, or run to its end with weft_coll_run.  Collectives of one communicator run in the order in which
  * they are posted, which must be the same on every rank; different communicators are independent.
  *
  *   weft_comm *comm;
@@ -11,16 +11,17 @@
  *
  * Nothing hangs: each operation has a deadline, and however it ends, its buffers may be freed once its event fires.
  * How an operation fails, on every transport alike:
- *   DEADLINE_EXCEEDED    its deadline passed on this rank; the text names the ranks that arrived, those that did not, and what those do
+ *   DEADLINE_EXCEEDED    its deadline passed on this rank; the text names the ranks that arrived, and those that did not
+ *                        with what they do instead
  *   ABORTED              another rank's deadline, or weft_comm_abort, ended it; the text is that rank's.  Collectives that
- *                        that rank had ended by then end well here too, even those that are yet to be posted
+ *                        that rank had ended by then end well here too, even those that are posted later
  *   FAILED_PRECONDITION  a rank died ("Task with incarnation id N is not connected"), or ranks disagree on the
  *                        operation (the text has both sides), or the communicator was aborted before
  *   CANCELLED            the communicator was destroyed with the operation pending
  *   INVALID_ARGUMENT     the arguments contradict each other or the type; nothing was sent
- * After any of the first three the communicator is spent.  Each rank hears of it with that code once: by what it has
- * pending, or by what it posts next.  Every later operation fails at once with FAILED_PRECONDITION and the first error's
- * text.  Destroy it and create another. */
+ * After any of the first three the communicator is spent.  Each rank gets that code once: from an operation that it has
+ * pending, or from the next that it posts.  Every later operation fails at once with FAILED_PRECONDITION and the first
+ * error's text.  Destroy the communicator and create another. */
 #ifndef WEFT_COLLECTIVE_H
 #define WEFT_COLLECTIVE_H
 
@@ -88,8 +89,9 @@ typedef enum weft_reduction {
 
 const char *weft_reduction_name(weft_reduction reduction); /* "sum", static */
 
-/* acc[i] = f(acc[i], in[i]) for `count` elements.  Associative; called in rank order whatever the algorithm, from any
- * thread, with no lock of the caller's to wait for. */
+/* acc[i] = f(acc[i], in[i]) for `count` elements.  The operation must be associative; every algorithm applies it in
+ * rank order.  `fn` runs on any thread and perhaps under Weft's locks, so it must not wait for a lock that a caller
+ * of Weft holds. */
 typedef struct weft_reducer {
   void (*fn)(void *ctx, void *acc, const void *in, size_t count);
   void *ctx;
@@ -126,22 +128,26 @@ typedef struct weft_coll_op {
   const weft_coll_ragged *ragged;            /* RAGGED_ALL_TO_ALL */
 } weft_coll_op;
 
-/* Where in a program an operation stands: it goes into fingerprints, errors and the flight recorder.  The strings are
- * borrowed until the event fires; NULL where unknown. */
+/* Where in a program an operation stands.  It goes into fingerprints, errors and the flight recorder.  The strings
+ * are borrowed until the event fires; NULL where unknown. */
 typedef struct weft_coll_site {
   const char *executable;  /* "jit_step" */
   const char *instruction; /* "all-reduce.12" */
   const char *source;      /* "train.py:41" */
-  uint64_t launch_id;      /* of the run, counted alike by all ranks: a rank that gives another number disagrees (0: not given) */
+  /* number of the run, the same on all ranks: ranks that give different numbers disagree on the operation; 0: not
+   * given */
+  uint64_t launch_id;
 } weft_coll_site;
 
 typedef struct weft_coll_call {
   weft_coll_site site;
   weft_deadline deadline; /* {0}: the communicator's timeout from now; WEFT_NO_DEADLINE: none */
   int64_t warn_ns;        /* 0: the communicator's; negative: never */
-  void *stream;           /* of the device, where a platform's communicator moves the data: the operation runs behind what has been queued
-                             there.  NULL: its buffers are ready now.  The host's communicator has none */
-  bool will_wait;         /* the caller goes into weft_coll_wait at once, so the progress thread need not wake */
+  /* a stream of the device, only where a platform's communicator moves the data: the operation runs after the work
+   * that the stream has queued.  NULL: the operation's buffers are ready now.  The host's communicator refuses a
+   * stream (INVALID_ARGUMENT) */
+  void *stream;
+  bool will_wait;         /* the caller calls weft_coll_wait at once, so the progress thread need not wake */
 } weft_coll_call;
 
 /* ---- communicators ---- */
@@ -158,30 +164,33 @@ typedef enum weft_coll_order {
 typedef struct weft_comm_spec {
   weft_kv *kv;        /* where ranks meet; borrowed until the last communicator made here is destroyed; may be NULL
                          when all ranks are in this call */
-  const char *name;   /* key prefix, fresh for each set of incarnations; copied */
+  const char *name;   /* prefix of the keys in `kv`, another one for each set of incarnations; copied */
   int size;           /* ranks in all */
   const int *ranks;   /* those of this process, ascending */
   int rank_count;
   uint64_t incarnation;       /* of this process; 0: a random one */
-  const int64_t *device_ids;  /* [size] global device of each rank, for reports; NULL: the rank; copied */
+  const int64_t *device_ids;  /* [size] the global device of each rank, for reports; NULL: the rank's number; copied */
   weft_deadline deadline;     /* for the rendezvous; {0}: WEFT_COLLECTIVE_CONNECT_TIMEOUT from now */
   const atomic_bool *cancel; /* optional: creation ends with CANCELLED soon after it becomes true */
-  weft_status *(*gone)(void *ctx, int rank); /* optional: asked now and then of a rank that has not come: why it never will, or NULL */
+  /* optional; called now and then for a rank that has not come.  Returns why the rank never will, an error that Weft
+   * takes, or NULL */
+  weft_status *(*gone)(void *ctx, int rank);
   void *gone_ctx;
-  int64_t timeout_ns, warn_ns; /* defaults of its operations: 0: the settings; negative: none */
+  int64_t timeout_ns, warn_ns; /* defaults of the communicator's operations; 0: the settings; negative: none */
   weft_coll_order order;
-  const struct coll_communicator_ops *communicator; /* what moves the data, from a platform of Weft's own; NULL: the host */
+  const struct coll_communicator_ops *communicator; /* of a platform of Weft's: moves the data; NULL: the host does */
   void *communicator_ctx;
 } weft_comm_spec;
 
-/* Makes the communicators of this process's ranks, out_comms[rank_count], each owned by the caller.  Blocks until the
- * ranks it needs to know have published their addresses.
+/* Makes the communicators of this process's ranks, out_comms[rank_count], each owned by the caller.  Blocks until
+ * all ranks have met.
  * Errors: DEADLINE_EXCEEDED, naming the rank that did not come; CANCELLED; FAILED_PRECONDITION, where ranks disagree
- * on size or a rank is of another incarnation; what `gone` says of a rank; INVALID_ARGUMENT. */
+ * on the size or a rank is of another incarnation; the error that `gone` returns; INVALID_ARGUMENT. */
 WEFT_NODISCARD weft_status *weft_comm_create(const weft_comm_spec *spec, weft_comm **out_comms);
 
-/* Splits: ranks of one color form a communicator, ordered by (key, rank).  Every rank of the parent takes part; a
- * process passes all its `count` ranks of the parent in one call.  Color -1: no part, *out NULL.  No store is used. */
+/* Splits a communicator: ranks of one color form a new one, ordered by (key, rank).  Every rank of the parent takes
+ * part; a process passes all its `count` ranks of the parent in one call.  A rank of color -1 joins none, and its
+ * *out is NULL.  The key-value store is not used. */
 WEFT_NODISCARD weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colors, const int *keys,
                                             weft_deadline deadline, weft_comm **out_comms);
 
@@ -189,16 +198,17 @@ WEFT_NODISCARD weft_status *weft_comm_split(weft_comm *const *comms, int count, 
 void weft_comm_destroy(weft_comm *comm);
 WEFT_DEFINE_AUTO(weft_comm, weft_comm_destroy)
 
-/* Ends all operations of the communicator on every rank, but for those elsewhere that have ended here: here with `st`
- * (taken), elsewhere with ABORTED and its text, except that a FAILED_PRECONDITION keeps its code everywhere.  Returns
- * when local buffers are free. */
+/* Ends the communicator's operations on every rank: in this process with `st` (taken; NULL: ABORTED), elsewhere with
+ * ABORTED and the text of `st`, or with FAILED_PRECONDITION if `st` has that code.  Collectives that had ended here
+ * still end well elsewhere.  Returns when the buffers of this process are free, or, after ten seconds, with a log
+ * line if a platform's communicator still uses them. */
 void weft_comm_abort(weft_comm *comm, weft_status *st);
 
-/* The error that spent the communicator, owned by the caller; NULL while it is healthy. */
+/* Why the communicator is spent or about to be, owned by the caller; NULL while it is healthy. */
 weft_status *weft_comm_health(weft_comm *comm);
 
-/* Has a rank of this process heard of that error?  By an operation that ended with it, or by having aborted the
- * communicator. */
+/* Has a rank of this process heard of that error: did an operation of the rank end with it, or did the rank abort
+ * the communicator? */
 bool weft_comm_is_told(weft_comm *comm);
 
 int weft_comm_rank(const weft_comm *comm);
@@ -210,52 +220,52 @@ uint64_t weft_comm_incarnation(const weft_comm *comm, int rank);
 /* ---- posting ---- */
 
 /* Posts and returns; the event (owned by the caller) fires when the operation has ended.  Never blocks on a peer.
- * `call` may be NULL.  An error is returned only where nothing was posted; the communicator is unharmed. */
+ * `call` may be NULL.  After an error nothing was posted, and the communicator is unharmed. */
 WEFT_NODISCARD weft_status *weft_coll_post(weft_comm *comm, const weft_coll_op *op, const weft_coll_call *call,
                                            weft_event **out_event);
 
-/* Posts `count` operations as one: they run together, and the event fires when all have ended.  The same number and
- * kinds on every rank.  Sends and receives may be among them.  All-reduces of one type and reduction that are small
- * travel as one message; so do all-gathers, and reduce-scatters of even blocks. */
+/* Posts `count` operations as one: they run together, and the event fires when all have ended.  Every rank passes
+ * the same number and kinds of operations.  Sends and receives may be among them.  Small all-reduces of one type and
+ * reduction travel as one message; so do small all-gathers, and small reduce-scatters of equal blocks. */
 WEFT_NODISCARD weft_status *weft_coll_post_group(weft_comm *comm, const weft_coll_op *ops, size_t count,
                                                  const weft_coll_call *call, weft_event **out_event);
 
-/* For callers that must not block and allocate nothing: posts `count` operations as one (as weft_coll_post_group),
- * and works on them for a moment.  *out_pending false: they have ended meanwhile, and the error is theirs or that
- * nothing was posted.  True: waiter->fn(ctx, error) will be called once, on any thread, `error` taken; it must not
- * compute. */
+/* For callers that must not block: posts `count` operations as one (as weft_coll_post_group), makes no event, and
+ * works on the operations for about patience.poll_ns.  *out_pending false: the operations have ended and the
+ * returned status is their result, or nothing was posted and the status says why.  True: waiter->fn(ctx, error) will
+ * be called once, on any thread; it takes `error` and must return soon.  The waiter is borrowed until then. */
 typedef struct weft_coll_waiter {
-  void (*fn)(void *ctx, weft_status *error); /* by the caller */
+  void (*fn)(void *ctx, weft_status *error); /* set by the caller, as `ctx` is */
   void *ctx;
-  weft_status *status; /* private from here on */
+  weft_status *status; /* from here on private to Weft */
   atomic_int state;
 } weft_coll_waiter;
 
 typedef struct weft_coll_patience {
-  int64_t poll_ns;          /* so long the caller would look for something to do anyway; 0: it has something */
-  const atomic_int *wanted; /* not 0: it has now.  May be NULL */
+  int64_t poll_ns;          /* how long the caller would look for something to do anyway; 0: it has something to do */
+  const atomic_int *wanted; /* optional; not 0 once the caller has something to do, which ends the polling */
 } weft_coll_patience;
 
 WEFT_NODISCARD weft_status *weft_coll_start(weft_comm *comm, const weft_coll_op *ops, size_t count,
                                             const weft_coll_call *call, weft_coll_patience patience,
                                             weft_coll_waiter *waiter, bool *out_pending);
 
-/* Waits for an event of `comm`, working on its operations meanwhile: the lowest latency.  Returns a copy of its
- * error. */
+/* Waits for an event of `comm`, working on its operations meanwhile, which gives the lowest latency.  Returns a copy
+ * of the event's error. */
 WEFT_NODISCARD weft_status *weft_coll_wait(weft_comm *comm, weft_event *event);
 
-/* Post and wait, with no event made. */
+/* Posts and waits, without an event. */
 WEFT_NODISCARD weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *op, const weft_coll_call *call);
 
 /* ---- what goes on ---- */
 
-/* How late each rank is on average, seen from this one: the time it was waited for. */
+/* How late another rank is, seen from this one: how long operations of this rank waited for it. */
 typedef struct weft_comm_lateness {
-  uint64_t times_last; /* operations in which this rank's data came last */
+  uint64_t times_last; /* operations in which the other rank's data came last */
   int64_t waited_ns, max_ns;
 } weft_comm_lateness;
 
-/* Fills out[size]. */
+/* Fills out[size], an entry for each rank. */
 void weft_comm_stragglers(weft_comm *comm, weft_comm_lateness *out);
 
 /* The flight recorder of this process: what is pending, then one line per operation, newest last; malloc'd, NULL
@@ -263,7 +273,8 @@ void weft_comm_stragglers(weft_comm *comm, weft_comm_lateness *out);
 char *weft_coll_flight_text(void);
 
 /* Aborts every communicator of this process that has a member of that incarnation: FAILED_PRECONDITION "Task with
- * incarnation id N is not connected", plus `detail` (may be NULL).  For the coordination service's notices. */
+ * incarnation id N is not connected", plus `detail` (may be NULL).  Called when the coordination service reports a
+ * death. */
 void weft_coll_incarnation_died(uint64_t incarnation, const char *detail);
 
 WEFT_PUBLIC_END

@@ -14,16 +14,18 @@ struct coll_address {
   uint32_t magic;
   int32_t size, pid;         /* of the communicator; of the process */
   uint32_t fabric_bytes;     /* length of fabric_name, 0: none */
-  uint64_t incarnation, node; /* node: the same for processes that share memory and local sockets */
+  uint64_t incarnation, node; /* `node` is the same for processes that share memory and local sockets */
   int64_t device_id;
   char host[64];
-  char local_name[40];       /* abstract unix socket */
-  char inet[46];             /* numeric address, "" none */
+  char local_name[40];       /* name of the abstract unix socket */
+  char inet[46];             /* numeric address; "": none */
   uint16_t port;
-  char provider[24];         /* of libfabric, and its protocol: ranks must have the same */
+  char provider[24];         /* libfabric's provider, and its protocol: ranks must have the same */
   uint32_t protocol;
   uint8_t fabric_name[COLL_FABRIC_NAME_BYTES];
-  coll_key door;             /* of the process: see door.h.  A process that knows it may connect; if the job has a secret, it needs that as well */
+  /* the process's door key (door.h): a process that knows it may connect, provided that it has the job's secret if
+   * there is one */
+  coll_key door;
 };
 
 /* This process's address, without rank-specific fields.  Starts the listener. */
@@ -32,10 +34,10 @@ WEFT_NODISCARD weft_status *coll_address_own(coll_address *out);
 /* Errors: FAILED_PRECONDITION, naming what is wrong with it. */
 WEFT_NODISCARD weft_status *coll_address_check(const coll_address *address, size_t bytes, int size);
 
-/* Meets the other ranks over spec->kv: fills g->addresses, incarnations, device ids, topology. */
+/* Meets the other ranks over spec->kv; fills the group's addresses, incarnations, device ids and topology. */
 WEFT_NODISCARD weft_status *coll_bootstrap(coll_group *g, const weft_comm_spec *spec);
 
-/* The same where everybody's address is known (malloc'd, taken); does not wait. */
+/* The same where the address of every rank is known; does not wait.  `addresses` [size] is malloc'd and taken. */
 WEFT_NODISCARD weft_status *coll_bootstrap_known(coll_group *g, coll_address *addresses);
 
 #endif

@@ -28,15 +28,15 @@ typedef struct bench {
 
 static const char *const how_names[] = {"devices", "shm", "fabric"};
 
-/* What --ops may name besides: every rank copies its vector, the measure of what memory can do; and the CPU time of a
- * wait. */
+/* What --ops may name beside the kinds.  memcpy: every rank copies its vector, which measures what memory can do.
+ * wait: the CPU time of a wait. */
 enum { BENCH_MEMCPY = WEFT_COLL_KIND_COUNT };
 static const char memcpy_name[] = "memcpy", wait_name[] = "wait";
 
 static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_ALL_GATHER, WEFT_REDUCE_SCATTER, WEFT_ALL_TO_ALL, WEFT_BROADCAST, WEFT_SEND, WEFT_BARRIER};
 
-/* A rank's operation of `bytes`: the whole vector; of all-gather the result, of reduce-scatter and all-to-all the
- * input. */
+/* The operation of one rank of `bytes`, which is the whole vector: of all-gather the result, of reduce-scatter and
+ * all-to-all the input. */
 static weft_coll_op op_of(weft_coll_kind kind, int ranks, int64_t bytes, float *send, float *recv)
 {
   bool blocks = kind == WEFT_ALL_GATHER || kind == WEFT_REDUCE_SCATTER || kind == WEFT_ALL_TO_ALL;
@@ -63,7 +63,7 @@ static int by_value(const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
-/* A send goes to the next rank of a pair, with a receive of the same. */
+/* Runs the operation once.  A send goes to the other rank of a pair, together with a receive from it. */
 static weft_status *run_once(weft_comm *comm, const weft_coll_op *op)
 {
   int partner = comm->rank ^ 1;
@@ -72,7 +72,7 @@ static weft_status *run_once(weft_comm *comm, const weft_coll_op *op)
 
   if ((int)op->kind == BENCH_MEMCPY) {
     memcpy(op->recv, op->send, 4 * op->count);
-    return weft_coll_run(comm, &(weft_coll_op){.kind = WEFT_BARRIER}, NULL); /* until all have */
+    return weft_coll_run(comm, &(weft_coll_op){.kind = WEFT_BARRIER}, NULL); /* wait until all ranks have copied */
   }
   if (op->kind != WEFT_SEND) return weft_coll_run(comm, op, NULL);
   if (partner >= comm->group->size) return NULL;
@@ -84,7 +84,7 @@ static weft_status *run_once(weft_comm *comm, const weft_coll_op *op)
   return st;
 }
 
-/* Times one operation; every rank calls it.  The median of rank 0, in ns; negative after an error. */
+/* Times one operation; every rank calls it.  Returns the median of this rank in ns; negative after an error. */
 static int64_t measure(weft_comm *comm, const weft_coll_op *op, int iterations, int64_t *samples)
 {
   weft_coll_op barrier = {.kind = WEFT_BARRIER};
@@ -109,7 +109,7 @@ static const char *name_of(int kind)
   return kind == BENCH_MEMCPY ? memcpy_name : weft_coll_kind_name((weft_coll_kind)kind);
 }
 
-/* The list of --ops has the name. */
+/* Does the list of --ops have the name? */
 static bool named(const bench *b, const char *name)
 {
   for (const char *at = b->o.ops; at; at = strchr(at, ',')) {
@@ -129,7 +129,7 @@ static void print_line(const bench *b, int kind, int64_t bytes, const int64_t *s
   fflush(stdout);
 }
 
-/* The kinds, then what --ops may name besides; NULL past the last. */
+/* Names of the kinds, then of what --ops may name beside them; NULL past the last. */
 static const char *operation_name(size_t i)
 {
   if (i < WEFT_COUNT(kinds)) return weft_coll_kind_name(kinds[i]);
@@ -154,7 +154,7 @@ weft_status *coll_bench_check_ops(const char *ops)
   return NULL;
 }
 
-/* The best algorithm of each size, as rows of a table: sizes in a row that agree become one. */
+/* Writes the best algorithm of each size as rows of a table; neighbouring sizes with the same one share a row. */
 static int tune(const bench *b, weft_comm *comm, float *send, float *recv, int64_t *samples)
 {
   FILE *out = comm->rank == 0 ? fopen(b->o.tune, "we") : NULL;
@@ -200,7 +200,7 @@ static int tune(const bench *b, weft_comm *comm, float *send, float *recv, int64
   return out && fclose(out) != 0;
 }
 
-/* Ranks take turns on the CPUs that the process may use, as mpirun binds its own. */
+/* Pins ranks to the CPUs that the process may use, in turn, as mpirun does. */
 static void pin(int rank)
 {
   cpu_set_t allowed, one;
@@ -216,7 +216,7 @@ static void pin(int rank)
   sched_setaffinity(0, sizeof one, &one);
 }
 
-/* All sizes of an operation.  True after an error. */
+/* Measures all sizes of an operation.  True after an error. */
 static bool run_sizes(const bench *b, weft_comm *comm, int kind, float *send, float *recv, int64_t *samples)
 {
   bool empty = kind == WEFT_BARRIER;
@@ -242,7 +242,7 @@ static double cpu_s(void)
          (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-/* Rank 0's process waits in a barrier for the others, which sleep. */
+/* Measures the CPU time of rank 0's process while it waits in a barrier for the others, which sleep. */
 static bool run_wait(const bench *b, weft_comm *comm)
 {
   enum { SECONDS = 2 };
@@ -285,7 +285,7 @@ static int run_rank(const bench *b, weft_comm *comm)
 
 /* ---- sizes that only a simulator has ---- */
 
-/* What every algorithm costs on the model network, as rows of a Markdown table. */
+/* Prints what every algorithm costs on the model network, as rows of a Markdown table. */
 int coll_bench_simulate(void)
 {
   enum { RANKS_PER_NODE = 8, MOST_SIMULATED = 65536, MOST_ROUNDS = 4096 };
@@ -410,7 +410,7 @@ static int run_processes(bench *b)
     pids[r] = fork();
     if (pids[r] == 0) {
       int rank_failed = run_process(b, r);
-      if (fflush(stdout) != 0 || ferror(stdout)) { /* the parent's own stream knows nothing of it */
+      if (fflush(stdout) != 0 || ferror(stdout)) { /* the parent's own stream does not show this failure */
         if (errno != EPIPE) fprintf(stderr, "weft bench: standard output could not be written\n");
         rank_failed = 1;
       }

@@ -8,7 +8,8 @@
 
 enum { COLL_BENCH_MOST_RANKS = 64 };
 
-/* What the ranks are: threads of one process; processes that share memory; processes that talk through libfabric. */
+/* Where the ranks run: in threads of one process; in processes that share memory; in processes that talk through
+ * libfabric. */
 typedef enum coll_bench_how { COLL_BENCH_DEVICES, COLL_BENCH_SHM, COLL_BENCH_FABRIC } coll_bench_how;
 
 typedef struct coll_bench_options {
@@ -16,17 +17,18 @@ typedef struct coll_bench_options {
   int ranks;                    /* 1 to COLL_BENCH_MOST_RANKS */
   int64_t min_bytes, max_bytes; /* 4 to 4 GiB */
   const char *ops;              /* names with commas between them; NULL: all */
-  double scale;                 /* of the number of iterations, above 0 */
+  double scale;                 /* factor of the number of iterations, above 0 */
   const char *tune;             /* measure every algorithm and write the table to this file; or NULL */
 } coll_bench_options;
 
-/* Errors: INVALID_ARGUMENT naming the first of the list that is no operation, and those that are. */
+/* Errors: INVALID_ARGUMENT, naming the first name of the list that is no operation, and the names that are. */
 WEFT_NODISCARD weft_status *coll_bench_check_ops(const char *ops);
 
 /* Prints a line for each operation and size.  Forks the ranks, so the process must not have made a communicator before.
  * Returns 0, or 1 after saying on standard error what failed. */
 int coll_bench_run(const coll_bench_options *options);
-/* Prints what every algorithm costs on the simulated network, for 64 to 65536 ranks.  Returns the same. */
+/* Prints what every algorithm costs on the simulated network, for 64 to 65536 ranks.  Returns what coll_bench_run
+ * returns. */
 int coll_bench_simulate(void);
 
 #endif

@@ -1,9 +1,9 @@
 /* collective/bootstrap.c -- how ranks find each other.
  *
- * Every rank publishes its address under "<name>/<rank>" and reads only those of the ranks 1, 2, 4, ... above it; the
- * lower of two ranks connects.  Over these connections a Bruck all-gather brings everybody's address everywhere: log P
- * reads, connections and messages a rank.  The connections stay, so that an abort or a death floods the communicator
- * in log P hops.  Other connections are made when an operation first needs them. */
+ * Every rank publishes its address under "<name>/<rank>" and reads only the addresses of the ranks 1, 2, 4, ...
+ * above it; the lower of two ranks connects.  Over these connections a Bruck all-gather brings every rank's address
+ * to all ranks: log P reads, connections and messages for a rank.  The connections stay, so that an abort or a death
+ * reaches all ranks in log P hops.  Other connections are made when an operation first needs them. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -49,13 +49,13 @@ static void rank_key(const coll_group *g, int rank, char *out, size_t size)
 typedef struct meeting {
   const weft_comm_spec *spec;
   weft_deadline deadline;
-  weft_deadline ask; /* spec->gone is asked again then */
+  weft_deadline ask; /* the time at which spec->gone is asked again */
 } meeting;
 
 enum { ASK_FIRST_MS = 100, ASK_AGAIN_MS = 500 };
 
-/* NULL while a creation may go on; else its deadline or cancellation, or the reason why `peer`, for which it waits,
- * will not come. */
+/* NULL while the creation may go on; else why it may not: a cancellation, an error of the group, the reason why
+ * `peer`, which it waits for, will not come, or the deadline (with the text `missing`). */
 static weft_status *may_go_on(coll_group *g, meeting *m, int peer, const char *missing)
 {
   const weft_comm_spec *spec = m->spec;
@@ -80,9 +80,10 @@ static void nap(int64_t *ns)
   *ns = WEFT_MIN(*ns + *ns / 2, 5 * WEFT_NS_PER_MS);
 }
 
-enum { LOOK_MS = 40 }; /* so long it takes to notice a cancellation */
+enum { LOOK_MS = 40 }; /* the longest time until a cancellation is noticed */
 
-/* Reads a rank's address and dials it; again if the store holds that of a process which is gone. */
+/* Reads the address of rank `peer` and dials it.  Tries again if the store holds the address of a process that is
+ * gone. */
 static weft_status *reach(coll_group *g, meeting *m, int local, int peer)
 {
   char key[512], missing[600];
@@ -92,7 +93,7 @@ static weft_status *reach(coll_group *g, meeting *m, int local, int peer)
   snprintf(missing, sizeof missing, "rank %d has not published its address (key \"%s\")", peer, key);
   coll_group_lock(g);
   const coll_link *link =
-    g->links[(size_t)local * (size_t)g->size + (size_t)peer]; /* there is one if this is not the first try */
+    g->links[(size_t)local * (size_t)g->size + (size_t)peer]; /* a link exists if this is not the first try */
   if (link && *coll_link_why(link))
     snprintf(missing, sizeof missing, "rank %d cannot be reached: %s", peer, coll_link_why(link));
   coll_group_unlock(g);
@@ -121,7 +122,7 @@ static weft_status *reach(coll_group *g, meeting *m, int local, int peer)
   }
 }
 
-/* Calls visit for each rank of another process that `rank` meets at the start. */
+/* Calls visit for each rank of another process that the local rank connects with at the start. */
 static weft_status *each_neighbour(coll_group *g, int local,
                                    weft_status *(*visit)(coll_group *g, int local, int peer, void *ctx), void *ctx)
 {
@@ -162,7 +163,7 @@ static weft_status *await_link(coll_group *g, int local, int peer, void *ctx)
   }
 }
 
-/* Everybody's address, by an all-gather over the first connections. */
+/* Gathers every rank's address, by an all-gather over the first connections. */
 static weft_status *exchange(coll_group *g, weft_deadline deadline, coll_address *all)
 {
   size_t n = (size_t)g->size, bytes = sizeof *all;
@@ -173,7 +174,7 @@ static weft_status *exchange(coll_group *g, weft_deadline deadline, coll_address
   int forced = g->forced_algorithm;
 
   if (!events || !others) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  g->forced_algorithm = COLL_ALG_BRUCK; /* talks to the neighbours only */
+  g->forced_algorithm = COLL_ALG_BRUCK; /* sends only to ranks that are connected already */
   for (int i = 0; i < g->local_count && !st; i++) {
     weft_coll_op op = {.kind = WEFT_ALL_GATHER, .dtype = WEFT_U8, .count = bytes, .send = &g->addresses[g->locals[i]->rank],
                        .recv = i ? others + (size_t)(i - 1) * n : all};
@@ -220,7 +221,7 @@ static weft_status *take_addresses(coll_group *g, const coll_address *all)
   return st;
 }
 
-/* Own addresses into the group, so that peers may connect. */
+/* Puts this process's addresses into the group, so that peers may connect. */
 static weft_status *open_doors(coll_group *g, const weft_comm_spec *spec)
 {
   coll_address own;
@@ -277,12 +278,12 @@ weft_status *coll_bootstrap(coll_group *g, const weft_comm_spec *spec)
   if (deadline.at_ns == 0) deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
   weft_status *st = meet(g, spec, deadline);
   coll_group_lock(g);
-  if (st && g->error) { /* what spent it, rather than that it is spent */
+  if (st && g->error) { /* report the error that spent the group, not that the group is spent */
     weft_status_free(st);
     st = weft_status_dup(g->error);
   }
   coll_group_unlock(g);
-  for (int i = 0; i < g->local_count; i++) { /* the ranks that needed these keys have read them, or never will */
+  for (int i = 0; i < g->local_count; i++) { /* the ranks that need these keys have read them, or never will */
     rank_key(g, g->locals[i]->rank, key, sizeof key);
     weft_status_ignore(weft_kv_remove(spec->kv, key));
   }
@@ -303,7 +304,7 @@ weft_status *coll_bootstrap_known(coll_group *g, coll_address *addresses)
 
   if (!links) free(addresses);
   WEFT_TRY_ALLOC(links);
-  coll_group_lock(g); /* deaths are reported to any group that there is */
+  coll_group_lock(g); /* under the lock, because deaths are reported to every group that exists */
   g->addresses = addresses;
   for (int r = 0; r < g->size; r++) g->addresses[r].size = g->size;
   st = set_topology_locked(g);

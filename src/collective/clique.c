@@ -1,12 +1,13 @@
-/* collective/clique.c -- the registry: find or make a clique, queue for it, hold it, drop it.
+/* collective/clique.c -- the registry: finds or makes a clique, queues for it, holds it, drops its communicator.
  *
- * Each clique has a line of holds; a hold stands in the lines of all its cliques, entered under one lock, so lines
- * never cross.  The first in every one of its lines has them; if a communicator is missing then, a thread makes it
- * (creation waits for other processes, so it has a thread of its own and blocks no other thread).
+ * Each clique has a line of holds.  A hold enters the lines of all its cliques under one lock, so no two holds stand
+ * in different order in two lines.  A hold that is first in every one of its lines has its cliques.  If a
+ * communicator is missing then, a thread of its own makes it, because creation waits for other processes and must
+ * block no other thread.
  *
- * A spent communicator's successor needs a name that all members choose alike: "<prefix>/<hash of key>/<generation>".
- * A process that finds generation n spent sets the key "<prefix>/<hash of key>" to n + 1; a process that makes a
- * communicator reads it. */
+ * The successor of a spent communicator needs a name that all members choose alike:
+ * "<prefix>/<hash of key>/<generation>".  A process that finds generation n spent sets the key "<prefix>/<hash of key>"
+ * to n + 1; a process that makes a communicator reads that key. */
 #include <config.h>
 
 #include "collective/clique.h"
@@ -36,23 +37,23 @@ typedef struct place {
 struct coll_clique {
   coll_clique *next;
   int64_t *devices;
-  uint64_t *incarnations; /* NULL: one process */
+  uint64_t *incarnations; /* NULL: one process holds every device */
   int *local_ranks;
   int size, local_count;
   uint64_t purpose, hash;
   comm_set *set; /* NULL until made, and after it was dropped */
   bool creating;
-  uint64_t least_generation; /* of the next: one more than the last that was spent */
-  place *line;   /* the first has it */
+  uint64_t least_generation; /* of the next communicator: one more than the last that was spent */
+  place *line;   /* the hold of the first place has the clique */
 };
 
 struct coll_clique_hold {
   coll_cliques *cliques;
-  coll_clique_hold *next, *next_fired; /* next: of those that have not fired */
-  int refs;           /* its owner, threads that make communicators for it, a list of fired ones */
+  coll_clique_hold *next, *next_fired; /* next: in the list of holds that have not fired */
+  int refs;           /* its owner, threads that make communicators for it, a list of holds to fire */
   int count;
   weft_event *event;  /* NULL once it has fired */
-  weft_status *error; /* that it fires with */
+  weft_status *error; /* the error with which it fires */
   weft_deadline deadline;
   atomic_bool cancel;
   place places[];
@@ -60,7 +61,7 @@ struct coll_clique_hold {
 
 struct coll_cliques {
   weft_mutex mu;
-  weft_cond changed; /* for the timer thread, and when a thread ends */
+  weft_cond changed; /* signalled for the timer thread, and when a thread ends */
   weft_kv *kv;
   char *prefix;
   coll_clique_factory factory;
@@ -71,17 +72,18 @@ struct coll_cliques {
   int threads WEFT_GUARDED_BY(mu);
   bool has_timer, closing WEFT_GUARDED_BY(mu);
   bool left WEFT_GUARDED_BY(mu);
-  weft_status *parting WEFT_GUARDED_BY(mu); /* why, or NULL; never changes once `left` is set */
-  coll_clique_self self; /* devices owned; set before `left`; never changes then */
-  bool announced WEFT_GUARDED_BY(mu); /* ... in the store, for processes that would make a communicator with this one */
+  weft_status *parting WEFT_GUARDED_BY(mu); /* why this process left, or NULL; does not change once `left` is set */
+  coll_clique_self self; /* owns `devices`; set before `left`, and does not change then */
+  /* the store says that this process has left, for processes that would make a communicator with it */
+  bool announced WEFT_GUARDED_BY(mu);
 };
 
-/* What is left to do once the lock is released. */
+/* What is to be done once the lock is released. */
 typedef struct leftovers {
   coll_clique_hold *fired;
   comm_set *dropped;
-  const weft_status *parting; /* the reason that the other members of those get, or NULL */
-  bool announce; /* no run waits for a clique any more: the store gets the key that says that this process has left */
+  const weft_status *parting; /* the error that the other members of the dropped communicators get, or NULL */
+  bool announce; /* no run waits for a clique any more: write the key that says that this process has left */
 } leftovers;
 
 /* ---- keys ---- */
@@ -162,14 +164,14 @@ static bool is_dead_locked(const coll_cliques *cs, uint64_t incarnation) WEFT_RE
   return coll_dead_has(incarnation);
 }
 
-/* An error if a member is dead, because the coordination service has reported its death or its connection closed.
+/* An error if a member is dead: the coordination service has reported its death, or its connection closed.
  * incarnations[size] or NULL. */
 static weft_status *check_alive_locked(const coll_cliques *cs, const int64_t *devices, const uint64_t *incarnations,
                                        int size) WEFT_REQUIRES(cs->mu)
 {
   weft_mutex_assert_held(&cs->mu);
   for (int i = 0; incarnations && i < size; i++) {
-    bool known = i && incarnations[i] == incarnations[i - 1]; /* a process' devices stand together */
+    bool known = i && incarnations[i] == incarnations[i - 1]; /* the devices of a process stand together */
     if (known || !is_dead_locked(cs, incarnations[i])) continue;
     return WEFT_ERR(FAILED_PRECONDITION,
                     "Task with incarnation id %llu is not connected: it had device %lld; Incarnation id %llu is stale",
@@ -199,7 +201,7 @@ static void leave_lines_locked(coll_clique_hold *h)
       }
 }
 
-/* It has its cliques, or h->error. */
+/* The hold has its cliques, or h->error: it will fire. */
 static void fire_locked(coll_clique_hold *h, leftovers *l)
 {
   weft_mutex_assert_held(&h->cliques->mu);
@@ -217,7 +219,7 @@ static void left_key(const coll_cliques *cs, int64_t device, char *key, size_t s
   snprintf(key, size, "%.160s/left/%lld", cs->prefix, (long long)device);
 }
 
-/* Under a key of each device: the incarnation, a space and the reason, which stays as it is once it has been given. */
+/* Writes a key for each device: the incarnation, a space and the reason.  Once written, a reason does not change. */
 static void announce(coll_cliques *cs) WEFT_NO_THREAD_SAFETY
 {
   WEFT_AUTO_STR text = NULL;
@@ -247,7 +249,7 @@ static void clean_up(coll_cliques *cs, leftovers l)
   for (coll_clique_hold *h = l.fired, *next; h; h = next) {
     next = h->next_fired;
     weft_event *event = WEFT_MOVE(h->event);
-    weft_event_set(event, weft_status_dup(h->error)); /* its owner may release the hold from here on */
+    weft_event_set(event, weft_status_dup(h->error)); /* from here on its owner may release the hold */
     weft_event_release(event);
     weft_mutex_lock(&cs->mu);
     hold_unref_locked(h);
@@ -283,8 +285,8 @@ typedef struct making {
   const coll_clique *clique;
 } making;
 
-/* weft_comm_spec.gone: has the process of `rank` announced that it left?  As another incarnation than the one that is
- * wanted it may have. */
+/* weft_comm_spec.gone: has the process of `rank` announced that it left?  An announcement of another incarnation
+ * than the wanted one does not count. */
 static weft_status *has_left(void *ctx, int rank)
 {
   const making *m = ctx;
@@ -354,7 +356,7 @@ static void *create_thread(void *arg)
   weft_mutex_lock(&cs->mu);
   cs->threads--;
   weft_cond_broadcast(&cs->changed);
-  weft_mutex_unlock(&cs->mu); /* nothing of the registry is touched after this */
+  weft_mutex_unlock(&cs->mu); /* the thread touches nothing of the registry after this */
   return NULL;
 }
 
@@ -397,9 +399,9 @@ static bool is_first(const coll_clique_hold *h)
   return true;
 }
 
-/* A communicator of collectives that is spent stays until a rank here has heard of it: the launch that the others
- * gave up has to fail here too, not to meet their next one on a new communicator.  Transfers find each other by their
- * tags. */
+/* A spent communicator for collectives is kept until a rank here has heard of its error: the launch that other
+ * processes gave up must fail here too, and must not meet their next launch on a new communicator.  Sends and
+ * receives need no such care, as they find each other by their tags. */
 static bool is_to_be_dropped(const coll_clique *c)
 {
   if (!c->set) return false;
@@ -410,7 +412,7 @@ static bool is_to_be_dropped(const coll_clique *c)
   return drop;
 }
 
-/* Drops what is spent and makes what is missing.  True when all is there. */
+/* Drops communicators that are spent and makes those that are missing.  True when all are there. */
 static bool complete_locked(coll_cliques *cs, coll_clique_hold *h, leftovers *l) WEFT_REQUIRES(cs->mu)
 {
   weft_mutex_assert_held(&cs->mu);
@@ -437,7 +439,8 @@ static bool is_creating(const coll_clique_hold *h)
   return false;
 }
 
-/* Of a registry that has left: communicators that no run holds go, and it says so once no run waits for one. */
+/* In a registry that has left: drops communicators that no run holds, and announces the departure once no run waits
+ * for a clique. */
 static void part_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
 {
   weft_mutex_assert_held(&cs->mu);
@@ -457,10 +460,10 @@ static void advance_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
   for (coll_clique_hold *h = cs->waiting, *next; h; h = next) {
     next = h->next;
     bool complete = !h->error && is_first(h) && complete_locked(cs, h, l);
-    if (h->error && !is_creating(h)) { /* its places go to others only once its threads have ended */
+    if (h->error && !is_creating(h)) { /* its places go to other holds only after its threads have ended */
       leave_lines_locked(h);
       fire_locked(h, l);
-      next = cs->waiting; /* those before it may have become first */
+      next = cs->waiting; /* holds before this one may have become first */
     } else if (complete) {
       fire_locked(h, l);
     }
@@ -470,8 +473,8 @@ static void advance_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
 
 enum { SAY_WHO_MS = 5000 };
 
-/* A creation ends at the hold's deadline by itself and names the rank that did not come; the timer is there if it
- * does not. */
+/* A creation ends by itself at the hold's deadline and names the rank that did not come.  The timer acts only if the
+ * creation does not end. */
 static weft_deadline patience(const coll_clique_hold *h)
 {
   return is_creating(h) && h->deadline.at_ns < INT64_MAX - SAY_WHO_MS * WEFT_NS_PER_MS
@@ -479,7 +482,7 @@ static weft_deadline patience(const coll_clique_hold *h)
            : h->deadline;
 }
 
-/* Ends what waits too long. */
+/* Ends holds that wait too long. */
 static void *timer_thread(void *arg)
 {
   coll_cliques *cs = arg;
@@ -586,7 +589,7 @@ weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *r
     if (!st) st = find_locked(cs, &requests[i], &h->places[i].clique);
   }
   for (int i = 0; i < count && !st; i++) {
-    bool doubled = false; /* the same clique twice in one request: one place will do */
+    bool doubled = false; /* the same clique twice in one request is refused: the hold would wait for itself */
     for (int k = 0; k < i; k++) doubled |= h->places[k].clique == h->places[i].clique;
     if (doubled) st = WEFT_ERR(INVALID_ARGUMENT, "a clique is requested twice");
   }
@@ -602,7 +605,7 @@ weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *r
     while (*at) at = &(*at)->next;
     *at = h;
     advance_locked(cs, &l);
-    if (cs->waiting) weft_cond_broadcast(&cs->changed); /* the timer looks at its deadline */
+    if (cs->waiting) weft_cond_broadcast(&cs->changed); /* the timer thread looks at its deadline */
   }
   weft_mutex_unlock(&cs->mu);
   clean_up(cs, l);

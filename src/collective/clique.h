@@ -33,12 +33,13 @@ typedef struct coll_clique_key {
   const int64_t *devices;        /* [size], in rank order */
   const uint64_t *incarnations;  /* [size], of each device's process; NULL where one process holds every device */
   int size;
-  uint64_t purpose;              /* keys that differ in it never share a communicator: 0 collectives, 1 send/recv */
+  /* cliques whose keys differ in `purpose` never share a communicator: 0 collectives, 1 send/recv */
+  uint64_t purpose;
 } coll_clique_key;
 
 typedef struct coll_clique_request {
   coll_clique_key key;           /* copied */
-  const int *local_ranks;        /* of this process's devices in the key, ascending; copied */
+  const int *local_ranks;        /* this process's ranks in the key, ascending; copied */
   int local_count;
 } coll_clique_request;
 
@@ -52,31 +53,32 @@ WEFT_NODISCARD weft_status *coll_cliques_acquire(coll_cliques *cliques, const co
                                                  weft_deadline deadline, coll_clique_hold **out_hold,
                                                  weft_event **out_event);
 
-/* The communicator of a local rank of request `request`; good while the hold is held and its event has fired well. */
+/* The communicator of a local rank of request `request`.  Valid from the time its event has fired without an error
+ * until the hold is released. */
 weft_comm *coll_clique_hold_comm(const coll_clique_hold *hold, int request, int rank);
 
-/* Lets the cliques go to the next in line.  A clique whose communicator is spent is dropped (one for collectives:
- * once one of the ranks here has heard of it): the next acquisition makes a new one, under a new name that its
- * members agree on by counting.  NULL is fine. */
+/* Lets the next holds in line have the cliques.  A clique whose communicator is spent loses it (a clique for
+ * collectives: once a rank here has heard of the error): the next acquisition makes a new communicator, under a new
+ * name that its members agree on by counting generations.  NULL is fine. */
 void coll_clique_hold_release(coll_clique_hold *hold);
 
-/* The process that leaves: the devices of this process [count], and its incarnation as the others know it (0: they
- * know none). */
+/* The process that leaves: its devices [count], and its incarnation as the other processes know it (0: they know
+ * none). */
 typedef struct coll_clique_self {
   const int64_t *devices;
   int count;
   uint64_t incarnation;
 } coll_clique_self;
 
-/* This process takes part in nothing more: what waits to be acquired from now on fails with FAILED_PRECONDITION, and
- * the other members of its communicators hear of it where they wait for this process, at once for those that no run
- * holds, later for the others at their release. A process that would make a communicator with this one finds the
- * departure in the store and fails: ABORTED with the reason, FAILED_PRECONDITION without. `reason` (copied): what
- * ended the program, for them to read; NULL: nothing did, and they only hear that it left.  `self`: copied. */
+/* This process takes part in nothing more.  Acquisitions from now on fail with FAILED_PRECONDITION.  Peers that wait for
+ * this process hear of it: at once on communicators that no run holds, on the others when the hold is released.  A
+ * process that wants to make a communicator with this one finds the departure in the store and fails: with ABORTED and
+ * the reason, or with FAILED_PRECONDITION if there is none.
+ * `reason` (copied): what ended the program, for peers to read; NULL: peers only hear that it left.  `self`: copied. */
 void coll_cliques_leave(coll_cliques *cliques, const coll_clique_self *self, const char *reason);
 
-/* From now on keys with this incarnation are stale; holds that wait for it fail, communicators that have it are
- * aborted. */
+/* From now on keys with this incarnation are stale: holds that wait for such a clique fail, and communicators that
+ * contain the incarnation are aborted. */
 void coll_cliques_incarnation_died(coll_cliques *cliques, uint64_t incarnation, const char *detail);
 
 #endif

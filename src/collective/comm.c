@@ -18,7 +18,7 @@
 
 /* ---- groups ---- */
 
-/* The group's communicators go to the caller, each with a reference.  `g` is taken. */
+/* Gives the group's communicators to the caller, each with a reference of the group.  `g` is taken. */
 static weft_status *hand_out(coll_group *g, weft_comm **out_comms)
 {
   for (int i = 0; i < g->local_count; i++) {
@@ -29,7 +29,7 @@ static weft_status *hand_out(coll_group *g, weft_comm **out_comms)
   return NULL;
 }
 
-/* A group as it is before its ranks meet. */
+/* Makes a group whose ranks have not met yet. */
 static weft_status *new_group(const weft_comm_spec *spec, uint64_t public_id, coll_group **out_group)
 {
   WEFT_AUTO(coll_group) g = NULL;
@@ -55,7 +55,7 @@ static weft_status *check_spec(const weft_comm_spec *spec)
   return NULL;
 }
 
-/* Ranks that have met make the communicator that moves their data. */
+/* Makes the platform's communicator, which will move the data of a group whose ranks have met. */
 static weft_status *add_communicator(coll_group *g, const weft_comm_spec *given)
 {
   weft_comm_spec spec = *given;
@@ -67,9 +67,10 @@ static weft_status *add_communicator(coll_group *g, const weft_comm_spec *given)
                 spec.communicator->name);
   coll_group_lock(g);
   c->group = g;
-  weft_status *st = weft_status_dup(g->error); /* a peer may have failed meanwhile */
+  weft_status *st = weft_status_dup(g->error); /* a peer may have failed the group meanwhile */
   if (!st) g->communicator = c;
-  if (!st && g->local_count == g->size) g->use_direct = true; /* how ranks meet; no algorithm was asked for that */
+  /* slots are how ranks meet here; a forced algorithm is for the host's data only */
+  if (!st && g->local_count == g->size) g->use_direct = true;
   coll_group_unlock(g);
   if (st) spec.communicator->destroy(c);
   return st;
@@ -120,7 +121,7 @@ static int by_key(const void *a, const void *b)
   return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* The part of `color`: its group, with the addresses of the parent's. */
+/* Makes the group of one color of the split, with addresses of the parent's ranks. */
 static weft_status *make_part(coll_group *parent, const claim *claims, int color, uint64_t number,
                               coll_group **out_group, member *members, int *ranks, int64_t *devices)
 {
@@ -157,7 +158,7 @@ static weft_status *make_part(coll_group *parent, const claim *claims, int color
   return NULL;
 }
 
-/* Everybody's color and key, by an all-gather of the parent. */
+/* Gathers every rank's color and key, by an all-gather on the parent. */
 static weft_status *gather_claims(weft_comm *const *comms, int count, const int *colors, const int *keys,
                                   weft_deadline deadline, claim *claims)
 {
@@ -235,8 +236,8 @@ weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colo
 
 /* ---- destroy ---- */
 
-/* Ends what the rank has pending, at once or, what a platform's communicator has, when the group has failed.  Returns
- * how much that was. */
+/* Ends the rank's pending operations: at once, or, if a platform's communicator has the operation, when the group
+ * has failed.  Returns their number. */
 static int cancel_locked(weft_comm *comm)
 {
   weft_mutex_assert_held(&comm->group->mu);
@@ -267,18 +268,19 @@ void weft_comm_destroy(weft_comm *comm)
   atomic_store(&g->disturbed, true);
   coll_group_settle_locked(g);
   int cancelled = cancel_locked(comm);
-  if (cancelled || (g->use_direct && g->all_pending)) /* the others cannot end without it */
+  if (cancelled || (g->use_direct && g->all_pending)) /* the other ranks cannot end without this one */
     coll_group_fail_locked(g, WEFT_ERR(FAILED_PRECONDITION, "rank %d left the communicator with %d operations pending",
                                        comm->rank, cancelled));
   bool drained = !g->error || coll_group_drain_locked(g);
   g->locals[comm->local] = NULL;
   bool last = --g->live_count == 0;
-  if (!last && g->ending) coll_group_check_end_locked(g); /* the others do not wait for it */
+  if (!last && g->ending) coll_group_check_end_locked(g); /* the others do not wait for this rank */
   coll_group_unlock(g);
   if (last && coll_group_has_platform(g) && drained) g->communicator->ops->destroy(g->communicator);
   if (last) g->host.ops->destroy(&g->host);
   if (last) coll_progress_remove(g);
-  if (drained) coll_comm_release(comm); /* else the device may still write of it: it stays */
+  /* else the device may still write to the operations' buffers: the communicator is not freed */
+  if (drained) coll_comm_release(comm);
 }
 
 /* ---- deaths reported from outside ---- */

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "collective/host/host.h"
 
-/* How long an abort waits for a device. */
+/* How long an abort waits until a device gives operations back. */
 #define DRAIN_NS (10 * WEFT_NS_PER_S)
 
 /* The error of an operation that ended with `st` (taken), as its communicator and its peers will report it. */
@@ -32,11 +32,11 @@ void coll_communicator_ended(coll_op *op, weft_status *st)
   coll_group_lock(g);
   op->below = false;
   g->below_count--;
-  if (g->error) { /* it was aborted, with this reason or one of its own */
+  if (g->error) { /* the operation was aborted: with this error or one of its own */
     weft_status_free(st);
     st = op->result ? WEFT_MOVE(op->result) : weft_status_dup(g->error);
   } else if (st) {
-    coll_group_fail_locked(g, error_of(op, st)); /* and the operation with it */
+    coll_group_fail_locked(g, error_of(op, st)); /* ends the operation too */
     op = NULL;
   }
   if (op) coll_op_finish_locked(op, st);

@@ -1,15 +1,16 @@
 /* collective/communicator.h -- what moves the data of a communicator.
  *
- * Above this interface is what all communicators share: the queue of each rank, deadlines, the flight recorder, the comparison of
- * fingerprints, reports, and what peers tell each other when one of them fails.  Below it are the host's engine (host/host.c), which
- * is the first implementation, and those that a platform brings for its devices.
+ * Above this interface is what all communicators share: the queue of each rank, deadlines, the flight recorder, the
+ * comparison of fingerprints, reports, and what peers tell each other when one of them fails.  Below it are the host's
+ * engine (host/host.c), which is the first implementation, and those that a platform brings for its devices.
  *
- * Every group has the host's communicator.  Where a platform's moves the data, ranks meet through the host's first: a collective is
- * posted below only when all ranks of the communicator have arrived at it with the same fingerprint.  So a rank that is missing, or
- * takes part in another operation, is found and named before any data moves.  Sends and receives do not meet.
+ * Every group has the host's communicator.  Where a platform's communicator moves the data, ranks first meet through the
+ * host's: a collective is posted to the platform's communicator ("below") only when all ranks have arrived at it with
+ * the same fingerprint.  So a rank that is missing, or takes part in another operation, is found and named before any
+ * data moves.  Sends and receives do not meet.
  *
  *   weft_coll_post -> queue of the rank -> host: all ranks meet -> ops->post -> (the device) -> coll_communicator_ended
- *        deadline, failure of a peer, weft_comm_abort -> ops->abort -> coll_communicator_ended of each operation that it still has */
+ *   deadline, failure of a peer, weft_comm_abort -> ops->abort -> coll_communicator_ended for each operation below */
 #ifndef WEFT_COLLECTIVE_COMMUNICATOR_H
 #define WEFT_COLLECTIVE_COMMUNICATOR_H
 
@@ -24,31 +25,34 @@ struct coll_problem;
 typedef struct coll_posting {
   coll_op *op;              /* for coll_communicator_ended */
   int rank, local;          /* local: the rank's index among those of this process */
-  uint64_t seq;             /* its number among the rank's collectives */
-  const weft_coll_op *args; /* good until the operation has ended; but the count and offset arrays are not: */
-  const struct coll_problem *problem; /* host/schedule.h: the same in bytes */
+  uint64_t seq;             /* its number among the collectives of the rank */
+  /* valid until the operation has ended, except its count and offset arrays: use `problem` for these */
+  const weft_coll_op *args;
+  const struct coll_problem *problem; /* the same arguments in bytes (host/schedule.h) */
   void *stream;             /* weft_coll_call.stream */
 } coll_posting;
 
 typedef struct coll_communicator_ops {
   const char *name;
 
-  /* Makes the communicator of the ranks of this process, which have met the others.  May block until spec->deadline, and should look at
-   * spec->cancel; is called with no lock held.  NULL in the host's table, which every group has. */
+  /* Makes the communicator of this process's ranks, which have met the others.  May block until spec->deadline, and
+   * should look at spec->cancel.  Called with no lock held.  NULL in the table of the host, whose communicator every
+   * group has. */
   weft_status *(*create)(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator);
 
-  /* Takes an operation whose turn has come.  With the group's lock held: it does not block nor call back, and the operation ends later.
-   * Operations of one rank and stream are posted in order. */
+  /* Takes an operation whose turn has come.  Called with the group's lock held: it must neither block nor call back,
+   * and the operation ends later.  Operations of one rank and stream are posted in order. */
   void (*post)(coll_communicator *c, const coll_posting *posting);
 
-  /* The group has failed, for the reason `why`.  With the group's lock held: it does not block nor call back.  Every operation that the
-   * communicator still has must end soon, whatever the device does, once its buffers are not in use any more. */
+  /* The group has failed, for the reason `why` (borrowed).  Called with the group's lock held: it must neither block
+   * nor call back.  Every operation that the communicator still has must end soon, whatever the device does, as soon
+   * as the operation's buffers are not in use any more. */
   void (*abort)(coll_communicator *c, const weft_status *why);
 
-  /* One line on what it is and does, for reports.  With the group's lock held. */
+  /* Writes one line for reports: what the communicator is, and its state.  Called with the group's lock held. */
   void (*describe)(const coll_communicator *c, char *out, size_t size);
 
-  /* The last rank of this process has left; the communicator has no operation.  With no lock held. */
+  /* The last rank of this process has left, and the communicator has no operation.  Called with no lock held. */
   void (*destroy)(coll_communicator *c);
 } coll_communicator_ops;
 
@@ -58,13 +62,13 @@ struct coll_communicator {
   coll_group *group; /* set after `create` */
 };
 
-/* ---- for implementations: from a thread that holds no lock ---- */
+/* ---- for implementations, which call these from a thread that holds no lock ---- */
 
 /* An operation has ended and its buffers are free: well (NULL), or with an error (taken), which spends the
- * communicator.  After an abort the error is the group's. */
+ * communicator.  After an abort the operation's owner gets the group's error instead. */
 void coll_communicator_ended(coll_op *op, weft_status *st);
 
-/* The communicator has failed while no particular operation did; `st` is taken. */
+/* The communicator has failed, but no particular operation has.  `st` is taken. */
 void coll_communicator_failed(coll_communicator *c, weft_status *st);
 
 #endif

@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 typedef struct watch {
-  coll_group *group; /* borrowed: links go before their group */
+  coll_group *group; /* borrowed: links are closed before their group is freed */
   uint64_t id;
   int fd;
 } watch;
 
 static struct {
   weft_mutex mu;
-  coll_group *groups WEFT_GUARDED_BY(mu); /* borrowed; each leaves before it is freed */
+  coll_group *groups WEFT_GUARDED_BY(mu); /* borrowed; a group leaves the list before it is freed */
   int group_count WEFT_GUARDED_BY(mu);
   watch *watches WEFT_GUARDED_BY(mu);
   size_t watch_count, watch_capacity WEFT_GUARDED_BY(mu);
@@ -36,13 +36,13 @@ void coll_context_ring(void)
 {
   uint64_t one = 1;
   ssize_t written = write(context.wake_fd, &one, sizeof one);
-  (void)written; /* a full counter wakes as well */
+  (void)written; /* a counter that is full wakes the thread as well */
 }
 
 void coll_context_wake(void)
 {
   atomic_fetch_add(&context.requests,
-                   1); /* seq_cst: either the thread sees this before it sleeps, or we see `asleep` */
+                   1); /* seq_cst: either the thread sees the request before it sleeps, or this thread sees `asleep` */
   if (atomic_load(&context.asleep)) coll_context_ring();
 }
 
@@ -208,8 +208,9 @@ int coll_context_sleep(unsigned long seen, int64_t until_ns, bool *sleeps, uint6
 
 /* ---- forks of the user's program ----
  *
- * A child has copies of our sockets: while it lived, the death of its parent would close none of them, and no peer
- * would hear of it.  So it closes them at once.  It cannot use its parent's communicators. */
+ * A child has copies of this process's sockets.  While the child lived, the death of its parent would close none of
+ * them, and no peer would hear of the death.  So the child closes its copies at once.  It cannot use its parent's
+ * communicators. */
 
 static void before_fork(void) WEFT_NO_THREAD_SAFETY { weft_mutex_lock(&context.mu); }
 static void after_fork(void) WEFT_NO_THREAD_SAFETY { weft_mutex_unlock(&context.mu); }

@@ -1,7 +1,7 @@
 /* collective/diagnose.c -- a deadline has passed: which ranks are missing, and what do they do instead?
  *
- * The group is frozen, so that the answer does not change under the question.  Ranks of this process are looked at;
- * those of others are asked through their processes' listeners, all at once, for WEFT_COLLECTIVE_DIAGNOSE at most. */
+ * The group is frozen, so that its state does not change while it is examined.  Ranks of this process are looked at;
+ * ranks of other processes are asked through their listeners, all at once, for WEFT_COLLECTIVE_DIAGNOSE at most. */
 #include <config.h>
 
 #include "collective/diagnose.h"
@@ -24,12 +24,12 @@ enum { MOST_ASKED = 256, MOST_LISTED = 16 };
 
 typedef enum verdict { UNASKED, SILENT, GONE, UNREACHED, ARRIVED, ABSENT, STRANGER } verdict;
 
-/* One rank of another process, and what became of the question. */
+/* One rank, and what became of the question to its process. */
 typedef struct inquiry {
   int rank, fd;
   bool connecting, proving;
   verdict verdict;
-  int error; /* errno of a connection that failed otherwise than by a refusal, 0: none yet */
+  int error; /* errno of a connection that was not made; 0: none */
   coll_handshake shake;
   coll_session session;
   coll_frame_reader reader;
@@ -45,7 +45,7 @@ static void ask(inquiry *q, const coll_group *g, uint64_t seq)
   weft_status_ignore(st);
 }
 
-/* The challenge, and then the question. */
+/* Continues the challenge, and then asks the question. */
 static void prove(inquiry *q, const coll_group *g, uint64_t seq, bool local)
 {
   q->connecting = false;
@@ -56,14 +56,15 @@ static void prove(inquiry *q, const coll_group *g, uint64_t seq, bool local)
     q->proving = false;
     ask(q, g, seq);
     return;
-  default: q->verdict = GONE; /* another process is there now, or none */
+  default: q->verdict = GONE; /* now another process is there, or none */
   }
 }
 
-/* A machine that refuses is there, and the process is not; else nothing is known of the process. */
+/* A refusal means that the machine is there and the process is not; after other errors nothing is known of the
+ * process. */
 static void not_connected(inquiry *q, int error)
 {
-  if (error == EAGAIN) return; /* a local socket with a long queue: silent */
+  if (error == EAGAIN) return; /* a local socket with a long queue: the process counts as silent */
   q->verdict = error == ECONNREFUSED || error == ENOENT || error == EPIPE || error == ECONNRESET ? GONE : UNREACHED;
   q->error = error;
 }
@@ -96,7 +97,7 @@ static void on_ready(inquiry *q, const coll_group *g, uint64_t seq, bool local)
   }
 }
 
-/* Asks all, in parallel.  The addresses do not change any more: see coll_bootstrap. */
+/* Asks all processes in parallel.  The addresses do not change any more: see coll_bootstrap. */
 static void ask_all(coll_group *g, inquiry *qs, int count, uint64_t seq)
 {
   weft_deadline deadline = weft_deadline_after_ns(WEFT_MAX(coll_settings_get()->diagnose_ns, WEFT_NS_PER_MS));
@@ -180,7 +181,7 @@ static void list_those(FILE *out, const coll_group *g, const char *title, const 
   if (listed > MOST_LISTED) fprintf(out, "\n    and %d more", listed - MOST_LISTED);
 }
 
-/* What this process's rank does, in the form of an answer. */
+/* Fills in what a rank of this process does, in the form of an answer. */
 static void look_at(inquiry *q, const weft_comm *comm, uint64_t seq, int64_t now_ns)
 {
   const coll_slot *slot = comm && comm->group->use_direct ? coll_direct_slot(comm->group, comm->rank, seq) : NULL;
@@ -237,7 +238,7 @@ static weft_status *report(coll_group *g, const coll_op *op, const inquiry *qs, 
   return st;
 }
 
-/* A peer that has gone meanwhile may have said before how many operations it had posted. */
+/* A peer that is gone by now may have said earlier how many operations it had posted. */
 static void recall(const coll_group *g, inquiry *q, uint64_t seq)
 {
   if (q->verdict == ARRIVED || q->verdict == ABSENT) return;
@@ -253,14 +254,14 @@ static void recall(const coll_group *g, inquiry *q, uint64_t seq)
 
 static int by_rank(const void *a, const void *b) { return ((const inquiry *)a)->rank - ((const inquiry *)b)->rank; }
 
-/* Looks at ranks and asks ranks; the lock is held on entry and exit, not meanwhile.  NULL: the group failed
- * meanwhile. */
+/* Makes the report.  The lock is held on entry and on exit, but not while other processes are asked.  NULL: the
+ * group failed meanwhile. */
 static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_NO_THREAD_SAFETY
 {
   int count = WEFT_MIN(g->size, MOST_ASKED), remote = 0, filled;
   inquiry *qs = calloc((size_t)count, sizeof *qs);
   bool p2p = op->args.kind == WEFT_SEND || op->args.kind == WEFT_RECV;
-  uint64_t seq = p2p ? UINT64_MAX : op->seq; /* those have no place in the order, and so have not arrived */
+  uint64_t seq = p2p ? UINT64_MAX : op->seq; /* sends and receives have no number, so that no rank counts as arrived */
   weft_status *st = NULL;
 
   if (!qs) return WEFT_ERR(DEADLINE_EXCEEDED, "an operation on communicator %s passed its deadline", g->name);
@@ -281,7 +282,7 @@ static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_NO_TH
     for (int i = 0; i < remote && !g->error; i++) recall(g, &qs[i], seq);
   }
   qsort(qs, (size_t)count, sizeof *qs, by_rank);
-  if (!g->error) st = report(g, op, qs, count); /* frozen and healthy: op is still pending */
+  if (!g->error) st = report(g, op, qs, count); /* the group is frozen and healthy, so `op` is still pending */
   free(qs);
   return st;
 }

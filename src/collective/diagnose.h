@@ -4,7 +4,8 @@
 
 #include "collective/internal.h"
 
-/* Logs what is stuck and starts the diagnosis of what is overdue: then the group is frozen until the report is ready. */
+/* Logs operations that are stuck.  If one is overdue, freezes the group and starts the diagnosis, whose report ends
+ * it. */
 void coll_group_timers_locked(coll_group *g, int64_t now_ns);
 
 #endif

@@ -17,7 +17,7 @@ socklen_t coll_local_name(const char *name, struct sockaddr_un *out)
   size_t length = strnlen(name, sizeof((coll_address){0}).local_name);
 
   *out = (struct sockaddr_un){.sun_family = AF_UNIX};
-  memcpy(out->sun_path + 1, name, length); /* a leading NUL: the abstract name space, no file */
+  memcpy(out->sun_path + 1, name, length); /* a leading NUL: the abstract name space, without a file */
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
@@ -40,7 +40,7 @@ bool coll_inet_name(const char *text, uint16_t port, struct sockaddr_storage *ou
   return true;
 }
 
-/* A connection that carries control must not outlive its peer's host for long. */
+/* A control connection must not outlive its peer's host for long. */
 void coll_tune_connection(int fd)
 {
   int one = 1, idle_s = 5, interval_s = 2, count = 5, unacked_ms = 20000;

@@ -7,16 +7,17 @@
 
 #include "collective/address.h"
 
-/* A connection, non-blocking.  EINPROGRESS is no error: wait for output.  After an error errno says why. */
+/* Begins a non-blocking connection.  EINPROGRESS is no error: the socket is connected once it is writable.  After an
+ * error errno says why. */
 WEFT_NODISCARD weft_status *coll_dial(const coll_address *to, bool local, int *out_fd);
 
-/* The abstract local socket of that name. */
+/* Writes the name of an abstract local socket; returns its length. */
 socklen_t coll_local_name(const char *name, struct sockaddr_un *out);
 
-/* A numeric address.  False: `text` is none. */
+/* Writes a numeric address.  False: `text` is not one. */
 bool coll_inet_name(const char *text, uint16_t port, struct sockaddr_storage *out, socklen_t *out_length);
 
-/* Makes a TCP connection end soon after its peer's host. */
+/* Sets options so that a TCP connection ends soon after the peer's host does. */
 void coll_tune_connection(int fd);
 
 #endif

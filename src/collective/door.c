@@ -21,10 +21,11 @@ enum { SHARE_BYTES = 32 };
 
 static struct {
   weft_mutex mu;
-  pid_t pid WEFT_GUARDED_BY(mu);            /* the process that drew the keys; 0: none has */
-  coll_key job WEFT_GUARDED_BY(mu);         /* stands for the job's secret */
+  pid_t pid WEFT_GUARDED_BY(mu);            /* the process that drew the keys; 0: none has; a child draws its own */
+  coll_key job WEFT_GUARDED_BY(mu);         /* derived from the job's secret */
   coll_key door WEFT_GUARDED_BY(mu);
-  EVP_PKEY *exchange WEFT_GUARDED_BY(mu);   /* X25519; with it goes what was recorded of the process's connections */
+  /* X25519; once it is gone, recorded connections of the process cannot be decrypted */
+  EVP_PKEY *exchange WEFT_GUARDED_BY(mu);
   uint8_t share[SHARE_BYTES] WEFT_GUARDED_BY(mu);
 } own = {.mu = WEFT_MUTEX_INITIALIZER};
 
@@ -57,7 +58,7 @@ static weft_status *draw_exchange(EVP_PKEY **out, uint8_t share[SHARE_BYTES])
   return ok ? NULL : WEFT_ERR(UNAVAILABLE, "OpenSSL has no X25519");
 }
 
-/* Everything is there, and this process's own: a child draws its own. */
+/* Makes sure that all keys exist and are this process's own: a child draws new ones. */
 static weft_status *furnish_locked(void) WEFT_REQUIRES(own.mu)
 {
   weft_mutex_assert_held(&own.mu);
@@ -125,14 +126,14 @@ bool coll_session_key(const coll_session *s, const char *purpose, bool outgoing,
   return coll_key_derive(&s->secret, purpose, &part, 1, out);
 }
 
-/* What the shares of both sides agree on. */
+/* Derives the secret that the shares of both sides agree on. */
 static bool agree(const uint8_t theirs[SHARE_BYTES], coll_key *out)
 {
   EVP_PKEY *peer = EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, NULL, theirs, SHARE_BYTES);
   size_t bytes = sizeof *out;
 
   weft_mutex_lock(&own.mu);
-  EVP_PKEY_CTX *maker = EVP_PKEY_CTX_new(own.exchange, NULL); /* holds the key */
+  EVP_PKEY_CTX *maker = EVP_PKEY_CTX_new(own.exchange, NULL); /* holds a reference of the key */
   weft_mutex_unlock(&own.mu);
   bool ok = peer && maker && EVP_PKEY_derive_init(maker) == 1 && EVP_PKEY_derive_set_peer(maker, peer) == 1 &&
             EVP_PKEY_derive(maker, out->bytes, &bytes) == 1 && bytes == sizeof *out;
@@ -158,7 +159,7 @@ static bool seal_frames(coll_session *s)
 
 /* ---- the handshake ---- */
 
-/* HMAC(pair key, role, what both sides have said). */
+/* HMAC(pair key, role, what both sides have sent so far). */
 static bool sign(const coll_handshake *h, const char *role, coll_key *out)
 {
   coll_part_of_key said[] = {{&h->knock, sizeof h->knock}, {&h->challenge, offsetof(coll_challenge, mac)}};
@@ -185,13 +186,13 @@ void coll_handshake_init(coll_handshake *h, bool dials, const coll_key *pair)
   *h = (coll_handshake){.pair = *pair, .dials = dials, .knock = {.mark = KNOCK_MARK}};
 }
 
-/* On a new socket each of the three messages fits whole. */
+/* Each of the three messages fits whole into the buffer of a new socket. */
 static bool say(int fd, const void *data, size_t bytes)
 {
   return send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
 }
 
-/* Reads on.  DONE: the message is there. */
+/* Reads on.  DONE: the whole message is there. */
 static coll_shake hear(coll_handshake *h, int fd, void *into, size_t bytes)
 {
   while (h->got < bytes) {

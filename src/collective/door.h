@@ -18,29 +18,30 @@
 
 /* ---- keys of the process ---- */
 
-/* This process's door key.  A child has another than its parent.  Errors: INVALID_ARGUMENT, the job's secret cannot
- * be read. */
+/* This process's door key.  A child process has another key than its parent.  Errors: INVALID_ARGUMENT, the job's
+ * secret cannot be read. */
 WEFT_NODISCARD weft_status *coll_door_own(coll_key *out);
 
-/* Of connections to the process that has this door key. */
+/* The pair key of connections to the process that has this door key. */
 WEFT_NODISCARD weft_status *coll_door_pair_key(const coll_key *door, coll_key *out);
 
-/* What that process calls the communicator of this public number: a process that lacks the pair key cannot say it. */
+/* The number by which the process with this door key calls the communicator `public_id`.  A process that lacks the
+ * pair key cannot derive it. */
 WEFT_NODISCARD weft_status *coll_door_group_id(const coll_key *door, uint64_t public_id, uint64_t *out);
 
 /* ---- a connection that both sides have proven ---- */
 
 typedef struct coll_session {
-  bool dialled;        /* by this side */
+  bool dialled;        /* this side is the dialler */
   coll_key secret;
-  coll_seal *out, *in; /* of its frames; NULL on a local socket, where the kernel keeps others out */
+  coll_seal *out, *in; /* for the session's frames; NULL on a local socket, where the kernel keeps other users out */
   uint64_t sent, taken;
-  bool cut;            /* a frame went out in part: nothing may follow it */
+  bool cut;            /* only a part of a frame was sent: nothing may follow it */
 } coll_session;
 
 void coll_session_fini(coll_session *session);
 
-/* A key of the session for one purpose and direction; the peer has the same for the other direction. */
+/* A key of the session for one purpose and direction.  The peer derives the same key for the opposite direction. */
 bool coll_session_key(const coll_session *session, const char *purpose, bool outgoing, coll_key *out);
 
 /* ---- the challenge ---- */
@@ -61,32 +62,33 @@ typedef struct coll_proof {
 
 typedef struct coll_handshake {
   coll_key pair;
-  bool dials, said; /* said: the first message of this side */
-  size_t got;       /* of the message that is coming in */
+  bool dials, said; /* `said`: this side has sent its first message */
+  size_t got;       /* bytes of the message that is coming in */
   coll_knock knock;
   coll_challenge challenge;
   coll_proof proof;
 } coll_handshake;
 
 typedef enum coll_shake {
-  COLL_SHAKE_WAITS,  /* for the peer: call again when it has sent something */
+  COLL_SHAKE_WAITS,  /* for the peer's next message: call again when the socket has input */
   COLL_SHAKE_DONE,
-  COLL_SHAKE_DENIED, /* the peer did not prove itself, or says that we did not */
-  COLL_SHAKE_ENDED,  /* the connection closed, or the system has no memory */
+  COLL_SHAKE_DENIED, /* the peer did not prove itself, or says that this side did not */
+  COLL_SHAKE_ENDED,  /* the connection closed, or there is no memory or no random number */
 } coll_shake;
 
 void coll_handshake_init(coll_handshake *shake, bool dials, const coll_key *pair);
 
-/* Goes on without blocking; `seals`: the session's frames are sealed.  *out is set when the handshake is done, the
- * caller's then; nothing behind the handshake has been read. */
+/* Continues the handshake without blocking.  `seals`: the session's frames are sealed.  When the handshake is done,
+ * *out is set and belongs to the caller; no byte behind the handshake has been read. */
 coll_shake coll_handshake_go_on(coll_handshake *shake, int fd, bool seals, coll_session *out);
 
-/* All that is said to a stranger. */
+/* Sends the one answer that a stranger gets. */
 void coll_door_deny(int fd);
 
 /* ---- local sockets ---- */
 
-/* Is the process at the other end of a local socket of this user, or root's?  *pid: its number here. */
+/* Does the process at the other end of a local socket belong to this user or to root?  *pid: its number in this
+ * namespace. */
 bool coll_door_same_user(int fd, pid_t *pid);
 
 #endif

@@ -1,4 +1,4 @@
-/* collective/ended.c -- what a process remembers of communicators that have ended and of incarnations that have died. */
+/* collective/ended.c -- what a process remembers of communicators that have ended and incarnations that have died. */
 #include <config.h>
 
 #include "collective/ended.h"
@@ -9,9 +9,9 @@
 
 enum { MOST_ENDED = 256, MOST_DEAD = 256 };
 
-/* A connection may also have been cut between two processes that live.  So a death that only a closed connection
- * reported is believed for as long as the coordination service takes to notice a death (its heartbeat timeout); what
- * the service reports is final. */
+/* A connection may also have been cut between two processes that are alive.  So a death that only a closed
+ * connection reported is believed for as long as the coordination service takes to notice a death (its heartbeat
+ * timeout).  A death that the service reports is final. */
 #define BELIEVED_NS (100 * WEFT_NS_PER_S)
 
 static struct {

@@ -1,8 +1,8 @@
 /* collective/entrance.c -- the listener's handshake: connections that have not proven that they belong to the job
  * (door.h).
  *
- * Entrants are few, cost little and stay for seconds: where there are too many the oldest goes, after a last look at
- * what it has sent.  All functions are the progress thread's. */
+ * Entrants are few, cost little and stay for seconds.  Where there are too many, the oldest one is closed, after a
+ * last look at what it has sent.  All functions belong to the progress thread. */
 #include <config.h>
 
 #include "collective/entrance.h"
@@ -38,7 +38,7 @@ static struct {
   coll_admit *admit;
   entrant entrants[MOST_ENTRANTS];
   atomic_int count;
-  struct in6_addr known[KNOWN_ADDRESSES]; /* where members have come from */
+  struct in6_addr known[KNOWN_ADDRESSES]; /* addresses from which members have come */
   size_t known_count;
   unsigned long turned_away;
   int64_t complained_ns;
@@ -53,7 +53,7 @@ static void drop_entrant(entrant *e)
   atomic_fetch_sub(&entrance.count, 1);
 }
 
-/* Strangers come and go without a line for each. */
+/* Counts a connection that was turned away.  At most one line a minute is logged as a warning. */
 static void complain(const char *what)
 {
   int64_t now_ns = weft_now_ns();
@@ -73,7 +73,7 @@ static bool is_known(const struct in6_addr *from)
   return false;
 }
 
-/* The entrant has proven itself. */
+/* Hands a connection that has proven itself to the listener. */
 static void admit(entrant *e, coll_session *session)
 {
   int fd = e->fd;
@@ -105,8 +105,8 @@ static void hear(entrant *e, int64_t now_ns)
   drop_entrant(e);
 }
 
-/* A free place.  Where there is none, or entrants from one address have too many, the oldest entrant gives its place
- * up. */
+/* Returns a free place.  If there is none, or a stranger's address has too many entrants, the oldest entrant is
+ * closed for it. */
 static entrant *make_room(bool local, const struct in6_addr *from, int64_t now_ns)
 {
   bool known = local || is_known(from);

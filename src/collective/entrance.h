@@ -7,18 +7,18 @@
 
 #include "collective/door.h"
 
-/* What becomes of a connection that has proven itself: `fd`, which is still watched, and `session` are taken. */
+/* Takes a connection that has proven itself: `fd`, which is still watched, and `session`. */
 typedef void coll_admit(int fd, coll_session *session);
 
-/* Before the sockets are watched.  `pair`: the key of connections to this process; copied. */
+/* Call it before the sockets are watched.  `pair`: the key of connections to this process; copied. */
 void coll_entrance_open(const coll_key *pair, coll_admit *admit);
-void coll_entrance_close(void); /* the progress thread has ended */
+void coll_entrance_close(void); /* call it after the progress thread has ended */
 
-/* Takes the connections that have come to a socket, and looks at what has been said since. */
+/* Accepts the connections that wait at a listening socket. */
 void coll_entrance_accept(int listening_fd, bool local);
 void coll_entrance_hear(void);
 
-/* When an entrant will have been there for too long; INT64_MAX: there is none. */
+/* When the next entrant will have been there for too long; INT64_MAX: there is no entrant. */
 int64_t coll_entrance_timer_ns(void);
 
 #endif

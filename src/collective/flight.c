@@ -22,7 +22,8 @@ static int64_t realtime_offset_ns(void)
   return now.tv_sec * WEFT_NS_PER_S + now.tv_nsec - weft_now_ns();
 }
 
-/* A file that the kernel keeps up to date even if this process is killed.  NULL: none, for a logged reason. */
+/* Maps a file that the kernel keeps up to date even if this process is killed.  NULL: it cannot be made, which is
+ * logged. */
 static void *map_file(const weft_comm *comm, const char *directory, size_t bytes)
 {
   char path[512];
@@ -93,8 +94,8 @@ void coll_flight_failed_locked(const coll_group *g)
   }
 }
 
-/* An entry is written by the thread whose turn it is, and read by any: with atomics, so that what is read is at worst
- * of two operations. */
+/* An entry is written by the thread that has the rank's turn, and read by any thread.  Both use atomics, so that a
+ * reader sees at worst a mix of two operations. */
 #define PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
 typedef uint64_t __attribute__((may_alias)) word;
 _Static_assert(sizeof(coll_flight_entry) % sizeof(word) == 0, "whole words");
@@ -108,7 +109,7 @@ static coll_flight_entry read_entry(const coll_flight_entry *e)
   return copy;
 }
 
-/* As much of `text` as `size` bytes hold, with its end. */
+/* Copies as much of `text` as fits into `size` bytes with its end. */
 static void put_text(char *out, size_t size, const char *text)
 {
   size_t n = text ? strnlen(text, size - 1) : 0;
@@ -123,7 +124,7 @@ void coll_flight_posted(coll_op *op)
   uint64_t number = atomic_load_explicit(&comm->flight_next, memory_order_relaxed);
   coll_flight_entry *e = &comm->flight[number % (uint64_t)coll_settings_get()->flight_entries];
 
-  /* no atomic increment: a send posted at the moment in which another thread's collective runs alone may share its entry */
+  /* not an atomic increment: a send that is posted while another thread's collective runs alone may share its entry */
   atomic_store_explicit(&comm->flight_next, number + 1, memory_order_relaxed);
   PUT(e->seq, op->seq);
   PUT(e->bytes, (uint64_t)op->problem.bytes);
@@ -149,12 +150,11 @@ void coll_flight_ended(const coll_op *op, weft_code code, int64_t now_ns)
 {
   coll_flight_entry *e = op->flight;
 
-  if (__atomic_load_n(&e->seq, __ATOMIC_RELAXED) != op->seq) return; /* overwritten since */
+  if (__atomic_load_n(&e->seq, __ATOMIC_RELAXED) != op->seq) return; /* the entry was overwritten meanwhile */
   PUT(e->ended_ns, now_ns);
   PUT(e->code, (int32_t)code);
 }
 
-/* The entries that are in use, oldest first: how many, and a copy of each. */
 uint64_t coll_flight_count(const weft_comm *comm)
 {
   uint64_t next = atomic_load_explicit(&comm->flight_next, memory_order_relaxed);
@@ -176,12 +176,11 @@ const char *coll_flight_state(const coll_flight_entry *e)
   return e->code ? weft_code_name((weft_code)e->code) : "done";
 }
 
-/* all-reduce f32[10] sum "all-reduce.3" at train.py:4 */
 void coll_flight_describe(const coll_flight_entry *e, char *out, size_t size)
 {
   char operation[160], name[sizeof e->instruction + 1];
 
-  snprintf(name, sizeof name, "%.48s", e->instruction); /* a file's: perhaps without its end */
+  snprintf(name, sizeof name, "%.48s", e->instruction); /* in an entry from a file the text may lack its end */
   coll_describe(e->kind, e->dtype, e->count, e->reduction, name, operation, sizeof operation);
   snprintf(out, size, "%s%s%.32s", operation, e->source[0] ? " at " : "", e->source);
 }

@@ -14,7 +14,7 @@
 
 void coll_flight_publish(weft_kv *kv, uint64_t incarnation)
 {
-  static _Atomic uint64_t published; /* communicators come often, processes once */
+  static _Atomic uint64_t published; /* a process makes many communicators, but publishes once */
   uint64_t mark = incarnation ^ (uintptr_t)kv;
   char key[64];
   coll_address own;
@@ -86,7 +86,7 @@ weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline de
     return WEFT_ERR(INVALID_ARGUMENT, "no address of a process with a flight recorder: %zu bytes", bytes);
   WEFT_TRY(coll_address_check(&to, bytes, to.size));
   weft_status *st = coll_dial(&to, true, &fd);
-  if (st) { /* not on this node, or gone */
+  if (st) { /* the process is not on this node, or gone */
     weft_status_free(st);
     local = false;
     WEFT_TRY(coll_dial(&to, false, &fd));

@@ -1,5 +1,5 @@
-/* collective/flight_join.c -- joins the recorder files of several ranks: which rank diverged first, which went quiet
- * first. */
+/* collective/flight_join.c -- joins the recorder files of several ranks: which rank diverged first, and
+ * which process took the oldest last step. */
 #include <config.h>
 
 #include "collective/flight.h"
@@ -12,12 +12,12 @@
 
 typedef struct recorder {
   coll_flight_header header;
-  coll_flight_entry *entries; /* collectives only, by seq */
+  coll_flight_entry *entries; /* collectives only, in the order of seq */
   uint64_t count;
-  coll_flight_entry last; /* of all, sends and receives too */
-  int64_t last_ns;        /* when its rank last wrote of an operation, by the clock of all hosts; INT64_MIN: it never did */
-  bool gone;              /* its process is no longer there, as far as can be told here */
-  int accusers;           /* other ranks that learnt of its death */
+  coll_flight_entry last; /* the last operation of all, sends and receives too */
+  int64_t last_ns;        /* when its rank last recorded anything, by the realtime clock; INT64_MIN: never */
+  bool gone;              /* its process does not exist any more, as far as this host can tell */
+  int accusers;           /* how many other ranks learnt of its death */
 } recorder;
 
 static int by_seq(const void *a, const void *b)
@@ -26,18 +26,20 @@ static int by_seq(const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
-/* An operation that fails counts: a rank that learns of another's death writes after it, however early it posted. */
+/* The end of an operation counts, also with an error: a rank that learns of another's death records that after the
+ * death, however early it posted. */
 static void keep_last(recorder *r, const coll_flight_entry *e)
 {
   int64_t ns = WEFT_MAX(e->posted_ns, e->ended_ns);
 
-  ns = (int64_t)((uint64_t)ns + (uint64_t)r->header.realtime_offset_ns); /* a file's: any numbers */
+  /* a file's numbers may be any: no signed overflow */
+  ns = (int64_t)((uint64_t)ns + (uint64_t)r->header.realtime_offset_ns);
   if (ns < r->last_ns) return;
   r->last = *e;
   r->last_ns = ns;
 }
 
-/* Of a process on another machine nothing is known. */
+/* Has the recorder's process ended?  Of a process on another host nothing is known: false. */
 static bool is_gone(const coll_flight_header *h)
 {
   char host[64] = "";
@@ -46,8 +48,8 @@ static bool is_gone(const coll_flight_header *h)
   return strcmp(host, h->host) == 0 && h->pid > 0 && kill(h->pid, 0) != 0 && errno == ESRCH;
 }
 
-/* Killed, for all that the recorders say: it did not come to note a failure of its own, nor the end of its
- * communicator. */
+/* Was the process killed, as far as the recorders tell?  Other ranks learnt of its death, and it recorded neither a
+ * failure nor the end of its communicator. */
 static bool was_killed(const recorder *r) { return r->accusers && !r->header.failed_ns && !r->header.closed_ns; }
 
 static const char *state_in(const recorder *r, const coll_flight_entry *e)
@@ -140,7 +142,7 @@ static void compare(const recorder *rs, int count, FILE *out)
           (unsigned long long)end);
 }
 
-/* Those of a communicator together, in the order of ranks. */
+/* By communicator, then by rank. */
 static int by_communicator(const void *a, const void *b)
 {
   const coll_flight_header *x = &((const recorder *)a)->header, *y = &((const recorder *)b)->header;
@@ -182,15 +184,15 @@ static void write_verdict(const recorder *r, FILE *out)
     r->header.rank, r->header.name, r->header.pid, r->header.host, r->accusers);
 }
 
-/* What ended the wait of a rank that did not come to its end by itself. */
+/* Writes which death ended the rank's operation, and whether the rank's process is gone too. */
 static void write_reason(const recorder *r, FILE *out)
 {
   if (r->header.lost > 0) fprintf(out, ": rank %d had died", r->header.lost - 1);
   fprintf(out, "%s\n", !r->gone || r->header.closed_ns ? "" : ", and its process is gone");
 }
 
-/* The process that went quiet first is where to look first: the others wait for it, or for processes that do.  Sorts
- * the recorders. */
+/* Writes the last step of each process: killed processes first, then by time, the oldest step first.  The process on
+ * top is where to look first, because the others wait for it, or for processes that do.  Sorts the recorders. */
 static void write_quietest(recorder *rs, int count, FILE *out)
 {
   char text[256];
@@ -204,7 +206,7 @@ static void write_quietest(recorder *rs, int count, FILE *out)
     int later = i + 1;
     while (later < count && !is_same_process(&rs[i], &rs[later])) later++;
     if ((later < count && !was_killed(&rs[i])) || rs[i].last_ns == INT64_MIN)
-      continue; /* that one says what this process did last */
+      continue; /* that recorder says what this process did last */
     coll_flight_describe(&rs[i].last, text, sizeof text);
     if (processes++ == 0) fprintf(out, "the last step of each process, who went quiet first on top:\n");
     fprintf(out, "  pid %d on %s (device %lld), %.3f ms before the last step of all: %s (seq %llu of %s), %s",

@@ -12,7 +12,7 @@
 #include "collective/context.h"
 #include "collective/flight.h"
 
-/* The last `most` of its operations. */
+/* Prints the last `most` operations of a rank. */
 static void print_ring(const weft_comm *comm, int64_t now_ns, uint64_t most, FILE *out)
 {
   uint64_t count = coll_flight_count(comm), first = count > most ? count - most : 0;
@@ -30,7 +30,7 @@ static void print_ring(const weft_comm *comm, int64_t now_ns, uint64_t most, FIL
   }
 }
 
-/* The ranks that came last, the one that was waited for longest first. */
+/* Prints the `most` ranks that were waited for longest, in that order. */
 static void print_late(coll_group *g, const weft_comm *comm, uint64_t most, FILE *out)
 {
   weft_comm_lateness before = {.waited_ns = INT64_MAX};
@@ -82,7 +82,7 @@ typedef struct overview {
   FILE *out;
   uint64_t most; /* operations of each rank */
   int communicators, pending;
-  int64_t posted_ns[MOST_WAITS]; /* of the oldest operation of a communicator, the oldest of all first; 0: no more */
+  int64_t posted_ns[MOST_WAITS]; /* of the oldest operation of each communicator, the oldest of all first; 0: no more */
   char texts[MOST_WAITS][400];
 } overview;
 
@@ -140,7 +140,8 @@ char *coll_flight_text(uint64_t most)
 
 char *weft_coll_flight_text(void) { return coll_flight_text(UINT64_MAX); }
 
-/* All of it, to a file.  False: there is no directory for it, or it cannot be written, which is logged. */
+/* Writes the whole text to a file; `path` gets its name.  False: no directory is set, or it cannot be written, which
+ * is logged. */
 static bool write_text(char *path, size_t size)
 {
   const char *directory = coll_settings_get()->flight_dir;

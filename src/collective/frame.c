@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* True if all of it went out; *sent: as much as did. */
+/* Sends without blocking.  True if all bytes were sent; *out_sent: how many were. */
 static bool send_parts(int fd, struct iovec *parts, size_t count, int passed_fd, size_t *out_sent)
 {
   union { struct cmsghdr header; char room[CMSG_SPACE(sizeof(int))]; } control = {0};
@@ -67,13 +67,13 @@ static void keep_passed_fd(coll_frame_reader *reader, struct msghdr *message)
   }
 }
 
-/* The bytes that follow the head. */
+/* Number of bytes that follow the head. */
 static size_t rest_of(const coll_frame_reader *reader, const coll_session *session)
 {
   return reader->frame.bytes + (session && session->in ? (size_t)COLL_TAG_BYTES : 0);
 }
 
-/* A whole frame has come. */
+/* A whole frame has come: checks it and opens its seal. */
 static coll_read_result open_frame(coll_frame_reader *reader, coll_session *session)
 {
   const coll_frame *frame = &reader->frame;
@@ -85,7 +85,7 @@ static coll_read_result open_frame(coll_frame_reader *reader, coll_session *sess
   return COLL_READ_FRAME;
 }
 
-/* What is wrong with the head that has come; COLL_READ_NONE: nothing. */
+/* What is wrong with a head that has come; COLL_READ_NONE: nothing. */
 static coll_read_result check_head(const coll_frame_reader *reader, const coll_session *session)
 {
   bool sealed = session && session->in;

@@ -9,18 +9,21 @@
 
 typedef enum coll_frame_type {
   COLL_FRAME_BELL = 1, /* look at the shared memory */
-  COLL_FRAME_HELLO,    /* coll_hello, with the memfd if there is one */
+  COLL_FRAME_HELLO,    /* coll_hello; the memfd goes along if there is one */
   COLL_FRAME_ACCEPT,   /* coll_hello of the other side */
   COLL_FRAME_REFUSE,   /* code, text */
   COLL_FRAME_ABORT,    /* coll_reason: the sender's communicator is spent */
-  COLL_FRAME_ENDING,   /* coll_reason: it will be once it has ended so many operations, and the sender goes on until then */
-  COLL_FRAME_YIELD,    /* both sides dialled: the lower rank's connection stays, and this is not it */
-  COLL_FRAME_GOODBYE,  /* the sender destroyed its communicator in peace; how many messages it sent, by channel */
+  /* coll_reason: the sender's communicator will be spent once it has ended that many collectives */
+  COLL_FRAME_ENDING,
+  COLL_FRAME_YIELD,    /* both sides dialled: the lower rank's connection stays, and this is the other */
+  /* the sender destroyed its communicator without an error; number of messages it sent, by channel */
+  COLL_FRAME_GOODBYE,
   COLL_FRAME_QUERY,    /* coll_query: what does this rank do? */
   COLL_FRAME_ANSWER,   /* coll_answer */
   COLL_FRAME_FLIGHT,   /* what does this process's flight recorder say? */
-  COLL_FRAME_TEXT,     /* a part of the answer; the last one ends with the connection */
-  COLL_FRAME_DENIED,   /* COLL_DENIED_TEXT: the other side did not prove that it belongs to the job.  Never sealed */
+  COLL_FRAME_TEXT,     /* a part of the recorder's text; the end of the connection ends the text */
+  /* COLL_DENIED_TEXT: the receiver of this frame did not prove that it belongs to the job.  Never sealed */
+  COLL_FRAME_DENIED,
 } coll_frame_type;
 
 typedef struct coll_frame {
@@ -32,20 +35,22 @@ enum { COLL_MOST_FRAME_BYTES = 4096 };
 #define COLL_DENIED_TEXT "authentication required"
 
 typedef struct coll_hello {
-  uint64_t group_id, src_incarnation, dst_incarnation; /* dst: 0 if not known yet */
+  uint64_t group_id, src_incarnation, dst_incarnation; /* `dst_incarnation` is 0 if not known yet */
   int32_t src, dst, size, transport;                   /* coll_transport */
-  int32_t whole, reserved;                             /* are messages over libfabric sealed whole?  Both sides must say the same */
+  /* whole: messages over libfabric are sealed whole.  Both sides must say the same */
+  int32_t whole, reserved;
   coll_address address;                                /* of src */
 } coll_hello;
 
 typedef struct coll_reason {
   int32_t code;
-  int32_t origin;  /* the rank that gave up */
-  uint64_t posted; /* collectives, by the sender's rank */
-  uint64_t ended;  /* and how many of them ended well, so that they still may at others */
+  int32_t origin;  /* the rank that gave up first */
+  uint64_t posted; /* collectives that the sender's rank has posted */
+  /* collectives that ended well at the sender, so that they still may at others: the least of its process's ranks */
+  uint64_t ended;
   uint64_t sent[2]; /* messages on each channel */
-  uint64_t lost;    /* an incarnation that has died, 0: none known */
-  uint32_t member_lost, reserved; /* 1: a member has died, so that nothing goes on */
+  uint64_t lost;    /* an incarnation that has died; 0: none known */
+  uint32_t member_lost, reserved; /* member_lost 1: a member has died, so that nothing goes on */
   char text[1992];
 } coll_reason;
 
@@ -55,7 +60,7 @@ typedef struct coll_query {
 } coll_query;
 
 typedef struct coll_answer {
-  int32_t known;        /* the rank is in a communicator of that id */
+  int32_t known;        /* the rank is known here, in a communicator of that id */
   int32_t arrived;      /* it has posted operation seq */
   int64_t arrived_ago_ns;
   uint64_t posted, ended;
@@ -63,12 +68,12 @@ typedef struct coll_answer {
   char spent[512];      /* why its communicator is spent; "" if it is not */
 } coll_answer;
 
-/* Sends a frame without blocking (passed_fd -1: none goes along; only local sockets take one).  False if it did not
- * go out whole.  session: NULL, or without seals: as it is. */
+/* Sends a frame without blocking.  passed_fd: a descriptor that goes along, on local sockets only; -1: none.
+ * session: seals the frame if it has seals; NULL: does not.  False if not all of the frame was sent. */
 bool coll_frame_send(int fd, coll_session *session, coll_frame_type type, const void *payload, size_t bytes,
                      int passed_fd);
 
-/* Collects one frame's bytes from a non-blocking socket. */
+/* Collects the bytes of one frame at a time from a non-blocking socket. */
 typedef struct coll_frame_reader {
   coll_frame frame;
   size_t got;
@@ -82,10 +87,10 @@ typedef enum coll_read_result {
   COLL_READ_END,
   COLL_READ_GARBAGE,
   COLL_READ_DENIED, /* by a peer that has not sent a sealed frame yet */
-  COLL_READ_FORGED, /* a frame does not open: it was changed, repeated, or some before it are missing */
+  COLL_READ_FORGED, /* a frame does not open: it was changed or repeated, or frames before it are missing */
 } coll_read_result;
 
-/* Reads on.  After COLL_READ_FRAME the reader holds a frame until the next call. */
+/* Reads on.  After COLL_READ_FRAME the reader holds the frame until the next call. */
 coll_read_result coll_frame_read(coll_frame_reader *reader, coll_session *session, int fd);
 
 #endif

@@ -40,7 +40,8 @@ static void waiter_finish(weft_coll_waiter *w, weft_status *st)
   void *ctx = w->ctx;
 
   w->status = st;
-  /* acq_rel: pairs with coll_waiter_await and coll_waiter_leave.  The waiter may be gone after this: only its address is used. */
+  /* acq_rel: pairs with coll_waiter_await and coll_waiter_leave.  After the exchange the waiter's memory may be
+   * gone: only its address is used. */
   switch (atomic_exchange_explicit(&w->state, COLL_WAITER_DONE, memory_order_acq_rel)) {
   case COLL_WAITER_SLEEPS: syscall(SYS_futex, &w->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); break;
   case COLL_WAITER_LEFT: fn(ctx, st); break;
@@ -116,7 +117,8 @@ void coll_op_finish_locked(coll_op *op, weft_status *st) { coll_op_finish_at_loc
 
 void coll_comm_waited(weft_comm *comm, int peer, int64_t late_ns)
 {
-  weft_comm_lateness *late = &comm->lateness[peer]; /* one writer: whose turn it is, or under the lock; any reader */
+  /* written by the thread that has the rank's turn, or under the lock; read by any thread */
+  weft_comm_lateness *late = &comm->lateness[peer];
 
   __atomic_store_n(&late->times_last, late->times_last + 1, __ATOMIC_RELAXED);
   __atomic_store_n(&late->waited_ns, late->waited_ns + late_ns, __ATOMIC_RELAXED);
@@ -145,7 +147,7 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
   op->result = st;
   comm->told |= st != NULL;
   atomic_store_explicit(&g->pending, atomic_load_explicit(&g->pending, memory_order_relaxed) - 1, memory_order_relaxed);
-  if (op->collective) { /* the oldest of its rank, unless all are failing */
+  if (op->collective) { /* the rank's oldest, unless the group fails */
     coll_op **at = &comm->head;
     while (*at != op) at = &(*at)->next;
     *at = op->next;
@@ -158,8 +160,8 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
   g->finished = op;
 }
 
-/* Ends what is pending, but for what threads of this process or a platform's communicator work on: its memory is in
- * use, and they end it. */
+/* Ends the pending operations, except those whose memory threads of this process or a platform's communicator still
+ * use: these end them. */
 static void end_all_locked(coll_group *g)
 {
   weft_mutex_assert_held(&g->mu);
@@ -182,7 +184,7 @@ void coll_group_fail_locked(coll_group *g, weft_status *st)
   coll_flight_failed_locked(g);
   weft_status_free(WEFT_MOVE(g->ending));
   g->frozen = false;
-  atomic_store(&g->disturbed, true); /* threads that wait outside the lock come and look */
+  atomic_store(&g->disturbed, true); /* threads that wait outside the lock see it and take the lock */
   g->host.ops->abort(&g->host, st);
   if (coll_group_has_platform(g)) g->communicator->ops->abort(g->communicator, st);
   end_all_locked(g);
@@ -246,7 +248,7 @@ void coll_comm_release(weft_comm *comm)
 
 void coll_group_release(coll_group *g)
 {
-  /* acq_rel: what others did with the group happens before it is freed */
+  /* acq_rel: all that other threads did with the group happens before it is freed */
   if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1) return;
   for (coll_op *op = g->free_ops, *next; op; op = next) {
     next = op->next;
@@ -298,9 +300,9 @@ static weft_status *add_local(coll_group *g, int local, int rank)
   return coll_flight_open(comm);
 }
 
-/* Where there are more ranks than cores, the rank that is waited for wants this core: a yield that no thread takes
- * costs a quarter of a microsecond, the spins before it cost each rank's turn.  Of ranks elsewhere we do not know how
- * many share our cores. */
+/* Where ranks outnumber cores, the rank that is waited for needs this core: a yield that no thread takes costs a
+ * quarter of a microsecond, and the spins before it cost time of every rank's turn.  How many ranks of other
+ * processes share our cores is not known. */
 static int spins_of(const coll_group *g)
 {
   enum { FEW = 4, MANY = 32 };
@@ -341,7 +343,7 @@ weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id, cons
                   (spec->order == WEFT_ORDER_DEFAULT && strcmp(settings->order, "rank") == 0);
   if (*settings->algorithm)
     coll_algorithm_from_name(settings->algorithm, strlen(settings->algorithm),
-                             &forced); /* the option table has checked it */
+                             &forced); /* the option table has checked the name */
   g->forced_algorithm = forced;
   g->use_direct = spec->rank_count == spec->size && forced == COLL_ALG_AUTO;
   g->spins = spins_of(g);

@@ -1,8 +1,8 @@
-/* collective/listener.c -- where other processes connect: the sockets, and the members of the job that wait behind
- * them.
+/* collective/listener.c -- where other processes connect: the sockets, and the connections of the job's members that
+ * wait.
  *
- * A process that connects proves first that it belongs to the job (entrance.c).  Then its connection is held until
- * the process has said what it wants, and the communicator that it asks for is made. */
+ * A process that connects first proves that it belongs to the job (entrance.c).  Then its connection is held until
+ * the process has said what it wants and the communicator that it asks for has been made. */
 #include <config.h>
 
 #include "collective/listener.h"
@@ -34,7 +34,7 @@ enum { MOST_HELD = 1024, LISTEN_TRIES = 64 };
 
 /* A connection of a member of the job that has not said yet what it wants, or whose communicator is not made yet. */
 typedef struct held {
-  int fd; /* -1: taken */
+  int fd; /* -1: a link has taken the connection */
   bool has_hello;
   int64_t since_ns;
   coll_session session;
@@ -46,7 +46,7 @@ static struct {
   bool started WEFT_GUARDED_BY(mu);
   atomic_int local_fd, inet_fd;
   coll_address own WEFT_GUARDED_BY(mu);
-  held *held[MOST_HELD]; /* the progress thread's */
+  held *held[MOST_HELD]; /* only the progress thread touches them */
   atomic_int held_count;
 } listener = {.mu = WEFT_MUTEX_INITIALIZER, .local_fd = -1, .inet_fd = -1};
 
@@ -65,7 +65,7 @@ static weft_status *listen_local(coll_address *own)
   return NULL;
 }
 
-/* The numeric address of an interface (by name or address), or of the first that reaches further than this host. */
+/* Writes the numeric address of an interface (given by name or address), or of the first one that is not loopback. */
 static void find_inet(const char *wanted, char *out, size_t size)
 {
   struct ifaddrs *all = NULL;
@@ -97,7 +97,7 @@ static void find_inet(const char *wanted, char *out, size_t size)
   freeifaddrs(all);
 }
 
-/* -1: errno says why. */
+/* Returns -1 after an error; errno says why. */
 static int listen_at(const struct sockaddr_storage *name, socklen_t length, int reuse)
 {
   int fd = socket(name->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), saved;
@@ -111,7 +111,7 @@ static int listen_at(const struct sockaddr_storage *name, socklen_t length, int 
   return -1;
 }
 
-/* A port of those that the system hands out. */
+/* Draws a port from the range that the system hands out. */
 static uint16_t any_port(void)
 {
   unsigned first = 32768, last = 60999, drawn;
@@ -132,8 +132,9 @@ static weft_status *listen_inet(coll_address *own)
 
   find_inet(coll_settings_get()->interface, own->inet, sizeof own->inet);
   if (!coll_inet_name(own->inet, 0, &name, &length)) return WEFT_ERR(UNAVAILABLE, "no network address");
-  /* Where connections that ended a minute ago hold all ports, theirs are shared: with SO_REUSEADDR, for a port that we name (the
-   * system hands out none of those).  It may be another's: so not at first, and more than once. */
+  /* Connections that ended a minute ago may hold every port of the system's range.  SO_REUSEADDR lets us share such a
+   * port, but only one that we name: the system itself hands out free ports only.  A port that we name may belong to
+   * another listener, so the first try names none, and there are several tries. */
   for (int tries = 0; fd < 0 && tries < LISTEN_TRIES; tries++) {
     if (tries > 0 && !coll_inet_name(own->inet, any_port(), &name, &length)) break;
     fd = listen_at(&name, length, tries > 0);
@@ -216,7 +217,7 @@ static void answer(held *h, const coll_query *q)
   coll_frame_send(h->fd, &h->session, COLL_FRAME_ANSWER, &a, sizeof a, -1);
 }
 
-/* The recorder's text, with as many operations as a socket takes at once. */
+/* Sends the recorder's text, with as many operations as a socket takes at once. */
 static void tell_flight(held *h)
 {
   enum { MOST_TEXT = 96 << 10, MOST_OPERATIONS = 1024 };
@@ -235,7 +236,7 @@ static void tell_flight(held *h)
   }
 }
 
-/* True if the connection has found its place, or there is none for it. */
+/* Gives the connection to the link that its greeting names, or refuses it.  False: the communicator is not made yet. */
 static bool place_hello(held *h)
 {
   coll_hello hello;
@@ -287,7 +288,7 @@ static bool serve(held *h)
   return place_hello(h);
 }
 
-/* A member of the job has connected: its connection is held now. */
+/* Holds the connection of a member of the job that has just proven itself. */
 static void admit(int fd, coll_session *session)
 {
   int slot = 0;
@@ -335,7 +336,7 @@ weft_status *coll_listener_start(coll_address *out)
   return st;
 }
 
-void coll_listener_stop(void) /* the progress thread has ended */
+void coll_listener_stop(void) /* called after the progress thread has ended */
 {
   weft_mutex_lock(&listener.mu);
   close_all();

@@ -8,7 +8,7 @@
 
 #define PRIME ((UINT64_C(1) << 61) - 1)
 
-/* Of x < 2^122. */
+/* x modulo PRIME, for x < 2^122. */
 static uint64_t modulo_prime(unsigned __int128 x)
 {
   uint64_t sum = ((uint64_t)x & PRIME) + (uint64_t)(x >> 61);
@@ -56,7 +56,7 @@ static uint64_t sip(const uint64_t k[2], uint64_t a, uint64_t b)
   return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* The sum of the products of text and powers: below 2^(32 + 61) each, and far fewer than 2^29. */
+/* The sum of the products of text and powers: each is below 2^(32 + 61), and there are far fewer than 2^29. */
 static unsigned __int128 evaluate(const uint64_t *powers, const char *text, size_t bytes)
 {
   unsigned __int128 sum = 0;

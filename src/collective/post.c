@@ -35,7 +35,8 @@ static weft_status *spent_locked(weft_comm *comm)
                          weft_status_message(why));
 }
 
-/* Is there no way for an operation that is posted now to end well?  (One that runs alone was posted before.) */
+/* Is there no way for an operation that is posted now to end well?  (An operation that runs alone was posted
+ * before.) */
 static bool is_refused_locked(const coll_op *op)
 {
   weft_mutex_assert_held(&op->comm->group->mu);
@@ -46,7 +47,7 @@ static bool is_refused_locked(const coll_op *op)
   return op->collective && coll_comm_posted(op->comm) >= g->ends_at;
 }
 
-/* A cleared operation that keeps the buffers of the last one. */
+/* An operation whose fields are cleared, but which keeps the buffers of its last use. */
 static weft_status *op_new(weft_comm *comm, coll_op **out_op)
 {
   coll_group *g = comm->group;
@@ -65,7 +66,7 @@ static weft_status *op_new(weft_comm *comm, coll_op **out_op)
   return NULL;
 }
 
-/* What the call says, and when it was made. */
+/* Copies the call's settings, and notes the time of the call. */
 static void set_call(coll_op *op, const weft_coll_call *call)
 {
   coll_group *g = op->comm->group;
@@ -79,13 +80,13 @@ static void set_call(coll_op *op, const weft_coll_call *call)
   op->warn_at_ns = warn_ns > 0 && warn_ns < INT64_MAX - now_ns ? now_ns + warn_ns : INT64_MAX;
 }
 
-/* An operation that its rank has posted, to wait for its turn under the lock, or for others.  True: it can go on. */
+/* Puts an operation that its rank has posted into the rank's queue.  True: the operation can begin now. */
 static bool enqueue_locked(coll_op *op)
 {
   weft_mutex_assert_held(&op->comm->group->mu);
   weft_comm *comm = op->comm;
 
-  if (op->alone) { /* it has its place in the order, before all that queued meanwhile */
+  if (op->alone) { /* the rank took its turn before all operations that are in the queue now */
     op->next = comm->head;
     comm->head = op;
     if (!op->next) comm->tail = &op->next;
@@ -116,14 +117,14 @@ static void add_pending_locked(coll_op *op, int64_t timer_ns)
   g->all_pending = op;
 }
 
-/* The turn of the operation has come. */
+/* The operation's turn has come: posts it to the host's communicator. */
 static void host_post(coll_op *op)
 {
   coll_group *g = op->comm->group;
   g->host.ops->post(&g->host, &(coll_posting){.op = op});
 }
 
-/* Hands the operation to the engine. */
+/* Queues the operation, or refuses it.  `driven`: the caller will work on it. */
 static weft_status *op_submit(coll_op *op, bool driven)
 {
   weft_comm *comm = op->comm;
@@ -132,7 +133,7 @@ static weft_status *op_submit(coll_op *op, bool driven)
   weft_status *st = NULL;
 
   coll_group_lock(g);
-  bool spent = g->error != NULL; /* what fails from here on ends this operation with all others */
+  bool spent = g->error != NULL; /* a failure from here on ends this operation together with all others */
   if (is_refused_locked(op)) {
     st = spent_locked(comm);
     coll_op_free_locked(op);
@@ -144,7 +145,7 @@ static weft_status *op_submit(coll_op *op, bool driven)
       coll_flight_posted(op);
       host_post(op);
     }
-    if (spent && !coll_direct_had_met_locked(op)) /* posted before it could know */
+    if (spent && !coll_direct_had_met_locked(op)) /* posted before the rank could know of the failure */
       coll_op_finish_locked(op, comm->told ? spent_locked(comm) : weft_status_dup(g->error));
     coll_group_progress_locked(g);
   }
@@ -209,7 +210,7 @@ weft_status *weft_coll_post(weft_comm *comm, const weft_coll_op *op, const weft_
 
 /* ---- a small operation between devices, by slots alone ---- */
 
-/* The rank's turn, if it has nothing else pending. */
+/* Takes the rank's turn, if the rank has nothing else pending. */
 static bool take_turn(coll_op *op)
 {
   weft_comm *comm = op->comm;
@@ -221,11 +222,11 @@ static bool take_turn(coll_op *op)
   return op->alone;
 }
 
-/* What a thread that polls looks at besides. */
+/* What a thread that polls looks at beside the slots. */
 typedef struct lone_wait {
   coll_group *g;
   coll_meeting meeting;
-  const atomic_int *wanted; /* NULL: it has nothing else to do */
+  const atomic_int *wanted; /* NULL: the thread has nothing else to do */
 } lone_wait;
 
 static bool is_wanted(const atomic_int *wanted)
@@ -240,9 +241,9 @@ static bool met_or_disturbed(void *wait)
          is_wanted(w->wanted);
 }
 
-/* Runs the operation whose turn it is to its end, taking no lock that others take.  False: it has to go through the
- * queue, because somebody is late or something is wrong.  The communicator lives as long as the turn lasts: see
- * coll_group_settle_locked. */
+/* Runs the operation that has its rank's turn to its end, normally without the group's lock.  False: the operation has
+ * to go through the queue, because a rank is late or the group is disturbed.  The communicator lives as long as the
+ * turn lasts: see coll_group_settle_locked. */
 static bool run_alone(coll_op *op, const weft_coll_patience *patience)
 {
   weft_comm *comm = op->comm;
@@ -254,7 +255,8 @@ static bool run_alone(coll_op *op, const weft_coll_patience *patience)
 
   if (patience) until_ns = WEFT_MIN(until_ns, op->posted_ns + patience->poll_ns);
   coll_flight_posted(op);
-  if (atomic_load(&g->disturbed)) return false; /* looked at after the turn was taken: see weft_comm_abort */
+  /* looked at after the turn was taken: weft_comm_abort sets it and then looks at turns */
+  if (atomic_load(&g->disturbed)) return false;
   coll_direct_publish(op, false);
   coll_wait_working(g, met_or_disturbed, &wait, until_ns);
   if (wait.meeting.seen < g->size || !coll_direct_end_alone(op, &others)) return false;
@@ -282,7 +284,7 @@ weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *args, const weft
   WEFT_TRY(op_make(comm, args, 1, call, (coll_completion){.waiter = &waiter}, &op));
   if (take_turn(op) && run_alone(op, NULL)) return NULL;
   bool looked = op->alone;
-  coll_comm_retain(comm); /* the operation may end with its destruction */
+  coll_comm_retain(comm); /* another thread may destroy the communicator, which ends the operation */
   weft_status *st = op_submit(op, true);
   if (!st && (looked || !coll_wait_working(comm->group, coll_waiter_ready, &waiter, INT64_MAX)))
     coll_waiter_await(&waiter);
@@ -292,15 +294,15 @@ weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *args, const weft
 
 /* ---- several, and callers that do not wait ---- */
 
-/* How many of the operations travel as one message: see coll_op_fusable.  A platform's communicator gets each by
- * itself. */
+/* How many of the operations travel as one message: see coll_op_fusable.  A platform's communicator gets every
+ * operation by itself. */
 static size_t fusable(const weft_comm *comm, const weft_coll_op *ops, size_t count)
 {
   return coll_group_has_platform(comm->group) ? 1 : coll_op_fusable(ops, count, comm->group->size);
 }
 
-/* As many operations as there are, to one completion.  On an error nothing was posted; a later operation's is the
- * completion's: what was posted goes on. */
+/* Posts all operations with one completion.  An error is returned only if nothing was posted.  An error of a later
+ * operation goes to the completion, and the operations that were posted go on. */
 static weft_status *post_all(weft_comm *comm, const weft_coll_op *ops, size_t count, const weft_coll_call *call,
                              coll_completion to, bool driven)
 {
@@ -309,7 +311,7 @@ static weft_status *post_all(weft_comm *comm, const weft_coll_op *ops, size_t co
   size_t posted = 0;
 
   WEFT_TRY_ALLOC(batch);
-  atomic_init(&batch->left, 1); /* held here until all are posted */
+  atomic_init(&batch->left, 1); /* one share is held here until all are posted */
   atomic_flag_clear(&batch->failed);
   batch->to = to;
   while (posted < count && !st) {
@@ -371,7 +373,7 @@ weft_status *weft_coll_start(weft_comm *comm, const weft_coll_op *ops, size_t co
     WEFT_TRY(op_make(comm, ops, count, call, to, &op));
     if (patient && take_turn(op) && run_alone(op, &patience)) return NULL;
     looked = op->alone;
-    coll_comm_retain(comm); /* the operation may end with its destruction */
+    coll_comm_retain(comm); /* another thread may destroy the communicator, which ends the operation */
     st = op_submit(op, patient && !looked);
     if (!st && patient && !looked) {
       patient_wait wait = {waiter, patience.wanted};

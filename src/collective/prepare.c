@@ -8,7 +8,7 @@
 
 #include "collective/prepare.h"
 
-/* Which kinds use what; checked before anything is sent. */
+/* Which kinds use which arguments. */
 enum { REDUCES = 1, ROOTED = 2, SEND_COUNTS = 4, RECV_COUNTS = 8, OWN_COUNTS = 16, MAY_ALIAS = 32 };
 static const int traits[WEFT_COLL_KIND_COUNT] = {
   [WEFT_ALL_REDUCE] = REDUCES | MAY_ALIAS,
@@ -34,7 +34,7 @@ static uint64_t mix_text(uint64_t h, const char *text)
   return h;
 }
 
-/* Room for `count` numbers in op->arrays. */
+/* Makes room for `count` numbers in op->arrays. */
 static weft_status *arrays_reserve(coll_op *op, size_t count)
 {
   if (count <= op->arrays_capacity) return NULL;
@@ -67,7 +67,7 @@ static weft_status *make_prefix(coll_op *op, const size_t *counts)
   return NULL;
 }
 
-/* at and bytes of one direction of an all-to-all-v. */
+/* Offsets and sizes in bytes of one direction of an all-to-all-v. */
 static weft_status *make_pieces(const coll_problem *p, const size_t *counts, const size_t *offsets, int64_t *at,
                                 int64_t *bytes)
 {
@@ -104,7 +104,7 @@ static weft_status *prepare_all_to_all_v(coll_op *op, const weft_coll_op *args)
   return NULL;
 }
 
-/* One row of the ragged arrays, checked against its buffer; bytes out. */
+/* Checks one entry of the ragged arrays against its buffer, and converts it to bytes. */
 static weft_status *ragged_piece(const char *what, int64_t offset, int64_t rows, int64_t limit, int64_t row_bytes,
                                  int64_t *out_at, int64_t *out_bytes)
 {
@@ -118,8 +118,8 @@ static weft_status *ragged_piece(const char *what, int64_t offset, int64_t rows,
   return NULL;
 }
 
-/* Arrays: 0 where to read, 1 how much, 2 where it goes at the receiver, 3 what comes, then (for the engine) 4, 5 the
- * pairs (where, how much) told to each rank and 6, 7 heard from each. */
+/* Arrays, n entries each: 0 where to read, 1 how much, 2 where it goes at the receiver, 3 how much comes; then, for
+ * the engine, 4 and 5 hold the pairs (where, how much) that each rank is told, 6 and 7 those that each rank tells. */
 static weft_status *prepare_ragged(coll_op *op, const weft_coll_op *args)
 {
   const weft_coll_ragged *r = args->ragged;
@@ -172,7 +172,7 @@ static weft_status *place_buffers(coll_op *op, const weft_coll_op *args)
 
   if (args->kind == WEFT_BROADCAST && p->rank == p->root) {
     if (!in) in = out;
-    if (!out) out = in; /* the schedule never writes there: it is in place */
+    if (!out) out = in; /* the schedule never writes to OUT, which is IN */
   }
   if (in_bytes && !in)
     return WEFT_ERR(INVALID_ARGUMENT, "%s of %zu bytes without a send buffer", weft_coll_kind_name(args->kind),
@@ -184,7 +184,7 @@ static weft_status *place_buffers(coll_op *op, const weft_coll_op *args)
                  (uintptr_t)out < (uintptr_t)in + in_bytes;
   p->in_place = overlap && in == out && (traits[args->kind] & MAY_ALIAS);
   if (overlap && !p->in_place &&
-      !coll_group_has_platform(op->comm->group)) { /* a platform's communicator copies what it has to */
+      !coll_group_has_platform(op->comm->group)) { /* a platform's communicator copies by itself if it must */
     WEFT_TRY(coll_stage_reserve(op, in_bytes));
     memcpy(op->stage, in, in_bytes);
     in = op->stage;
@@ -221,7 +221,8 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
   op->fingerprint =
     mix(mix(mix(1469598103934665603u, (uint64_t)args->kind), (uint64_t)args->dtype), (uint64_t)args->reduction);
   if (call && call->site.instruction) op->fingerprint = mix_text(op->fingerprint, call->site.instruction);
-  op->fingerprint = mix(op->fingerprint, call ? call->site.launch_id : 0); /* a call that says nothing is none */
+  /* a call without a launch number counts as number 0 */
+  op->fingerprint = mix(op->fingerprint, call ? call->site.launch_id : 0);
   if (args->kind == WEFT_BARRIER) {
     p->elem_bytes = 1;
     return NULL;
@@ -276,7 +277,7 @@ weft_status *coll_op_prepare(coll_op *op, const weft_coll_op *args, const weft_c
   return NULL;
 }
 
-/* How many blocks of each part there are, a rank's each: of the input, of the result. */
+/* Blocks of each part, one for each rank or one in all: of the input, and of the result. */
 static int in_blocks(const weft_coll_op *op, int size) { return op->kind == WEFT_REDUCE_SCATTER ? size : 1; }
 static int out_blocks(const weft_coll_op *op, int size) { return op->kind == WEFT_ALL_GATHER ? size : 1; }
 
@@ -299,7 +300,7 @@ size_t coll_op_fusable(const weft_coll_op *ops, size_t count, int size)
   return WEFT_MAX(n, (size_t)1);
 }
 
-/* All parts' first blocks, then their second ones, and so on. */
+/* Packs the first blocks of all parts, then the second ones, and so on. */
 static void pack(char *at, const weft_coll_op *ops, const coll_op *op, size_t count, int blocks)
 {
   for (int b = 0; b < blocks; b++)

@@ -1,8 +1,8 @@
 /* collective/progress.c -- the progress thread.
  *
- * It drives groups with pending work that no waiter drives, and the timers of all.  It polls while things move and
- * for a bounded time after, then arms the links (so that peers ring) and sleeps until a descriptor, a wake-up or the
- * next timer.  It lives while the process has communicators. */
+ * It drives groups whose pending work no waiter drives, and the timers of all groups.  It polls while data moves and
+ * for a bounded time after; then it arms the links, so that peers ring, and sleeps until a descriptor is ready, a
+ * wake-up is requested or the next timer is due.  It lives while the process has communicators. */
 #include <config.h>
 
 #include "collective/progress.h"
@@ -24,7 +24,7 @@
 static weft_mutex life = WEFT_MUTEX_INITIALIZER;
 static pthread_t thread WEFT_GUARDED_BY(life);
 static bool running WEFT_GUARDED_BY(life);
-static atomic_bool stop, dump_wanted; /* dump_wanted: by SIGUSR1 */
+static atomic_bool stop, dump_wanted; /* dump_wanted: SIGUSR1 has come */
 
 static void on_signal(int number)
 {
@@ -47,8 +47,8 @@ static void dispatch(uint64_t id)
 }
 
 typedef struct round_result {
-  bool moved, polls; /* polls: something is pending on a link that only we drive */
-  int64_t spin_ns;   /* the longest of the groups' */
+  bool moved, polls; /* polls: something is pending on a link that no other thread drives */
+  int64_t spin_ns;   /* the longest of all groups */
   int64_t next_timer_ns;
 } round_result;
 
@@ -80,14 +80,14 @@ static void drive(coll_group *g, int64_t now_ns, round_result *r)
 static bool arm(coll_group *g)
 {
   if (!needs_driving(g) || atomic_load_explicit(&g->helpers, memory_order_relaxed) > 0)
-    return true; /* a helper polls, and wakes us when it gives up */
+    return true; /* a helper polls the links, and wakes this thread when it stops */
   coll_group_lock(g);
   bool quiet = !g->open_links || coll_links_arm_locked(g);
   coll_group_unlock(g);
   return quiet;
 }
 
-/* One round: drives what there is to drive.  Returns whether the thread may sleep after it. */
+/* One round: drives all groups.  Returns whether the thread may sleep after it. */
 static bool drive_all(coll_group **groups, size_t count, round_result *r, int64_t *moved_at_ns)
 {
   int64_t now_ns = weft_now_ns();
@@ -162,7 +162,8 @@ void coll_progress_remove(coll_group *g)
 {
   weft_mutex_lock(&life);
   bool last = coll_context_remove(g) == 0;
-  bool self = running && pthread_equal(thread, pthread_self()); /* in a callback that it runs: the thread stays */
+  /* called by a callback on the progress thread itself, which goes on */
+  bool self = running && pthread_equal(thread, pthread_self());
   if (last && running && !self) {
     running = false;
     atomic_store(&stop, true);

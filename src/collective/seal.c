@@ -50,7 +50,7 @@ weft_status *coll_random(void *out, size_t bytes)
 /* ---- sealing ---- */
 
 struct coll_seal {
-  EVP_CIPHER_CTX *cipher; /* keyed once: a message sets its nonce only */
+  EVP_CIPHER_CTX *cipher; /* the key is set once; a message sets only the nonce */
 };
 
 weft_status *coll_seal_new(const coll_key *key, bool closes, coll_seal **out_seal)
@@ -74,7 +74,7 @@ void coll_seal_free(coll_seal *s)
   free(s);
 }
 
-/* Encrypts or decrypts, as the seal was made. */
+/* Authenticates the head, and encrypts or decrypts the body, depending on how the seal was made. */
 static bool pass(coll_seal *s, const coll_sealed *m)
 {
   uint8_t nonce[sizeof m->lane + sizeof m->number];

@@ -27,36 +27,38 @@ typedef struct coll_part_of_key {
  * memory. */
 bool coll_key_derive(const coll_key *key, const char *label, const coll_part_of_key *parts, int count, coll_key *out);
 
-/* In time that does not depend on the contents. */
+/* Takes a time that does not depend on the contents. */
 bool coll_key_equal(const coll_key *a, const coll_key *b);
 
 void coll_key_wipe(coll_key *key);
 
 WEFT_NODISCARD weft_status *coll_random(void *out, size_t bytes);
 
-/* One direction of a connection.  Not thread-safe. */
+/* A cipher with the key of one direction of a connection.  Not thread-safe. */
 typedef struct coll_seal coll_seal;
 
 WEFT_NODISCARD weft_status *coll_seal_new(const coll_key *key, bool closes,
-                                          coll_seal **out_seal); /* closes: for the sender */
+                                          coll_seal **out_seal); /* `closes`: true for the sender */
 void coll_seal_free(coll_seal *seal);                            /* NULL is fine */
 
-/* One message, and where it stands among the others of its direction. */
+/* One message, and its place among the messages of its direction. */
 typedef struct coll_sealed {
   uint32_t lane;
-  uint64_t number;   /* (lane, number) is used once */
-  const void *head;  /* authenticated */
+  uint64_t number;   /* a pair (lane, number) is used once */
+  const void *head;  /* authenticated, not encrypted */
   size_t head_bytes;
   void *body;        /* authenticated, and encrypted in place */
   size_t body_bytes;
-  bool short_tag;    /* COLL_SHORT_TAG_BYTES: for a user that ends the connection at the first message that does not open */
+  /* the tag has COLL_SHORT_TAG_BYTES: only for a user that ends the connection at the first message that does not
+   * open */
+  bool short_tag;
 } coll_sealed;
 
-/* False: OpenSSL has no memory. */
+/* Encrypts the body and writes the tag.  False: OpenSSL has no memory. */
 bool coll_seal_close(coll_seal *seal, const coll_sealed *message, void *tag);
 
-/* The reverse.  False: this is not the message of that number, or it was changed; the body's contents are then
- * undefined. */
+/* Checks the tag and decrypts the body.  False: this is not the message of that number, or it was changed; the
+ * contents of the body are then undefined. */
 bool coll_seal_open(coll_seal *seal, const coll_sealed *message, const void *tag);
 
 #endif

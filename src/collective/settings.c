@@ -38,7 +38,7 @@ const weft_option_table coll_option_table = {"collective", options, WEFT_COUNT(o
 static coll_settings settings;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* "--name=12" in XLA_FLAGS, seconds; -1 where it is not given. */
+/* The value of "--name=12" in XLA_FLAGS, in seconds; -1 if it is not given. */
 static double xla_flag_s(const char *name)
 {
   const char *flags = getenv("XLA_FLAGS"), *found = flags ? strstr(flags, name) : NULL;
@@ -58,7 +58,7 @@ static void from_xla(const char *ours, const char *theirs, int64_t *out_ns)
 
 static void load(void)
 {
-  /* One option at a time, so that a bad one costs only itself. */
+  /* One option at a time, so that a bad value affects only its own option. */
   for (size_t i = 0; i < coll_option_table.count; i++) {
     const weft_option *o = &options[i];
     weft_option_table row = {"collective", o, 1};

@@ -14,10 +14,10 @@ typedef struct coll_settings {
 
 extern const weft_option_table coll_option_table;
 
-/* The settings, loaded at the first call (thread-safe); a bad value is logged and its default used. */
+/* The settings.  The first call loads them (thread-safe); a bad value is logged and its default used. */
 const coll_settings *coll_settings_get(void);
 
-/* Are messages over libfabric sealed whole, and not their beginnings only? */
+/* Are messages over libfabric sealed whole, instead of being authenticated by their first bytes only? */
 bool coll_settings_seal_whole(void);
 
 #endif

@@ -12,7 +12,6 @@
 #include "collective/diagnose.h"
 #include "collective/host/host.h"
 
-/* Polls for a while, working, no longer than until `until_ns`; true once *ready(ctx). */
 bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64_t until_ns)
 {
   int64_t since_ns = 0;
@@ -20,9 +19,9 @@ bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64
 
   if (polls) atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
   for (int spins = 1; !done; spins++) {
-    /* where all ranks are here, the one that arrives last does the work: only large work is worth joining */
-    bool rests = spins % g->spins ==
-                 0; /* only then a look at the group: the thread that works on it has those cache lines */
+    /* Where all ranks are here, the rank that arrives last does the work: only large work is worth joining.  This
+     * thread looks at the group only when it rests, because the thread that works has the group's cache lines. */
+    bool rests = spins % g->spins == 0;
     bool useful = polls || (rests && atomic_load_explicit(&g->direct.running, memory_order_relaxed)), moved = false;
     if (useful && coll_group_try_lock(g)) {
       moved = coll_group_progress_locked(g);
@@ -30,8 +29,8 @@ bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64
     }
     if ((done = ready(ctx))) break;
     if (moved) since_ns = 0;
-    bool looked_long = polls &&
-                       atomic_load_explicit(&g->polls_slowly, memory_order_relaxed); /* as long as a yield takes */
+    /* a poll that takes a system call lasts as long as a yield */
+    bool looked_long = polls && atomic_load_explicit(&g->polls_slowly, memory_order_relaxed);
     if (!looked_long && !rests) {
       coll_cpu_relax();
       continue;
@@ -59,13 +58,12 @@ bool coll_waiter_ready(void *waiter)
 
 weft_status *weft_coll_wait(weft_comm *comm, weft_event *event)
 {
-  coll_comm_retain(comm); /* the operation may end with its destruction */
+  coll_comm_retain(comm); /* another thread may destroy the communicator, which ends the operation */
   if (!coll_wait_working(comm->group, event_ready, event, INT64_MAX)) coll_context_wake();
   coll_comm_release(comm);
-  return weft_event_await(event, WEFT_NO_DEADLINE); /* every operation has a deadline of its own */
+  return weft_event_await(event, WEFT_NO_DEADLINE); /* no deadline here: every operation has its own */
 }
 
-/* Waits for the end of a weft_coll_run. */
 void coll_waiter_await(weft_coll_waiter *w)
 {
   int looks = COLL_WAITER_LOOKS;
@@ -76,7 +74,6 @@ void coll_waiter_await(weft_coll_waiter *w)
   while (!coll_waiter_ready(w)) syscall(SYS_futex, &w->state, FUTEX_WAIT_PRIVATE, COLL_WAITER_SLEEPS, NULL, NULL, 0);
 }
 
-/* From now on it is to be called.  False: it is done. */
 bool coll_waiter_leave(weft_coll_waiter *w)
 {
   int looks = COLL_WAITER_LOOKS;

@@ -4,13 +4,15 @@
 
 #include "collective/internal.h"
 
-/* Polls for a while, working, no longer than until `until_ns`; true once *ready(ctx). */
+/* Polls, working on the group's operations, until ready(ctx) is true, nothing has moved for coll_group_spin_ns, or
+ * the time is `until_ns`.  Returns whether ready(ctx) is true. */
 bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64_t until_ns);
 
 /* ---- the waiter of an operation: see weft_coll_waiter ---- */
 
 bool coll_waiter_ready(void *waiter);
 void coll_waiter_await(weft_coll_waiter *w);
-bool coll_waiter_leave(weft_coll_waiter *w); /* from now on it is to be called.  False: it is done */
+/* the waiter's function is to be called from now on.  False: the operation has ended already */
+bool coll_waiter_leave(weft_coll_waiter *w);
 
 #endif

@@ -6,26 +6,31 @@
 
 WEFT_NODISCARD weft_status *coll_direct_init(coll_group *g);
 
-bool coll_direct_fits(const coll_op *op); /* slotted? */
+bool coll_direct_fits(const coll_op *op); /* is the operation slotted: does its input fit in a slot? */
 static inline coll_slot *coll_direct_slot(const coll_group *g, int rank, uint64_t seq)
 {
   return (coll_slot *)(g->slots + (2 * (size_t)rank + (seq & 1)) * g->slot_bytes);
 }
 
-/* Tells the others that the operation is here; `queued`: somebody else is to end it. */
+/* Announces in the rank's slot that it has arrived at the operation.  `queued`: another thread is to end the
+ * operation. */
 void coll_direct_publish(coll_op *op, bool queued);
 
-bool coll_direct_met(const coll_group *g, coll_meeting *m); /* all have, or a stranger has */
+bool coll_direct_met(const coll_group *g, coll_meeting *m); /* true: all ranks have arrived, or m->stranger */
 
-/* What an operation that runs alone does once all have met: its result, in time.  False without memory.  *others: some
- * are in the queue. */
+/* Ends an operation that runs alone, once all ranks have arrived: makes the rank's own result and records how late
+ * the last rank was.  False: no memory, nothing has ended.  *others: operations of other ranks wait in the queue to
+ * be ended. */
 bool coll_direct_end_alone(coll_op *op, bool *others);
-void coll_direct_end_queued_locked(coll_group *g, uint64_t seq); /* those that have met there */
+/* Ends the queued operations of number `seq`, at which all ranks have arrived */
+void coll_direct_end_queued_locked(coll_group *g, uint64_t seq);
 
-/* Its group is spent, but had all arrived?  Then it ends as others may have ended it, and well. */
+/* Ends a slotted operation well, although its group is spent, if all ranks had arrived at it: other ranks may have
+ * ended it well too.  True if so. */
 bool coll_direct_had_met_locked(coll_op *op);
 
-void coll_direct_arrive_locked(coll_op *op); /* became its rank's oldest, or joined the queue after it had arrived */
-bool coll_direct_work_locked(coll_group *g); /* may release the lock meanwhile; true if it did something */
+/* The operation became its rank's oldest, or joined the queue after the rank had arrived at it */
+void coll_direct_arrive_locked(coll_op *op);
+bool coll_direct_work_locked(coll_group *g); /* may release the lock meanwhile; true if an operation ended */
 
 #endif

@@ -1,23 +1,23 @@
-/* collective/host/ending.h -- how a communicator ends where peers are involved: see "When a communicator ends" in the
- * README. */
+/* collective/host/ending.h -- how a communicator that has peers ends: see "When a communicator ends" in the README. */
 #ifndef WEFT_COLLECTIVE_HOST_ENDING_H
 #define WEFT_COLLECTIVE_HOST_ENDING_H
 
 #include "collective/internal.h"
 
-/* A rank elsewhere (`origin`, -1: unknown) has given up for the reason `st` (taken), having ended `ends_at`
- * collectives: those end well here too, later ones with `st`.  The group is spent as soon as nothing is left that may
- * end well. */
+/* A rank elsewhere (`origin`, -1: unknown) has given up for the reason `st` (taken) after it had ended `ends_at`
+ * collectives.  Those end well here too, later ones with `st`.  The group is spent as soon as nothing is left that
+ * may end well. */
 void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, int origin);
 
-/* Where the group ends: ends what cannot end well any more, and the group if that is all. */
+/* In a group that is ending: ends operations that cannot end well any more, and the group once none is left that
+ * can. */
 void coll_group_check_end_locked(coll_group *g);
 
-/* The group has failed: peers hear why, and nothing is sent or received any more. */
+/* The group has failed: tells peers why.  Nothing is sent or received any more. */
 void coll_links_fail_locked(coll_group *g, const weft_status *st);
 void coll_links_close_locked(coll_group *g);
 
-/* Whether the peer has ended its communicator, and so shut its side of the connection: it needs nothing of this
+/* Has the peer ended its communicator, and so shut its side of the connection?  Then it needs nothing from this
  * process any more. */
 bool coll_link_peer_has_ended(const coll_link *link);
 

@@ -4,7 +4,7 @@
 
 #include "collective/internal.h"
 
-bool coll_engine_drain_locked(coll_group *g); /* runs the runnable; true if any was */
+bool coll_engine_drain_locked(coll_group *g); /* runs the operations that can go on; true if there was one */
 
 /* Posts a send or receive operation. */
 void coll_p2p_post_locked(coll_op *op);

@@ -1,9 +1,11 @@
-/* collective/host/schedule.h -- algorithms as data: what one rank sends, receives, reduces and copies, in which order.
+/* collective/host/schedule.h -- algorithms as data: what one rank sends, receives, reduces and copies, and in which
+ * order.
  *
- * A schedule is a pure function of a problem, so that the engine can run it, the simulator can run it for ranks nobody
- * has, and a test can compare the two.  It is a list of rounds.  The steps of a round may run in any order and at the
- * same time; a round begins when the one before it has ended on this rank.  No schedule needs a transport to buffer:
- * it ends even where a send ends only with its receive.  Between two ranks, the n-th send meets the n-th receive. */
+ * A schedule is a pure function of a problem: the engine can run it, the simulator can run it for any number of
+ * ranks, and a test can compare the two.  It is a list of rounds.  The steps of a round may run in any order and at
+ * the same time; a round begins when the round before it has ended on this rank.  No schedule needs a transport that
+ * buffers: it ends even if a send ends only together with its receive.  Between two ranks, the n-th send meets the
+ * n-th receive. */
 #ifndef WEFT_COLLECTIVE_HOST_SCHEDULE_H
 #define WEFT_COLLECTIVE_HOST_SCHEDULE_H
 
@@ -32,10 +34,10 @@ typedef struct coll_step {
 typedef struct coll_schedule {
   coll_step *steps; /* owned */
   size_t count, capacity;
-  int64_t tmp_bytes; /* scratch that it needs */
+  int64_t tmp_bytes; /* size of its scratch */
 } coll_schedule;
 
-void coll_schedule_fini(coll_schedule *schedule); /* of a zeroed or a built one */
+void coll_schedule_fini(coll_schedule *schedule); /* `schedule` is zeroed or built */
 
 /* X(NAME, text) */
 #define COLL_ALGORITHMS(X)                                                                                  \
@@ -75,21 +77,21 @@ typedef struct coll_topology {
   int *leader;      /* [node_count] the lowest rank of each */
 } coll_topology;
 
-/* From any node labels, label[size]: nodes are numbered by their lowest rank. */
+/* Numbers the nodes by their lowest rank.  label[size]: any numbers, the same for ranks of one node. */
 WEFT_NODISCARD weft_status *coll_topology_init(coll_topology *topology, const int *label, int size);
-void coll_topology_fini(coll_topology *topology); /* of a zeroed or an initialised one */
+void coll_topology_fini(coll_topology *topology); /* `topology` is zeroed or initialised */
 
-/* What is to be done by one rank.  Blocks: where a kind has one block for each rank, `prefix` gives their byte
- * offsets in rank order (size + 1 entries), and NULL means equal blocks of `bytes`. */
+/* What one rank has to do.  Where a kind has one block for each rank, `prefix` gives the blocks' byte offsets in
+ * rank order (size + 1 entries); NULL means equal blocks of `bytes`. */
 typedef struct coll_problem {
   weft_coll_kind kind;
   int size, rank, root;
   int64_t bytes;         /* of the vector, or of one block */
   int64_t elem_bytes;    /* vectors are cut between elements */
   const int64_t *prefix;
-  /* all-to-all-v and ragged: bytes for / from each rank and where */
+  /* all-to-all-v and ragged: where the bytes for / from each rank are, and how many */
   const int64_t *send_at, *send_bytes, *recv_at, *recv_bytes;
-  int pieces;            /* of each rank in these arrays, [size * pieces]; 0 counts as 1 */
+  int pieces;            /* entries of each rank in these arrays, [size * pieces]; 0 counts as 1 */
   int source, target;    /* permute */
   bool in_place;         /* IN and OUT are the same memory (reductions and broadcast) */
   bool rank_order;       /* reductions must be a left fold in rank order */
@@ -97,19 +99,21 @@ typedef struct coll_problem {
   int64_t segment_bytes; /* of pipelined algorithms; 0: a default */
 } coll_problem;
 
-/* True if the algorithm can do the problem (kind, size, order, node shape). */
+/* Can the algorithm do the problem?  That depends on the kind, the size, the order of reductions and the shape of
+ * the nodes. */
 bool coll_algorithm_applies(coll_algorithm algorithm, const coll_problem *problem);
 
-/* Builds this rank's schedule into *out (reused: its memory is kept).  `algorithm` must apply.
+/* Builds this rank's schedule into *out, whose memory is reused.  `algorithm` must apply.
  * Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *coll_schedule_build(const coll_problem *problem, coll_algorithm algorithm,
                                                 coll_schedule *out);
 
-/* Our invariant, for tests: steps of a round do not touch each other's memory, and none leaves its buffer.
+/* Checks the invariant of schedules, for tests: steps of a round do not touch each other's memory unless both only
+ * read, and no step leaves its buffer.
  * Errors: INTERNAL, naming the step. */
 WEFT_NODISCARD weft_status *coll_schedule_check(const coll_problem *problem, const coll_schedule *schedule);
 
-/* Bytes of IN and OUT that a problem uses on its rank. */
+/* Bytes of IN and of OUT that the rank of a problem uses. */
 int64_t coll_problem_in_bytes(const coll_problem *problem);
 int64_t coll_problem_out_bytes(const coll_problem *problem);
 

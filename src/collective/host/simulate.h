@@ -1,12 +1,12 @@
-/* collective/host/simulate.h -- runs the schedules of all ranks on a model network: are they right, and what do they
- * cost? */
+/* collective/host/simulate.h -- runs the schedules of all ranks on a model of a network: are they right, and what do
+ * they cost? */
 #ifndef WEFT_COLLECTIVE_HOST_SIMULATE_H
 #define WEFT_COLLECTIVE_HOST_SIMULATE_H
 
 #include "collective/host/schedule.h"
 
-/* A message of b bytes takes latency + b * ns_per_byte; each node's link to the others carries one byte at a time in
- * each direction, so messages of its ranks queue there. */
+/* A message of b bytes takes latency + b * ns_per_byte.  The link of a node to the others carries one byte at a time
+ * in each direction, so messages of the node's ranks queue there. */
 typedef struct coll_net {
   double node_latency_ns, node_ns_per_byte; /* within a node */
   double link_latency_ns, link_ns_per_byte; /* between nodes */
@@ -24,10 +24,11 @@ typedef struct coll_sim_result {
   int64_t tmp_bytes;       /* most scratch of a rank */
 } coll_sim_result;
 
-/* `problem` is rank 0's without arrays (prefix, all-to-all-v), for sums of u64; bytes counts 8-byte elements.  With
- * `verify`, moves real data and compares it with what the operation means; without, only sizes and time.  Sends end
- * only when received.
- * Errors: INTERNAL, where a schedule deadlocks, mismatches or gives a wrong result; the text has rank and round. */
+/* `problem` is that of rank 0, for sums of u64: elem_bytes is 8, and there are no arrays (prefix, all-to-all-v).
+ * With `verify`, moves real data and compares it with what the operation means; without, computes only sizes and
+ * times.  A send ends only when it is received.  `net` NULL: coll_net_default.
+ * Errors: INTERNAL, where a schedule deadlocks, does not match another rank's, or gives a wrong result; the text has
+ * rank and step. */
 WEFT_NODISCARD weft_status *coll_simulate(const coll_problem *problem, coll_algorithm algorithm, const coll_net *net,
                                           bool verify, coll_sim_result *out);
 

@@ -1,22 +1,22 @@
-/* collective/host/steps.h -- a message's bytes: where they come from and go to, and what becomes runnable when it has
- * ended. */
+/* collective/host/steps.h -- the bytes of a message: where they come from and go to, and which operation can go on
+ * after it. */
 #ifndef WEFT_COLLECTIVE_HOST_STEPS_H
 #define WEFT_COLLECTIVE_HOST_STEPS_H
 
 #include "collective/internal.h"
 
 const char *coll_msg_source(const coll_msg *msg);
-char *coll_msg_target(const coll_msg *msg); /* where a receive's payload goes as it is; NULL: it is reduced */
+char *coll_msg_target(const coll_msg *msg); /* where the payload of a receive goes unchanged; NULL: it is reduced */
 int64_t coll_msg_bytes(const coll_msg *msg);
 
-/* The payload's next `bytes` have come: copies or reduces them into place. */
+/* The next `bytes` of the payload have come: copies or reduces them into place. */
 void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes);
 
 void coll_engine_msg_done_locked(coll_msg *msg);
 void coll_engine_make_runnable_locked(coll_op *op);
 
-/* All ranks have met at the operation, or it is a send or receive: the platform's communicator gets it, and its
- * rank's next collective may begin to meet. */
+/* All ranks have met at the operation, or it is a send or receive: posts it to the platform's communicator.  The
+ * rank's next collective may then begin to meet. */
 void coll_engine_hand_over_locked(coll_op *op);
 
 #endif

@@ -1,6 +1,7 @@
-/* collective/transport/rows.h -- the transports between processes, the one to be preferred first: X(NAME, name).
+/* collective/transport/rows.h -- the transports between processes, the preferred one first: X(NAME, name).
  *
- * A row's table is coll_NAME_transport (transport.h), and its number goes over the wire, so new rows come last. */
+ * The table of a row is coll_NAME_transport, with the name in small letters (transport.h).  The row's number goes
+ * over the wire, so new rows come last. */
 #ifndef WEFT_COLLECTIVE_TRANSPORT_ROWS_H
 #define WEFT_COLLECTIVE_TRANSPORT_ROWS_H
 

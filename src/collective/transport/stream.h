@@ -1,10 +1,10 @@
-/* collective/transport/stream.h -- a transport between two ranks of different processes: ordered bytes, two channels
+/* collective/transport/stream.h -- a stream between two ranks of different processes: ordered bytes, two channels
  * each way.
  *
- * Sending: ask for space, write into it, commit.  Receiving: look at the data in place, consume it.  Amounts are
- * multiples of COLL_STREAM_UNIT.  The memory belongs to the transport, so the caller's buffer is not in use after a
- * commit. A large payload may be lent instead, which means that the peer reads it out of the caller's buffer: see
- * bulk_least. All calls are made under the group's lock. */
+ * To send: ask for space, write into it, commit.  To receive: look at the data in place, consume it.  Amounts are
+ * multiples of COLL_STREAM_UNIT.  This memory belongs to the transport, so the caller's buffer is not in use after a
+ * commit.  A large payload may be lent instead: then the peer reads it out of the caller's buffer (see bulk_least).
+ * All calls are made under the group's lock. */
 #ifndef WEFT_COLLECTIVE_TRANSPORT_STREAM_H
 #define WEFT_COLLECTIVE_TRANSPORT_STREAM_H
 
@@ -22,29 +22,32 @@ typedef struct coll_stream coll_stream;
 typedef struct coll_stream_ops {
   const char *name;
 
-  /* Bytes that can be written at *at now, contiguous. */
+  /* Returns how many bytes can be written at *at now, contiguously. */
   size_t (*space)(coll_stream *s, int channel, void **at);
 
-  /* The first `bytes` of that space go to the peer. */
+  /* Sends the first `bytes` of that space to the peer. */
   void (*commit)(coll_stream *s, int channel, size_t bytes);
 
-  /* Bytes that have come, contiguous at *at. */
+  /* Returns how many bytes have come; they are contiguous at *at. */
   size_t (*data)(coll_stream *s, int channel, const void **at);
   void (*consume)(coll_stream *s, int channel, size_t bytes);
 
-  /* Before sleeping: asks the peer to ring when it sends or makes room.  True if there is nothing to do now. */
+  /* Call it before sleeping: asks the peer to ring when it sends or makes room.  True if there is nothing to do now. */
   bool (*arm)(coll_stream *s);
 
-  /* Optional: moves what the transport itself has to move.  True if something did. */
+  /* Optional: moves what the transport itself has to move.  True if anything moved. */
   bool (*poll)(coll_stream *s);
 
-  /* Optional, all or none: large messages go from memory to memory, past the stream's own.  One thing at a time is lent
-   * and one borrowed; the memory is in the transport's hands from `lend` until `lent` says true, and from `borrow` until
-   * `borrowed` does, or until `revoke`, which ends both at once. */
-  size_t (*bulk_least)(coll_stream *s);                             /* from this size on; SIZE_MAX: not with this peer */
-  void (*lend)(coll_stream *s, const void *data, size_t bytes);     /* before the header in the stream that announces the loan */
-  bool (*lent)(coll_stream *s);                                     /* the peer has it all */
-  void (*borrow)(coll_stream *s, void *into, size_t bytes);         /* the next bytes of what the peer lends */
+  /* Optional, all or none: a large payload is lent, so that it goes from the sender's buffer to the receiver's
+   * without a copy in the stream's memory.  A stream lends one buffer at a time and borrows one.  The buffer is in
+   * the transport's hands from `lend` until `lent` returns true, and from `borrow` until `borrowed` returns true, or
+   * until `revoke`, which ends both at once. */
+  /* the least size to lend; SIZE_MAX: nothing can be lent to this peer */
+  size_t (*bulk_least)(coll_stream *s);
+  /* call it before the commit of the header that announces the loan */
+  void (*lend)(coll_stream *s, const void *data, size_t bytes);
+  bool (*lent)(coll_stream *s);                                     /* the peer has all of it */
+  void (*borrow)(coll_stream *s, void *into, size_t bytes);         /* reads the next `bytes` of what the peer lends */
   bool (*borrowed)(coll_stream *s);
   void (*revoke)(coll_stream *s);
 
@@ -58,22 +61,23 @@ struct coll_stream {
   const coll_stream_ops *ops;
   void (*ring)(void *ctx); /* wakes the peer's progress thread */
   void *ring_ctx;
-  bool unsent; /* committed data leaves only when the stream is polled again */
-  bool unwanted; /* the peer has ended: committed data need not leave any more */
+  bool unsent; /* committed data leaves only if the stream is polled again */
+  bool unwanted; /* the peer has ended its communicator: committed data need not leave any more */
 };
 
-/* Shared memory between two processes.  The maker hands *out_fd (a sealed memfd, to be closed by the caller) to the
- * peer, which opens it.  peer_pid: of the process at the other end of the socket that it goes through, as the kernel
- * says. */
+/* A stream through memory that two processes share.  The maker hands *out_fd (a sealed memfd, which the caller
+ * closes) to the peer, which opens it.  peer_pid: the process at the other end of the socket that the descriptor
+ * goes through, as the kernel says. */
 WEFT_NODISCARD weft_status *coll_shm_new(size_t ring_bytes, pid_t peer_pid, coll_stream **out_stream, int *out_fd);
 WEFT_NODISCARD weft_status *coll_shm_open(int fd, pid_t peer_pid, coll_stream **out_stream);
 
-/* Decorates `inner` (taken, also on failure) with the faults of a specification, for example "drop@3",
- * "delay@1=200ms"; see docs/collectives.md.  `disconnect` cuts the control connection. */
+/* Makes a stream that passes all calls to `inner` (taken, also on failure) and injects the faults of a
+ * specification, for example "drop@3" or "delay@1=200" (milliseconds): see docs/collectives.md.  `disconnect` cuts
+ * the control connection. */
 WEFT_NODISCARD weft_status *coll_fault_new(coll_stream *inner, const char *spec, void (*disconnect)(void *ctx),
                                            void *ctx, coll_stream **out_stream);
 
-/* How far the process has come in its faults' count, and where the last one happened (0: none did). */
+/* How many moves the process has counted for its faults, and the move of the last fault (0: none happened). */
 typedef struct coll_fault_counts {
   unsigned long moves, fired_at;
 } coll_fault_counts;
