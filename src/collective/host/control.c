@@ -1,4 +1,5 @@
-/* collective/host/control.c -- what peers say on the control connections of links, and what their silence means. */
+/* collective/host/control.c -- what peers say on the control connections of links, and what the end of a connection
+ * means. */
 #include <config.h>
 
 #include "collective/host/link_state.h"
@@ -19,7 +20,7 @@ static weft_code code_for_peers(int32_t code)
   return code == WEFT_FAILED_PRECONDITION ? WEFT_FAILED_PRECONDITION : WEFT_ABORTED;
 }
 
-/* What it had sent is still taken in. */
+/* The peer has left, after it had sent `sent` messages on each channel.  What is still to come of them is taken in. */
 static void has_left(coll_link *link, const uint64_t sent[COLL_CHANNELS])
 {
   coll_group *g = link->group;
@@ -31,7 +32,7 @@ static void has_left(coll_link *link, const uint64_t sent[COLL_CHANNELS])
   if (g->locals[link->local]) coll_link_receive_p2p(link);
 }
 
-/* The peer's communicator ends, or it refuses ours. */
+/* The peer's communicator ends or will end, or the peer refuses this side's greeting. */
 static void on_reason(coll_link *link)
 {
   coll_group *g = link->group;
@@ -50,7 +51,7 @@ static void on_reason(coll_link *link)
   if (type == COLL_FRAME_ABORT && g->frozen)
     link->told = (int64_t)reason.posted; /* for the report that is being made */
   if (type == COLL_FRAME_ABORT && coll_link_is_ready(link)) has_left(link, reason.sent);
-  if (type == COLL_FRAME_REFUSE) { /* it has ended all that needs no connection with it */
+  if (type == COLL_FRAME_REFUSE) { /* this rank has ended all that it can end without a connection to that peer */
     reason.ended = comm ? atomic_load_explicit(&comm->ended_seq, memory_order_relaxed) : 0;
     coll_link_hang_up(link);
     link->state = LINK_WAITING;
@@ -66,7 +67,7 @@ static void on_reason(coll_link *link)
                 strstr(reason.text, "by rank ");
   weft_status *st = passes ? weft_status_new(code, __FILE__, __LINE__, "%s", reason.text)
                            : weft_status_new(code, __FILE__, __LINE__, "%s %s: %s", what, who, reason.text);
-  if (reason.member_lost && !g->frozen) /* frozen: it is about to fail for a deadline of its own */
+  if (reason.member_lost && !g->frozen) /* frozen: the group is about to fail for a deadline of its own */
     coll_group_lose_member_locked(g, reason.lost, st);
   else coll_group_end_at_locked(g, st, reason.ended, type == COLL_FRAME_REFUSE ? -1 : reason.origin);
 }
@@ -124,7 +125,7 @@ static coll_link *find_link(coll_group *g, uint64_t id)
   return link;
 }
 
-/* Our connection is under way. */
+/* This side's connection is under way: continues it. */
 static weft_status *connect_on(coll_link *link)
 {
   int error = 0;
@@ -135,12 +136,12 @@ static weft_status *connect_on(coll_link *link)
   return error ? WEFT_ERR(UNAVAILABLE, "%s", strerror(error)) : coll_link_prove(link);
 }
 
-/* ... and has failed.  `st` is taken. */
+/* This side's connection could not be made, for the reason `st` (taken). */
 static void on_not_connected(coll_link *link, weft_status *st)
 {
   bool turned_away = link->state == LINK_PROVING && weft_status_code(st) == WEFT_UNAVAILABLE;
 
-  if (!link->group->topology.size) { /* still meeting: the bootstrap tries again */
+  if (!link->group->topology.size) { /* ranks are still meeting: the bootstrap tries again */
     coll_link_hang_up(link);
     link->state = LINK_WAITING;
     snprintf(link->why, sizeof link->why, "%s", weft_status_message(st));
@@ -157,7 +158,7 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
   weft_mutex_assert_held(&g->mu);
   coll_link *link = find_link(g, id);
 
-  if (!link) coll_transports_woken(g); /* their descriptors have numbers too */
+  if (!link) coll_transports_woken(g); /* transports watch descriptors under numbers, too */
   if (!link || link->fd < 0 || g->error) return;
   if (link->state == LINK_CONNECTING || link->state == LINK_PROVING) {
     weft_status *st = connect_on(link);

@@ -1,9 +1,9 @@
-/* collective/host/direct.c -- collectives whose ranks all live in this process.
+/* collective/host/direct.c -- collectives whose ranks are all in this process.
  *
- * Ranks meet by slots (coll_slot).  A small operation puts its input there as well: each rank makes its own result
- * from the slots, and no rank waits for another to read.  Of a large one every buffer is in reach: the last rank to
- * arrive turns it into jobs (fold these places into those) and every thread that has time works on them.  Reductions
- * are left folds in rank order; work is cut by size alone. */
+ * Ranks meet by slots (coll_slot).  A small operation puts its input into the slot as well: each rank makes its own
+ * result from the slots, and no rank waits until another has read.  For a large operation, the last rank to arrive
+ * turns the buffers of all ranks into jobs (fold these places into those), and every thread that has time works on
+ * the jobs.  Reductions are left folds in rank order.  Work is cut into chunks by size alone. */
 #include <config.h>
 
 #include "collective/host/direct.h"
@@ -15,8 +15,8 @@
 #include "collective/flight.h"
 #include "collective/host/steps.h"
 
-enum { MIN_LATE_NS = 2000 }; /* a shorter lateness is not recorded */
-enum { SLOTS_BYTES = 8 << 10 }; /* of all ranks' inputs together: more is faster folded once, for all */
+enum { MIN_LATE_NS = 2000 }; /* shorter delays are not recorded */
+enum { SLOTS_BYTES = 8 << 10 }; /* inputs of all ranks together: for more, one fold for all ranks is faster */
 enum { CHUNK_BYTES = 64 << 10, INLINE_BYTES = 64 << 10, CHUNKS_WORTH_A_WAKE = 4 };
 
 /* ---- slots ---- */
@@ -32,7 +32,8 @@ weft_status *coll_direct_init(coll_group *g)
 bool coll_direct_fits(const coll_op *op)
 {
   const coll_problem *p = &op->problem;
-  int64_t bytes = p->bytes; /* the most that a rank gives: all ranks agree on it, if they do on the operation */
+  /* the most that one rank gives; the same on all ranks, unless they disagree on the operation */
+  int64_t bytes = p->bytes;
 
   switch (p->kind) {
   case WEFT_ALL_TO_ALL_V:
@@ -92,7 +93,8 @@ static bool reserve(coll_jobs *d, size_t pointers)
   return true;
 }
 
-/* A job of `parts` and `dsts` pointers, to be filled at the returned place: parts first.  NULL without memory. */
+/* Adds a job with `parts` and `dsts` pointers.  The caller writes the pointers to the returned place, parts first.
+ * NULL without memory. */
 static void **add_job(coll_jobs *d, int parts, int dsts, int64_t bytes)
 {
   if (!reserve(d, (size_t)(parts + dsts))) return NULL;
@@ -114,7 +116,8 @@ static bool add_copy(coll_jobs *d, const char *src, char *dst, int64_t bytes)
   return true;
 }
 
-/* What all have posted, as `op` says it, and whose results are wanted: ranks [first, end). */
+/* The operation that all ranks have posted, as `op` describes it, and the ranks [first, end), whose results
+ * are wanted. */
 typedef struct demand {
   coll_group *g;
   const coll_op *op;
@@ -122,7 +125,7 @@ typedef struct demand {
   coll_jobs *jobs;
 } demand;
 
-/* The rank's operation: if it is slotted, only that whose result is wanted is looked at. */
+/* The operation of `rank`.  If the operation is slotted, only ranks whose results are wanted may be asked for. */
 static const coll_op *op_of(const demand *d, int rank)
 {
   return rank == d->op->comm->rank ? d->op : d->g->locals[rank]->head;
@@ -140,7 +143,7 @@ static int64_t block_bytes(const coll_problem *p, int rank)
   return p->prefix ? p->prefix[rank + 1] - p->prefix[rank] : p->bytes;
 }
 
-/* Folds bytes [at, at + bytes) of all inputs to the outputs of ranks [first, end). */
+/* Folds bytes [at, at + bytes) of all inputs into the outputs of ranks [first, end). */
 static bool add_fold(const demand *d, int64_t at, int64_t bytes, int first, int end)
 {
   void **p = bytes ? add_job(d->jobs, d->g->size, end - first, bytes) : NULL;
@@ -151,7 +154,7 @@ static bool add_fold(const demand *d, int64_t at, int64_t bytes, int first, int 
   return true;
 }
 
-/* From one place to all outputs that are wanted, but for one. */
+/* Copies `bytes` from `src` to byte `at` of the output of every wanted rank except `skip`. */
 static bool add_spread(const demand *d, const char *src, int64_t at, int64_t bytes, int skip)
 {
   int n = d->end - d->first - (d->first <= skip && skip < d->end);
@@ -194,13 +197,14 @@ static bool add_ragged(const demand *d, int from, int to)
   return true;
 }
 
-/* The root of a broadcast in place: its memory may be read-only. */
+/* Is the root wanted, and its broadcast in place?  Then its memory must not be written: it may be read-only. */
 static bool keeps_own(const demand *d, int root)
 {
   return d->first <= root && root < d->end && out_of(d, root) == op_of(d, root)->memory[COLL_IN];
 }
 
-/* The jobs that make the result of rank r, or of all that are wanted: then it is the first.  False without memory. */
+/* Adds the jobs that make the result of rank r.  Where one job makes the results of all wanted ranks, the first of
+ * them adds it.  False without memory. */
 static bool add_jobs_of(const demand *d, int r)
 {
   coll_group *g = d->g;
@@ -240,7 +244,7 @@ static bool add_jobs_of(const demand *d, int r)
     }
     return ok;
   case WEFT_RAGGED_ALL_TO_ALL:
-    for (int s = 0; s < n && ok && !g->error; s++) ok = add_ragged(d, s, r); /* large: under the lock */
+    for (int s = 0; s < n && ok && !g->error; s++) ok = add_ragged(d, s, r); /* large, so under the lock */
     return ok;
   default: return true; /* barrier */
   }
@@ -251,7 +255,7 @@ static bool make_jobs(const demand *d)
   bool ok = true;
 
   d->jobs->job_count = d->jobs->pointer_count = d->jobs->chunk_count = 0;
-  d->jobs->reducer = &d->op->reducer; /* `op` arrived last: its memory is the nearest */
+  d->jobs->reducer = &d->op->reducer; /* `op` arrived last, so its memory is in this core's cache */
   for (int r = d->first; r < d->end && ok; r++) ok = add_jobs_of(d, r);
   return ok;
 }
@@ -273,7 +277,7 @@ static void run_chunk(const coll_jobs *d, const coll_job *job, size_t chunk)
   }
 }
 
-/* Chunk number `chunk` of all jobs, by bisection: jobs are in order of first_chunk, and empty ones do not exist. */
+/* Runs chunk number `chunk` of all jobs, which bisection finds: jobs are in order of first_chunk, and none is empty. */
 static void run_numbered(const coll_jobs *d, size_t chunk)
 {
   size_t lo = 0, hi = d->job_count;
@@ -291,13 +295,13 @@ static void work(coll_direct *d)
   for (size_t chunk;
        (chunk = atomic_fetch_add_explicit(&d->next_chunk, 1, memory_order_relaxed)) < d->jobs.chunk_count;) {
     run_numbered(&d->jobs, chunk);
-    atomic_fetch_add_explicit(&d->done_chunks, 1, memory_order_relaxed); /* the group's lock orders the data */
+    atomic_fetch_add_explicit(&d->done_chunks, 1, memory_order_relaxed); /* relaxed: the group's lock orders the data */
   }
 }
 
 /* ---- small operations ---- */
 
-/* The rank's result, from everybody's slots.  False without memory. */
+/* Makes the rank's result from the slots of all ranks.  False without memory. */
 static bool make_result(coll_op *op)
 {
   coll_jobs *jobs = &op->jobs;
@@ -308,7 +312,7 @@ static bool make_result(coll_op *op)
   return true;
 }
 
-/* The rank that came last to the operation of number `seq`, and how late; -1: none was late. */
+/* The rank that came last to the operation of number `seq`, and how late it was; -1: no rank was late. */
 static int last_to_come(const coll_group *g, uint64_t seq, bool slotted, int64_t *late_ns)
 {
   int64_t first_ns = INT64_MAX, last_ns = 0;
@@ -334,8 +338,8 @@ bool coll_direct_end_alone(coll_op *op, bool *others)
   *others = false;
   if (!make_result(op)) return false;
   if ((last = last_to_come(g, op->seq, true, &late_ns)) >= 0) coll_comm_waited(op->comm, last, late_ns);
-  /* A rank that joins the queue after it has arrived either is seen to do so here or, in coll_direct_arrive_locked, sees that this
-   * rank has ended: all four accesses are seq_cst. */
+  /* A rank that joins the queue after it has arrived is seen here; or, in coll_direct_arrive_locked, it sees that
+   * this rank has ended.  One of the two happens because all four accesses are seq_cst. */
   atomic_store(&op->comm->ended_seq, op->seq + 1);
   for (int r = 0; r < g->size; r++) *others |= atomic_load(&coll_direct_slot(g, r, op->seq)->word) & 1;
   return true;
@@ -373,7 +377,7 @@ bool coll_direct_had_met_locked(coll_op *op)
 
 /* ---- large operations ---- */
 
-/* Ends the operation on every rank and lets the next one arrive. */
+/* Ends the operation on every rank and lets the ranks' next operations arrive. */
 static void finish_all(coll_group *g)
 {
   int64_t now_ns = weft_now_ns(), late_ns;
@@ -408,7 +412,7 @@ bool coll_direct_work_locked(coll_group *g) WEFT_NO_THREAD_SAFETY
     work(d);
   } else if (atomic_load_explicit(&d->next_chunk, memory_order_relaxed) < d->jobs.chunk_count) {
     d->workers++;
-    weft_mutex_unlock(&g->mu); /* nothing is fired here: the caller's unlock does that */
+    weft_mutex_unlock(&g->mu); /* no event is fired here: the caller's unlock does that */
     work(d);
     coll_group_lock(g);
     d->workers--;
@@ -433,7 +437,7 @@ static void start(coll_group *g, const coll_op *last)
   if (d->jobs.chunk_count >= CHUNKS_WORTH_A_WAKE && !is_inline(&d->jobs)) coll_context_wake();
 }
 
-/* Each rank's operation of number `seq` to the platform's communicator. */
+/* Hands each rank's operation of number `seq` over to the platform's communicator. */
 static void hand_over_all(coll_group *g, uint64_t seq)
 {
   int64_t late_ns;
@@ -450,7 +454,7 @@ static void hand_over_all(coll_group *g, uint64_t seq)
 
 /* ---- arriving ---- */
 
-/* What is large waits in the queue, and only there: it is enough to count. */
+/* Ranks arrive at large operations only through the queue, so for these it is enough to count. */
 static bool all_have_met_locked(const coll_op *op, coll_meeting *m)
 {
   weft_mutex_assert_held(&op->comm->group->mu);
@@ -468,10 +472,11 @@ void coll_direct_arrive_locked(coll_op *op)
   uint64_t number = op->seq + 1;
 
   coll_flight_started(op);
-  if (op->started) { /* it ran alone: see coll_direct_end_alone */
+  if (op->started) { /* the rank ran alone before: see coll_direct_end_alone */
     atomic_store(&coll_direct_slot(g, op->comm->rank, op->seq)->word, 2 * number + 1);
     for (int r = 0; r < g->size; r++)
-      if (g->locals[r]) (void)atomic_load(&g->locals[r]->ended_seq); /* whose slot is seen then */
+      /* if a rank that ended alone missed the bit above, this sees its end, and so its slot */
+      if (g->locals[r]) (void)atomic_load(&g->locals[r]->ended_seq);
   } else {
     coll_direct_publish(op, true);
   }

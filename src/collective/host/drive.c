@@ -9,17 +9,17 @@
 #include "collective/host/ending.h"
 #include "collective/transport/transport.h"
 
-/* How long a peer whose stream broke has to say why on the control connection, before it counts as dead. */
+/* How long a peer whose stream broke has to give a reason on its control connection before it counts as dead. */
 #define WORD_NS (50 * WEFT_NS_PER_MS)
 
-/* The same for a peer whose process refuses connections: it may have given up and left, and what it said about that
- * comes by way of others, whom it was connected to. */
+/* The same for a peer whose process refuses connections.  The peer may have given up and left; then others, to which
+ * it was connected, pass on what it said. */
 #define REFUSED_WORD_NS WEFT_NS_PER_S
 
-/* Of a peer that has left: has all come that it sent? */
+/* Has every message of a schedule come that the peer, which has left, had sent? */
 static bool has_all_steps(const coll_link *link) { return !link->rx_open && link->rx_count[0] >= link->rx_last[0]; }
 
-/* The same: and do we need more of it? */
+/* Does this side need something of a peer that has left which cannot come any more? */
 static bool waits_in_vain(const coll_link *link)
 {
   bool p2p = link->offered.head || link->incoming.head;
@@ -44,7 +44,7 @@ static void mind_refused(coll_link *link)
   coll_link_peer_died(link, false, how);
 }
 
-/* Nothing moves on a link of which something is wanted. */
+/* A link on which something is wanted does not move: finds out why. */
 static void look_what_is_wrong(coll_link *link)
 {
   coll_group *g = link->group;
@@ -57,7 +57,7 @@ static void look_what_is_wrong(coll_link *link)
                                         : WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator", who));
     return;
   }
-  if (left && has_all_steps(link) && coll_link_has_all_p2p(link)) return; /* what becomes of its stream is no matter */
+  if (left && has_all_steps(link) && coll_link_has_all_p2p(link)) return; /* its stream is not needed any more */
   weft_status *st = link->stream->ops->health(link->stream);
   if (!st) return;
   if (!link->broken_ns) link->broken_ns = weft_now_ns();
@@ -86,8 +86,8 @@ static bool progress(coll_link *link)
   return any;
 }
 
-/* What a spent group has committed still counts for those that end what it has ended: so it goes out, if that takes
- * no longer than a second. */
+/* Data that a spent group has committed still counts for peers that end what this group has ended.  So the data goes
+ * out, if that takes no longer than a second. */
 static bool flush_spent(coll_group *g)
 {
   bool any = coll_transports_open(g) && coll_transports_poll(g), unsent = false,
@@ -118,7 +118,7 @@ bool coll_links_poll_locked(coll_group *g)
   return any;
 }
 
-/* A rank that takes part in another operation than ours may talk to us although we expect nothing from it. */
+/* Looks at data of a peer from which nothing is expected: the peer may be at another operation than this rank. */
 static void look_for_strays(coll_link *link)
 {
   const coll_op *op = link->group->locals[link->local] ? link->group->locals[link->local]->head : NULL;

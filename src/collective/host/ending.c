@@ -1,5 +1,5 @@
-/* collective/host/ending.c -- how a communicator ends where peers are involved: what they learn, what still ends
- * well, and when links close.  See "When a communicator ends" in the README. */
+/* collective/host/ending.c -- how a communicator that has peers ends: what the peers are told, what still ends well,
+ * and when links close.  See "When a communicator ends" in the README. */
 #include <config.h>
 
 #include "collective/host/ending.h"
@@ -39,7 +39,7 @@ void coll_group_check_end_locked(coll_group *g)
   coll_group_fail_locked(g, WEFT_MOVE(g->ending));
 }
 
-/* Tells all peers where the group ends. */
+/* Tells all peers at how many collectives the group ends. */
 static void tell_end(coll_group *g)
 {
   coll_reason reason = {.code = weft_status_code(g->ending), .origin = g->origin, .ended = g->ends_at};
@@ -56,7 +56,7 @@ void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, 
   bool earlier = !g->ending || ends_at < g->ends_at;
 
   g->ends_at = WEFT_MIN(g->ends_at, ends_at);
-  if (g->error || g->frozen || !earlier) { /* frozen: it is about to fail for a deadline of its own */
+  if (g->error || g->frozen || !earlier) { /* frozen: the group is about to fail for a deadline of its own */
     weft_status_free(st);
     if (g->ending && !g->frozen) coll_group_check_end_locked(g);
     return;
@@ -64,7 +64,7 @@ void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, 
   weft_status_free(g->ending);
   g->ending = st;
   g->origin = origin;
-  for (coll_op *op = g->all_pending, *next; op; op = next) { /* what runs already ends with the group */
+  for (coll_op *op = g->all_pending, *next; op; op = next) { /* operations that run already end with the group */
     next = op->pending_next;
     if (op->collective && op->seq >= g->ends_at && !op->started && !op->runnable)
       coll_op_finish_locked(op, weft_status_dup(st));
@@ -79,7 +79,7 @@ bool coll_link_peer_has_ended(const coll_link *link)
   return link->fd < 0 || link->state == LINK_LEFT || poll(&one, 1, 0) != 0;
 }
 
-/* What is common to all peers. */
+/* Fills in the fields that are the same for all peers. */
 static coll_reason reason_of(const coll_group *g, const weft_status *st, uint64_t ended)
 {
   coll_reason reason = {.code = weft_status_code(st), .ended = ended, .lost = g->lost, .member_lost = g->member_lost};

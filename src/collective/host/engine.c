@@ -1,7 +1,8 @@
 /* collective/host/engine.c -- runs schedules round by round, and sends and receives between ranks of this process.
  *
- * An operation that can go on is on the group's runnable list.  Entering a round runs its local steps and posts its
- * messages; each message that ends counts the round down, and the last one makes the operation runnable again. */
+ * An operation that can go on is on the group's runnable list.  Entering a round posts its messages and runs its
+ * local steps.  The operation counts the messages of the round that have not ended; the last one that ends makes it
+ * runnable again. */
 #include <config.h>
 
 #include "collective/host/engine.h"
@@ -22,7 +23,7 @@ static void run_local(coll_op *op, const coll_step *step)
   const char *src;
   enum { PARTS_ON_STACK = 64 };
 
-  if (step->bytes == 0) return; /* and the memory may be NULL */
+  if (step->bytes == 0) return; /* the memory may be NULL */
   dst = op->memory[step->dst_in] + step->dst;
   src = op->memory[step->src_in] + step->src;
   switch (step->kind) {
@@ -32,7 +33,8 @@ static void run_local(coll_op *op, const coll_step *step)
   case COLL_ZERO: memset(dst, 0, (size_t)step->bytes); return;
   default: { /* COLL_FOLD */
     const void *few[PARTS_ON_STACK] = {NULL}, **parts = step->peer <= PARTS_ON_STACK ? few : malloc((size_t)step->peer * sizeof *parts);
-    if (!parts) { /* one after the other gives the same, except that narrow floats round more often */
+    /* no fold in pairs instead: it would round narrow floats more often, so that ranks could get different bits */
+    if (!parts) {
       coll_group_fail_locked(op->comm->group, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a fold"));
       return;
     }
@@ -45,7 +47,7 @@ static void run_local(coll_op *op, const coll_step *step)
 
 /* ---- between ranks of this process ---- */
 
-/* A send and its receive have met.  False if the group failed. */
+/* A send and a receive have met: moves the data.  False if the group failed. */
 static bool transfer(coll_group *g, coll_msg *from, coll_msg *to)
 {
   if (from->op->fingerprint != to->op->fingerprint || from->op->seq != to->op->seq ||
@@ -96,7 +98,7 @@ static size_t most_messages(const coll_schedule *s)
   return most;
 }
 
-/* The schedule of a problem: from the cache, where it has no arrays. */
+/* The schedule of a problem.  Problems without arrays have theirs in the cache. */
 static weft_status *find_schedule(coll_op *op, const coll_problem *problem, coll_cached **out)
 {
   weft_comm *comm = op->comm;
@@ -123,7 +125,7 @@ static weft_status *find_schedule(coll_op *op, const coll_problem *problem, coll
   return NULL;
 }
 
-/* Makes `problem` the schedule of op, with its scratch. */
+/* Loads the schedule of `problem` into `op`, and reserves scratch and messages for it. */
 static weft_status *load_schedule(coll_op *op, const coll_problem *problem)
 {
   coll_cached *found;
@@ -147,7 +149,7 @@ static weft_status *load_schedule(coll_op *op, const coll_problem *problem)
   return NULL;
 }
 
-/* Ragged all-to-all: first everybody tells everybody where its rows go and how many they are. */
+/* Ragged all-to-all, first part: every rank tells every rank where its rows go and how many they are. */
 static weft_status *load_ragged_sizes(coll_op *op)
 {
   const coll_problem *p = &op->problem;
@@ -165,7 +167,7 @@ static weft_status *load_ragged_rows(coll_op *op)
   coll_problem *p = &op->problem;
   int64_t n = (int64_t)p->size * p->pieces, *heard = op->arrays + 6 * n, *expected = op->arrays + 3 * n;
   int64_t *at = op->arrays + 4 * n,
-          *bytes = op->arrays + 5 * n; /* what this rank sent in the first round is not needed any more */
+          *bytes = op->arrays + 5 * n; /* the pairs that this rank told are not needed any more */
 
   for (int64_t i = 0; i < n; i++) {
     int64_t end;
@@ -186,7 +188,8 @@ static weft_status *load_ragged_rows(coll_op *op)
   return load_schedule(op, p);
 }
 
-/* All ranks meet, with the operation's own fingerprint, before a platform's communicator gets it. */
+/* The barrier by which all ranks meet before a platform's communicator gets the operation; its messages carry the
+ * operation's own fingerprint. */
 static weft_status *load_meeting(coll_op *op)
 {
   const coll_problem *p = &op->problem;
@@ -208,7 +211,7 @@ static weft_status *load_first(coll_op *op)
 
 /* ---- rounds ---- */
 
-/* Posts the messages of the round that begins at `begin`; returns its end. */
+/* Posts the messages of the round that begins at step `begin`; returns the first step after the round. */
 static size_t post_round(coll_op *op, size_t begin)
 {
   const coll_step *step;
@@ -225,7 +228,7 @@ static size_t post_round(coll_op *op, size_t begin)
   return i;
 }
 
-/* Enters rounds until one waits.  True when the schedule has ended. */
+/* Runs rounds until one has to wait.  True when the schedule has ended. */
 static bool run_rounds(coll_op *op)
 {
   coll_group *g = op->comm->group;
@@ -233,16 +236,16 @@ static bool run_rounds(coll_op *op)
 
   while (op->next_step < s->count) {
     size_t begin = op->next_step;
-    op->unmatched = 1; /* held here until all are posted */
+    op->unmatched = 1; /* one count is held here until all messages are posted */
     op->next_step = post_round(op, begin);
-    for (size_t i = begin; i < op->next_step && !g->error; i++) /* while messages travel */
+    for (size_t i = begin; i < op->next_step && !g->error; i++) /* while the messages travel */
       if (s->steps[i].kind > COLL_RECV_REDUCE) run_local(op, &s->steps[i]);
     if (g->error || --op->unmatched > 0) return false;
   }
   return true;
 }
 
-/* All have met, `last_peer` last. */
+/* All ranks have met, `last_peer` last. */
 static void hand_over(coll_op *op)
 {
   if (op->last_peer >= 0) coll_comm_waited(op->comm, op->last_peer, weft_now_ns() - op->posted_ns);
@@ -304,7 +307,7 @@ static bool p2p_match(const coll_op *send, const coll_op *recv)
          (recv->args.peer < 0 || recv->args.peer == send->comm->rank);
 }
 
-/* Takes the first message of the FIFO that matches. */
+/* Takes the first message of the FIFO that matches `op`; NULL: none. */
 static coll_msg *take_match(coll_fifo *fifo, const coll_op *op, bool op_sends)
 {
   coll_msg **at = &fifo->head, *before = NULL;

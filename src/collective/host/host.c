@@ -1,4 +1,4 @@
-/* collective/host/host.c -- the host's communicator: schedules, links and what devices of one process do in memory,
+/* collective/host/host.c -- the host's communicator: schedules, links, and operations in the memory of one process,
  * driven by every thread that has time. */
 #include <config.h>
 
@@ -12,7 +12,7 @@
 #include "collective/host/link_state.h"
 #include "collective/host/steps.h"
 
-/* Is anything on its way?  Looking costs a system call where there is libfabric. */
+/* Can anything move on the links?  To look costs a system call where there is libfabric. */
 static bool links_matter(const coll_group *g)
 {
   return g->open_links && (g->all_pending || atomic_load_explicit(&g->unsent, memory_order_relaxed));
@@ -53,7 +53,7 @@ void coll_group_settle_locked(coll_group *g) WEFT_NO_THREAD_SAFETY
   }
 }
 
-/* A large transfer that has begun is waited for longer: the network carries parts of it that neither side sees yet. */
+/* A large transfer that has begun is polled for longer: the network carries parts of it that neither side sees yet. */
 int64_t coll_group_spin_ns(const coll_group *g)
 {
   enum { LONGER = 40 };
@@ -69,7 +69,7 @@ static void post(coll_communicator *c, const coll_posting *posting)
   else coll_p2p_post_locked(posting->op);
 }
 
-/* Links end, and no operation is looked at any more. */
+/* Links fail, and pending operations are on no list of the engine any more. */
 static void abort_links(coll_communicator *c, const weft_status *why)
 {
   coll_group *g = c->group;

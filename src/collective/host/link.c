@@ -1,5 +1,5 @@
-/* collective/host/link.c -- ranks of different processes: the life of a connection, from dialling to the peer's
- * death. */
+/* collective/host/link.c -- the life of a connection between ranks of different processes, from dialling to the
+ * peer's death. */
 #include <config.h>
 
 #include "collective/host/link_state.h"
@@ -16,8 +16,8 @@
 #include "collective/ended.h"
 #include "collective/transport/transport.h"
 
-/* A listener that has too many entrants may turn a member away.  The member tries again so often, each time after
- * this pause. */
+/* A listener that has too many entrants may turn a member of the job away.  The member tries again up to
+ * MOST_REDIALS times, each time after a pause of REDIAL_NS. */
 enum { MOST_REDIALS = 400 };
 #define REDIAL_NS (10 * WEFT_NS_PER_MS)
 
@@ -25,7 +25,6 @@ bool coll_link_is_ready(const coll_link *link) { return link->state == LINK_READ
 const char *coll_link_why(const coll_link *link) { return link->why; }
 bool coll_link_is_waiting(const coll_link *link) { return link->state == LINK_WAITING; }
 
-/* It is not connected.  `dead`: for its process is gone, and not only out of reach. */
 void coll_link_peer_died(coll_link *link, bool dead, const char *how)
 {
   coll_group *g = link->group;
@@ -53,7 +52,6 @@ void coll_link_hang_up(coll_link *link)
 
 static weft_status *dial(coll_link *link);
 
-/* The connection cannot be made.  `st` is taken. */
 void coll_link_on_refused(coll_link *link, weft_status *st)
 {
   coll_link_hang_up(link);
@@ -61,15 +59,15 @@ void coll_link_on_refused(coll_link *link, weft_status *st)
   link->refused = st;
   link->broken_ns = weft_now_ns();
   link->group->refused_count++;
-  atomic_store_explicit(&link->group->unsent, true, memory_order_relaxed); /* the progress thread looks at the time */
+  /* so that the progress thread looks at REDIAL_NS and REFUSED_WORD_NS */
+  atomic_store_explicit(&link->group->unsent, true, memory_order_relaxed);
   coll_context_wake();
 }
 
-/* The peer's listener is there, but had no place for us for long enough. */
 void coll_link_on_turned_away(coll_link *link, weft_status *st)
 {
   link->redials = link->redials ? link->redials - 1 : MOST_REDIALS;
-  if (link->redials == 0) link->redials = -1; /* that was the last */
+  if (link->redials == 0) link->redials = -1; /* that was the last try */
   coll_link_on_refused(link, st);
 }
 
@@ -86,7 +84,7 @@ void coll_link_redial(coll_link *link)
 
 /* ---- connecting ---- */
 
-/* What the peer must know of this side. */
+/* Fills in what the peer must know of this side's transport. */
 static weft_status *fill_address(const coll_link *link, coll_hello *hello)
 {
   const coll_transport_ops *t = coll_transport_of(link->transport);
@@ -97,7 +95,8 @@ static void ring_peer(void *ctx)
 {
   coll_link *link = ctx;
   if (link->fd >= 0)
-    coll_frame_send(link->fd, &link->session, COLL_FRAME_BELL, NULL, 0, -1); /* a full socket wakes the peer as well */
+    /* if the socket is full, the peer wakes as well */
+    coll_frame_send(link->fd, &link->session, COLL_FRAME_BELL, NULL, 0, -1);
 }
 
 static void cut(void *ctx)
@@ -113,7 +112,8 @@ weft_status *coll_link_become_ready(coll_link *link)
   link->stream->ring = ring_peer;
   link->stream->ring_ctx = link;
   if (*faults) WEFT_TRY(coll_fault_new(WEFT_MOVE(link->stream), faults, cut, link, &link->stream));
-  if (link->stream->ops->bulk_least) link->stream->ops->bulk_least(link->stream); /* finds out, and says so */
+  /* tries whether the peer's memory can be read, and tells the peer */
+  if (link->stream->ops->bulk_least) link->stream->ops->bulk_least(link->stream);
   link->state = LINK_READY;
   coll_context_wake(); /* messages may have been posted already */
   return NULL;
@@ -135,7 +135,7 @@ static weft_status *hello_of(coll_link *link, coll_hello *out)
   return coll_door_group_id(&to->door, g->public_id, &out->group_id);
 }
 
-/* The peer has proven itself. */
+/* The peer has proven itself: sends the greeting. */
 static weft_status *greet(coll_link *link)
 {
   const coll_transport_ops *t = coll_transport_of(link->transport);
@@ -155,7 +155,6 @@ static weft_status *greet(coll_link *link)
   return coll_context_watch(link->fd, link->group, link->id, false);
 }
 
-/* The challenge begins, or goes on. */
 weft_status *coll_link_prove(coll_link *link)
 {
   link->state = LINK_PROVING;
@@ -185,7 +184,7 @@ static weft_status *dial(coll_link *link)
   coll_key_wipe(&pair);
   WEFT_TRY(coll_dial(&g->addresses[link->peer], local, &link->fd));
   link->reader = (coll_frame_reader){.passed_fd = -1};
-  if (local) return coll_link_prove(link); /* local connections are made at once */
+  if (local) return coll_link_prove(link); /* a local socket connects at once */
   link->state = LINK_CONNECTING;
   return coll_context_watch(link->fd, g, link->id, true);
 }
@@ -232,7 +231,7 @@ weft_status *coll_link_dial_locked(coll_group *g, int local, int peer)
 
   if (!*slot) {
     coll_address address = g->addresses[peer];
-    g->addresses[peer].magic = 0; /* make it without dialling: an error is ours to handle */
+    g->addresses[peer].magic = 0; /* makes the link without dialling, so that the caller handles an error */
     coll_link *made = coll_link_of_locked(g, local, peer);
     g->addresses[peer] = address;
     if (!made) return weft_status_dup(g->error);
@@ -262,7 +261,7 @@ weft_status *coll_link_open_stream(coll_link *link, const coll_hello *theirs, in
   return t->stream(&ends, &link->stream);
 }
 
-/* Whether the group takes a greeting; an error says why not. */
+/* May the group take a greeting?  The error says why not. */
 static weft_status *check_hello(const coll_group *g, const coll_hello *hello)
 {
   int me = hello->dst, peer = hello->src;
@@ -306,7 +305,7 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
   WEFT_TRY(check_hello(g, hello));
   coll_address known = g->addresses[peer];
   g->addresses[peer] = hello->address;
-  g->addresses[peer].magic = 0; /* so that no dialling starts */
+  g->addresses[peer].magic = 0; /* so that coll_link_of_locked does not dial */
   coll_link *link = g->links[(size_t)g->local_of[me] * (size_t)g->size + (size_t)peer];
   if (!link) link = coll_link_of_locked(g, g->local_of[me], peer);
   g->addresses[peer] = known.magic ? known : hello->address;
@@ -314,7 +313,7 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
   if (!link) return weft_status_dup(g->error);
   if (coll_link_is_ready(link)) return WEFT_ERR(FAILED_PRECONDITION, "ranks %d and %d are connected already", peer, me);
   if ((link->state == LINK_CONNECTING || link->state == LINK_PROVING || link->state == LINK_GREETING) &&
-      peer > me) { /* both dialled: ours stays */
+      peer > me) { /* both sides dialled: the connection of the lower rank, which is this one, stays */
     coll_frame_send(fd, session, COLL_FRAME_YIELD, NULL, 0, -1);
     return WEFT_ERR(ALREADY_EXISTS, "our own connection is under way");
   }
@@ -338,7 +337,7 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
   if (!st) st = coll_link_become_ready(link);
   if (st) {
     coll_context_unwatch(fd);
-    link->fd = -1; /* the caller's again, and so is the session */
+    link->fd = -1; /* the caller owns the descriptor and the session again */
     link->session = (coll_session){0};
     coll_link_hang_up(link);
     return st;

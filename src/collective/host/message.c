@@ -21,7 +21,7 @@ static uint32_t check_of(const coll_header *h)
 
   memcpy(words, h, sizeof words);
   for (size_t i = 0; i < WORDS; i++)
-    sum += words[i] * (0x9e3779b97f4a7c15u + 2 * i * 0xc4ceb9fe1a85ec53u); /* odd, each another */
+    sum += words[i] * (0x9e3779b97f4a7c15u + 2 * i * 0xc4ceb9fe1a85ec53u); /* factors that are odd and all different */
   return (uint32_t)(sum ^ sum >> 32);
 }
 
@@ -86,7 +86,6 @@ void coll_link_forged(coll_link *link, const char *where)
 
 /* ---- payloads ---- */
 
-/* Writes the header into a unit of its own, and the site after it.  Returns the bytes used. */
 size_t coll_header_put(char *at, const coll_op *op, int type, uint64_t id, int64_t bytes)
 {
   coll_header h = header_of(op, type, id, bytes);
@@ -100,7 +99,7 @@ size_t coll_header_put(char *at, const coll_op *op, int type, uint64_t id, int64
   return sizeof h + COLL_SITE_BYTES;
 }
 
-/* Writes as much of a message as there is room for.  True when all of it is out. */
+/* Writes as much of a message as there is space for.  True when all of it is written. */
 bool coll_link_send_some(coll_link *link, int channel, coll_msg *msg, int type)
 {
   coll_stream *s = link->stream;
@@ -125,14 +124,12 @@ bool coll_link_send_some(coll_link *link, int channel, coll_msg *msg, int type)
   }
 }
 
-/* Worth lending? */
 bool coll_link_is_bulk(const coll_link *link, const coll_msg *msg)
 {
   coll_stream *s = link->stream;
   return s->ops->bulk_least && (size_t)coll_msg_bytes(msg) >= s->ops->bulk_least(s);
 }
 
-/* Announces a large payload and lends it, if there is room for that now. */
 void coll_link_lend(coll_link *link, int channel, coll_msg *msg, int type)
 {
   coll_stream *s = link->stream;
@@ -148,7 +145,6 @@ void coll_link_lend(coll_link *link, int channel, coll_msg *msg, int type)
   link->lends = msg;
 }
 
-/* Does the peer have all that is lent to it? */
 bool coll_link_is_lent(coll_link *link)
 {
   if (!link->stream->ops->lent(link->stream)) return false;
@@ -175,7 +171,7 @@ bool coll_link_send_steps(coll_link *link)
   return any;
 }
 
-/* Reads the next message's header.  False if there is none, or the group failed. */
+/* Reads the header of the next message.  False if it has not come, or the group failed. */
 static bool open_step(coll_link *link, const coll_op *op)
 {
   coll_stream *s = link->stream;
@@ -213,7 +209,7 @@ static bool open_step(coll_link *link, const coll_op *op)
   return true;
 }
 
-/* Takes in the payload of message `msg`, `total` bytes.  True when it is complete. */
+/* Takes in the payload of message `msg`, `total` bytes long.  True when it is complete. */
 bool coll_link_receive_some(coll_link *link, int channel, coll_msg *msg, int64_t total)
 {
   coll_stream *s = link->stream;
@@ -229,7 +225,7 @@ bool coll_link_receive_some(coll_link *link, int channel, coll_msg *msg, int64_t
   return true;
 }
 
-/* The same for a payload that is lent: whole to where it belongs, or piece by piece to be reduced. */
+/* The same for a payload that is lent: it is read into its place as a whole, or piece by piece to be reduced. */
 bool coll_link_borrow_some(coll_link *link, coll_msg *msg, size_t total)
 {
   coll_stream *s = link->stream;

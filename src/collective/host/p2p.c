@@ -16,7 +16,7 @@ typedef enum coll_p2p_phase {
 
 /* ---- channel 1: sends and receives ---- */
 
-/* Of the receiver's room. */
+/* Bytes of the receiver's room that an eager send takes. */
 static size_t eager_cost(int64_t bytes) { return sizeof(coll_offer) + (size_t)bytes; }
 
 static bool may_be_eager(const coll_link *link, const coll_msg *msg)
@@ -25,7 +25,8 @@ static bool may_be_eager(const coll_link *link, const coll_msg *msg)
   return bytes <= EAGER_BYTES && eager_cost(bytes) <= link->room_there && !coll_link_is_bulk(link, msg);
 }
 
-/* Sends the payload of a send: unasked or accepted, lent where that is worth it.  True when the peer has it. */
+/* Sends the payload of a send that is eager or accepted; lends it where that is worthwhile.  True when the peer has
+ * it. */
 static bool send_data(coll_link *link, coll_msg *msg)
 {
   if (msg->op->phase == P2P_EAGER_TO_SEND) return coll_link_send_some(link, 1, msg, COLL_MESSAGE_EAGER);
@@ -36,7 +37,7 @@ static bool send_data(coll_link *link, coll_msg *msg)
   return false;
 }
 
-/* Tells the peer of the room that it has again, between messages, when it is worth one. */
+/* Announces room that is free again, if it is worth a message and none is half sent. */
 static void give_room(coll_link *link)
 {
   coll_header h = {.type = COLL_MESSAGE_ROOM, .bytes = link->room_due};
@@ -89,7 +90,7 @@ bool coll_link_send_p2p(coll_link *link)
   return any;
 }
 
-/* A receive and what the peer offers, or sends unasked, have met.  False if the group failed. */
+/* A receive has met an offer or an eager message.  False if the group failed. */
 static bool meet(coll_link *link, coll_op *recv, const coll_header *h)
 {
   if ((int64_t)h->bytes != recv->problem.bytes || h->dtype != recv->args.dtype) {
@@ -108,14 +109,14 @@ static void received(coll_link *link, coll_op *recv, const coll_header *h)
   coll_op_finish_locked(recv, NULL);
 }
 
-/* The rest of a payload goes straight to the receive. */
+/* Lets the rest of a payload go straight to the receive. */
 static void receive_rest(coll_link *link, coll_op *recv, const coll_header *h)
 {
   link->rx1 = *h;
   link->rx1_msg = &recv->p2p;
 }
 
-/* Takes what was kept for a receive, as far as it has come. */
+/* Gives a receive what was kept for it, as far as that has come. */
 static void receive_kept(coll_link *link, coll_op *recv, const coll_offer *o)
 {
   if (o->got) coll_engine_deliver(&recv->p2p, o->payload, o->got);
@@ -127,7 +128,7 @@ static void receive_kept(coll_link *link, coll_op *recv, const coll_offer *o)
   receive_rest(link, recv, &o->header);
 }
 
-/* Takes the message that `fits` out of a FIFO. */
+/* Takes the first message that `fits` out of a FIFO; NULL: none. */
 static coll_msg *take(coll_fifo *fifo, bool (*fits)(const coll_op *op, const coll_header *h, int peer),
                       const coll_header *h, int peer)
 {
@@ -152,7 +153,7 @@ static bool wants_offer(const coll_op *op, const coll_header *h, int peer)
   return op->args.tag == h->tag && (op->args.peer < 0 || op->args.peer == peer);
 }
 
-/* Keeps what no receive has met yet. */
+/* Keeps an offer or an eager message that no receive has met yet. */
 static void keep(coll_link *link, const coll_header *h)
 {
   bool eager = h->type == COLL_MESSAGE_EAGER;
@@ -169,7 +170,7 @@ static void keep(coll_link *link, const coll_header *h)
   if (eager) link->storing = o;
 }
 
-/* An offer, or a send that did not ask. */
+/* An offer or an eager message has come. */
 static void on_send(coll_link *link, const coll_header *h)
 {
   bool eager = h->type == COLL_MESSAGE_EAGER;
@@ -188,7 +189,7 @@ static void on_send(coll_link *link, const coll_header *h)
   else if (meet(link, recv->op, h) && eager) receive_rest(link, recv->op, h);
 }
 
-/* Takes in what is kept.  True when it is complete. */
+/* Takes in the payload of an eager message that is kept.  True when it is complete. */
 static bool store_some(coll_link *link)
 {
   coll_stream *s = link->stream;
@@ -196,7 +197,7 @@ static bool store_some(coll_link *link)
 
   while (o->got < o->header.bytes) {
     const void *at;
-    size_t n = s->ops->data(s, 1, &at); /* asked once: the peer writes meanwhile */
+    size_t n = s->ops->data(s, 1, &at); /* asked once, because the peer may write meanwhile */
     n = WEFT_MIN(n, (size_t)o->header.bytes - o->got);
     if (n == 0) return false;
     memcpy(o->payload + o->got, at, n);
@@ -246,7 +247,7 @@ bool coll_link_receive_p2p(coll_link *link)
     } else if (h.type == COLL_MESSAGE_ROOM && h.bytes <= COLL_EAGER_ROOM - link->room_there) {
       link->room_there += h.bytes;
     } else if (h.type == COLL_MESSAGE_ACCEPT && link->group->ending) {
-      /* of an offer that has ended since */
+      /* of an offer that has ended meanwhile */
     } else if (h.type == COLL_MESSAGE_ACCEPT && (met = take(&link->offered, has_id, &h, 0))) {
       met->op->phase = P2P_DATA_TO_SEND;
       coll_fifo_push(&link->frames, met);
@@ -254,7 +255,7 @@ bool coll_link_receive_p2p(coll_link *link)
                (met = take(&link->incoming, has_id, &h, 0)) && (int64_t)h.bytes == met->op->problem.bytes) {
       receive_rest(link, met->op, &h);
       if (h.type & COLL_MESSAGE_IS_LENT)
-        break; /* reading it takes long: first lend what the peer has accepted, so that both read at once */
+        break; /* reading it takes long: first lend what the peer has accepted, so that both sides read at once */
     } else {
       coll_link_garbage(link, "a message that answers nothing");
     }
@@ -276,7 +277,7 @@ bool coll_link_has_all_p2p(const coll_link *link)
 
 /* ---- posting ---- */
 
-/* The oldest offer that a receive would take, of all links of its rank. */
+/* The oldest offer that a receive would take, from all links of its rank. */
 static coll_link *find_offer(coll_group *g, int local, const coll_op *recv, coll_offer ***out_at)
 {
   coll_link *found = NULL;
@@ -322,15 +323,15 @@ bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op)
 
 /* ---- sends and receives of a communicator that ends ---- */
 
-/* Whether the peer has sent more than has come.  The rank that gave up first may be known from others before its own
- * frame says how much it sent. */
+/* Has the peer sent more than has come?  Others may tell which rank gave up first, before that rank's own frame says
+ * how much it sent. */
 static bool is_awaited(const coll_link *link)
 {
   return link->state == LINK_LEFT ? !coll_link_has_all_p2p(link)
                                   : link->state == LINK_READY && link->peer == link->group->origin;
 }
 
-/* May something that was sent before still meet this receive? */
+/* May a message that was sent before still meet this receive? */
 static bool may_come(const coll_group *g, const coll_msg *recv)
 {
   for (const coll_link *link = g->open_links; link; link = link->next_open)
@@ -351,7 +352,7 @@ static bool is_under_way(const coll_group *g, const coll_msg *msg)
   return msg->header_done;
 }
 
-/* Ends all of a FIFO but those that `stay`. */
+/* Ends the messages of a FIFO, except those for which `stays` is true. */
 static void end_others(coll_group *g, coll_fifo *fifo, bool (*stays)(const coll_group *g, const coll_msg *msg))
 {
   coll_fifo kept = {0};

@@ -1,5 +1,5 @@
-/* collective/host/problem.c -- what an algorithm is given: nodes and sizes; and whether what it made of that is
- * sound. */
+/* collective/host/problem.c -- what an algorithm is given (nodes and sizes), and whether the schedule that it made
+ * is sound. */
 #include <config.h>
 
 #include "collective/host/schedule.h"
@@ -19,7 +19,7 @@ weft_status *coll_topology_init(coll_topology *t, const int *label, int size)
   t->ranks = memory + size;
   t->leader = memory + 2 * (size_t)size;
   t->first = memory + 3 * (size_t)size;
-  order = t->ranks; /* while numbering: the lowest rank seen with a label, by hash */
+  order = t->ranks; /* during the numbering a hash table: the lowest rank that has a label */
   int slots = size, used = 0;
   for (int i = 0; i < slots; i++) order[i] = -1;
   for (int r = 0; r < size; r++) {
@@ -41,7 +41,7 @@ weft_status *coll_topology_init(coll_topology *t, const int *label, int size)
     if (n) t->first[n] += t->first[n - 1];
   }
   t->first[used] = size;
-  for (int r = size - 1, n; r >= 0; r--) { /* descending, so that each node's list ends up ascending */
+  for (int r = size - 1, n; r >= 0; r--) { /* descending, so that each node's list is ascending at the end */
     n = t->node[r];
     t->ranks[--t->first[n + 1]] = r;
   }
@@ -114,7 +114,7 @@ static int64_t own_block(const coll_problem *p)
   return p->prefix ? p->prefix[p->rank + 1] - p->prefix[p->rank] : p->bytes;
 }
 
-/* The end of the furthest piece of an all-to-all-v. */
+/* The end of the furthest piece of an all-to-all. */
 static int64_t reach(const coll_problem *p, const int64_t *at, const int64_t *bytes)
 {
   int64_t end = 0;

@@ -8,7 +8,7 @@
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
-#pragma GCC optimize("O3") /* the loops below are the module's whole arithmetic: vectorize them in any build */
+#pragma GCC optimize("O3") /* the loops below are all the arithmetic of this module: vectorize them in every build */
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
@@ -89,7 +89,7 @@ FLOAT_LOOPS(double)
 COMPLEX_LOOPS(float)
 COMPLEX_LOOPS(double)
 
-/* Integers of 1, 2 and 4 bits in a byte: sign-extended, upper bits zero for unsigned ones. */
+/* Integers of 1, 2 and 4 bits, each in a byte: signed ones are sign-extended, unsigned ones have upper bits of zero. */
 #define WRAP_SIGNED(x, bits) ((int8_t)((uint8_t)((unsigned)(x) << (8 - (bits)))) >> (8 - (bits)))
 #define WRAP_UNSIGNED(x, bits) ((unsigned)(x) & ((1u << (bits)) - 1))
 #define SMALL_LOOPS(name, T, bits, wrap)                                        \
@@ -104,7 +104,8 @@ SMALL_LOOPS(u4, uint8_t, 4, WRAP_UNSIGNED)
 
 typedef void combine_fn(void *dst, const void *a, const void *b, size_t count);
 
-/* By WEFT_SUM .. WEFT_XOR; NULL: the type has none, or (floats narrower than f32) it goes through f32. */
+/* Columns WEFT_SUM .. WEFT_XOR.  NULL: the type has no such reduction, or it goes through f32 (floats narrower than
+ * f32). */
 #define INTEGER_ROW(T) {sum_##T, product_##T, min_loop_##T, max_loop_##T, and_##T, or_##T, xor_##T}
 #define SMALL_ROW(name, T) {sum_##name, product_##name, min_loop_##T, max_loop_##T, and_##T, or_##T, xor_##T}
 #define FLOAT_ROW(T) {sum_##T, product_##T, min_loop_##T, max_loop_##T}
@@ -183,7 +184,7 @@ static void combine_block(const coll_reducer *r, void *dst, const void *a, const
   if (r->combine) {
     r->combine(dst, a, b, count);
   } else if (r->reduction == WEFT_CUSTOM) {
-    /* acc = f(acc, in) must see a as acc: through a copy unless dst is a */
+    /* acc = f(acc, in) needs `a` in acc: a copy, as dst need not be a */
     char acc[FOLD_BLOCK_BYTES];
     memcpy(acc, a, count * r->elem_bytes);
     r->custom.fn(r->custom.ctx, acc, b, count);

@@ -1,5 +1,5 @@
-/* collective/host/schedule.c -- the algorithms.  Notation: P ranks, `me` this one, all arithmetic on ranks modulo P.
- * What they are given, and the check of what they make, is in problem.c. */
+/* collective/host/schedule.c -- the algorithms.  Notation: P ranks, `me` is this one, and arithmetic on ranks is
+ * modulo P.  problem.c has what the algorithms are given, and the check of what they make. */
 #include <config.h>
 
 #include "collective/host/schedule.h"
@@ -11,7 +11,7 @@
 #define DEFAULT_SEGMENT_BYTES (64 << 10)
 #define MAX_SEGMENTS 256
 
-/* Ranks that work together, in the order of the algorithm. */
+/* Ranks that work together, in the order that the algorithm uses. */
 typedef struct group {
   int n, me;
   const int *member; /* NULL: the identity */
@@ -25,7 +25,7 @@ typedef struct blocks {
   int64_t elems, elem_bytes;   /* this many elements, as evenly as can be */
 } blocks;
 
-/* A place in one of the three memories. */
+/* An offset in one of the three memories. */
 typedef struct place {
   coll_memory in;
   int64_t at;
@@ -64,7 +64,7 @@ static blocks evenly(const coll_problem *p, int n)
 static blocks per_rank(const coll_problem *p) { return (blocks){.n = p->size, .prefix = p->prefix, .equal = p->bytes}; }
 static group everybody(const coll_problem *p) { return (group){p->size, p->rank, NULL}; }
 
-/* The ranks of this rank's node, and the i-th rank of any node. */
+/* The ranks of this rank's node; and the i-th rank of any node. */
 static group my_node(const coll_problem *p)
 {
   const coll_topology *t = p->topology;
@@ -138,7 +138,7 @@ static void end_round(builder *b)
   if (b->s->count) b->s->steps[b->s->count - 1].ends_round = true;
 }
 
-/* Reserves scratch; the place is good for the whole schedule. */
+/* Reserves scratch for the whole schedule. */
 static place scratch(builder *b, int64_t bytes)
 {
   place where = plus(TMP, b->s->tmp_bytes);
@@ -146,8 +146,8 @@ static place scratch(builder *b, int64_t bytes)
   return where;
 }
 
-/* ---- all-gather among a group: block i of `data` is at member i, whose first round finds it at `own` as well; at the
- * end all blocks are everywhere ---- */
+/* ---- all-gather among a group: member i has block i in `data` after its first round, which sends it from `own`; at
+ * the end all members have all blocks in `data` ---- */
 
 static void gather_ring(builder *b, group g, blocks bl, place data, place own)
 {
@@ -196,8 +196,9 @@ static void gather_direct(builder *b, group g, blocks bl, place data, place own)
   end_round(b);
 }
 
-/* Between nodes each rank goes round with those of its number on other nodes, then in the node with what that brought:
- * a block crosses to a node once, and all ranks of a node share that work. */
+/* Between nodes, each rank runs a ring with the ranks of its own index on other nodes; then the ranks of a node run
+ * a ring with the blocks that this brought.  A block crosses to a node once, and all ranks of a node share that
+ * work. */
 static void gather_lanes(builder *b)
 {
   const coll_topology *t = b->p->topology;
@@ -226,7 +227,7 @@ static void build_all_gather(builder *b, coll_algorithm algorithm)
   const coll_problem *p = b->p;
   blocks bl = per_rank(p);
 
-  copy(b, plus(OUT, begin(bl, p->rank)), IN, length(bl, p->rank)); /* beside the first round */
+  copy(b, plus(OUT, begin(bl, p->rank)), IN, length(bl, p->rank)); /* a step of the first round */
   if (p->size == 1) end_round(b);
   switch (algorithm) {
   case COLL_ALG_RING: gather_ring(b, everybody(p), bl, OUT, IN); return;
@@ -286,7 +287,8 @@ static void reduce_scatter_halving(builder *b, group g, blocks bl, place in, pla
   }
 }
 
-/* In the node each rank sums what is for the ranks of its number on all nodes; those then sum between nodes. */
+/* In the node, each rank sums the blocks for the ranks of its own index on all nodes; then the ranks of one index
+ * sum between nodes. */
 static void reduce_scatter_lanes(builder *b)
 {
   const coll_problem *p = b->p;
@@ -336,11 +338,12 @@ static void build_reduce_scatter(builder *b, coll_algorithm algorithm)
 
 /* ---- all-reduce among a group: sum of `in` over the group to `out` ---- */
 
-/* Ranks past the largest power of two fold into a neighbour first and get the result back last.  Of the first 2*extra
- * ranks the even ones fold into the odd ones, which keeps runs of ranks together and operands in rank order. */
+/* Ranks beyond the largest power of two are folded: they first give their input to a neighbour and get the result
+ * back at the end.  Of the first 2*extra ranks the even ones give to the odd ones, which keeps runs of ranks
+ * together and operands in rank order. */
 typedef struct folded {
   int n;     /* the power of two */
-  int me;    /* my number among them, -1 for a rank that folded away */
+  int me;    /* this rank's number among them; -1 for a rank that is folded */
   int extra;
 } folded;
 
@@ -359,7 +362,7 @@ static void all_reduce_doubling(builder *b, group g, int64_t bytes, place in, pl
   folded f = fold_to_power_of_two(g);
   bool takes = g.me < 2 * f.extra && f.me >= 0;
   place other = scratch(b, bytes), acc = in;
-  int left = takes; /* reductions of this rank still to come */
+  int left = takes; /* reductions that this rank has still to do */
 
   for (int mask = 1; mask < f.n; mask *= 2) left++;
   if (f.me < 0) {
@@ -481,17 +484,18 @@ static int64_t segment_count(const coll_problem *p, int64_t bytes)
   return WEFT_MAX((int64_t)1, WEFT_MIN((int64_t)MAX_SEGMENTS, (bytes + segment - 1) / segment));
 }
 
-/* One of the two trees, as this rank sees it. */
+/* One of the two trees, seen from this rank. */
 typedef struct tree {
   int parent, child[2]; /* ranks, -1: none */
   bool under_root;
   int64_t base;
-  blocks part;          /* the segments of its half */
+  blocks part;          /* the segments of the tree's half of the vector */
 } tree;
 
 static tree tree_of(const coll_problem *p, int t)
 {
-  /* Broadcast and reduce: numbers shift so that the root is the tree's; all-reduce: the second tree shifts by one. */
+  /* Broadcast and reduce: ranks are shifted so that the root is the root of the tree.  All-reduce: the second tree
+   * is shifted by one. */
   int n = p->size, top = 1 << (31 - __builtin_clz((unsigned)n));
   int shift = p->kind == WEFT_ALL_REDUCE ? t : wrap(p->root - (top - 1), n);
   int self = wrap(p->rank - shift, n) + 1;
@@ -512,8 +516,9 @@ static tree tree_of(const coll_problem *p, int t)
 
 static place segment_at(const tree *t, place data, int s) { return plus(data, t->base + begin(t->part, s)); }
 
-/* Segment s comes from child c while segment s - 1 goes up; a leaf, which waits for nothing, sends segment s.  So a
- * rank's round s depends on round s of the ranks below it and on no rank's later ones, in either tree. */
+/* One direction, up: segment s comes from child c while segment s - 1 goes to the parent.  A leaf, which waits for
+ * nothing, sends segment s.  So a rank's round s depends on round s of the ranks below it, and on no later round of
+ * any rank, in both trees. */
 static void tree_up(builder *b, const tree *t, place acc, int s, int c)
 {
   bool leaf = t->child[0] < 0;
@@ -527,7 +532,8 @@ static void tree_up(builder *b, const tree *t, place acc, int s, int c)
     send(b, t->parent, segment_at(t, leaf ? IN : acc, goes), length(t->part, goes));
 }
 
-/* And down: here the root is ahead by a segment, and leaves are behind, except the root's own. */
+/* The other direction, down: here the root is ahead by a segment, and leaves are a segment behind, except the
+ * children of the root. */
 static void tree_down(builder *b, const tree *t, place full, int s)
 {
   int comes = t->child[0] < 0 && !t->under_root ? s - 1 : s, goes = t->parent < 0 ? s : s - 1;
@@ -538,8 +544,9 @@ static void tree_down(builder *b, const tree *t, place full, int s)
     if (t->child[c] >= 0) send(b, t->child[c], segment_at(t, full, goes), length(t->part, goes));
 }
 
-/* Half the vector up and down one tree, the other half at the same time in a tree shifted by one rank, whose inner
- * nodes are the leaves of the first (Sanders, Speck and Traff 2009).  Segments follow each other. */
+/* Half of the vector goes up and down one tree; at the same time the other half goes through a tree shifted by one
+ * rank, whose inner nodes are the leaves of the first (Sanders, Speck and Traff 2009).  The segments of a half are
+ * pipelined. */
 static void build_double_tree(builder *b)
 {
   const coll_problem *p = b->p;
@@ -600,7 +607,7 @@ static void reduce_binomial(builder *b, group g, int root, place in, place out)
   }
 }
 
-/* `full` is where the data is at the root, `out` where it goes elsewhere. */
+/* `full`: where the data is at the root; `out`: where it goes on the other ranks. */
 static void broadcast_binomial(builder *b, group g, int root, place full, place out)
 {
   int64_t bytes = b->p->bytes;
@@ -631,7 +638,7 @@ static void broadcast_chain(builder *b)
   }
 }
 
-/* Root scatters P blocks; a ring then carries each block around, sparing the root, which has them all. */
+/* The root scatters P blocks; then a ring carries each block around to all ranks but the root, which has them all. */
 static void broadcast_scatter_gather(builder *b)
 {
   const coll_problem *p = b->p;
@@ -652,7 +659,7 @@ static void broadcast_scatter_gather(builder *b)
   }
 }
 
-/* All of IN to the root's (or everybody's) scratch in rank order, then one fold. */
+/* Gathers IN of all ranks in rank order to scratch of the root (or of every rank), and folds it there once. */
 static void build_gather_fold(builder *b)
 {
   const coll_problem *p = b->p;
@@ -677,7 +684,7 @@ static void build_gather_fold(builder *b)
   end_round(b);
 }
 
-/* Reduce as reduce-scatter plus a gather of the pieces. */
+/* A reduce as a reduce-scatter and a gather of the pieces. */
 static void reduce_scatter_gather(builder *b, coll_algorithm algorithm)
 {
   const coll_problem *p = b->p;
@@ -836,7 +843,7 @@ static void build_hierarchical(builder *b)
     broadcast_binomial(b, node, 0, OUT, OUT);
     return;
   }
-  /* root -> its leader -> all leaders -> nodes; the root has it already and drops what comes */
+  /* root -> leader of its node -> all leaders -> nodes; the root has the data already and drops what comes */
   int root_node = t->node[p->root], lead_of_root = t->leader[root_node];
   place full = p->rank == p->root ? IN : OUT;
   if (p->rank == p->root && node.me != 0) send(b, lead_of_root, IN, p->bytes);
@@ -846,7 +853,8 @@ static void build_hierarchical(builder *b)
   broadcast_binomial(b, node, 0, full, p->rank == p->root && node.me != 0 ? scratch(b, p->bytes) : OUT);
 }
 
-/* Nodes of equal size: slice j of the vector is summed in each node by its j-th rank, then between the j-th ranks. */
+/* Nodes of equal size: slice j of the vector is summed in each node by the node's j-th rank, then between the j-th
+ * ranks. */
 static void build_lanes(builder *b)
 {
   const coll_problem *p = b->p;
@@ -854,7 +862,7 @@ static void build_lanes(builder *b)
   group node = my_node(p);
   blocks bl = evenly(p, node.n);
   int64_t mine = length(bl, node.me);
-  place sum = scratch(b, mine); /* a node has two ranks or more, or this form does not apply */
+  place sum = scratch(b, mine); /* a node has two ranks or more, else the algorithm does not apply */
   int *lane = malloc((size_t)t->node_count * sizeof *lane);
 
   if (!lane) {
@@ -897,7 +905,7 @@ static void build_broadcast(builder *b, coll_algorithm algorithm)
 {
   const coll_problem *p = b->p;
 
-  if (p->rank == p->root) copy(b, OUT, IN, p->bytes); /* beside the first round: the data goes out of IN */
+  if (p->rank == p->root) copy(b, OUT, IN, p->bytes); /* a step of the first round, which sends the data from IN */
   switch (algorithm) {
   case COLL_ALG_CHAIN: broadcast_chain(b); return;
   case COLL_ALG_SCATTER_GATHER: broadcast_scatter_gather(b); return;
@@ -954,7 +962,7 @@ enum { ANY = 0, POWER_OF_TWO = 1, EQUAL_BLOCKS = 2, NODES = 4, EQUAL_NODES = 8, 
 static const struct {
   weft_coll_kind kind;
   coll_algorithm algorithm;
-  int needs; /* RANK_ORDER_TOO is a gift: the order of a reduction is by rank */
+  int needs; /* RANK_ORDER_TOO is an ability instead: to reduce in rank order */
   void (*build)(builder *b, coll_algorithm algorithm);
 } forms[] = {
   {WEFT_BARRIER, COLL_ALG_DISSEMINATION, ANY, build_barrier},

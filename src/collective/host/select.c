@@ -10,8 +10,9 @@
 #include "collective/internal.h"
 #include "collective/host/select.h"
 
-/* The first row that covers kind, ranks and bytes, and applies, is taken.  Bytes: of the vector or of one block.
- * Measured on a two-core node (`weft bench collectives`) and checked on the simulator's network. */
+/* The first row is taken that covers the kind, the ranks and the bytes (of the vector or of one block), and whose
+ * algorithm applies.  The rows were measured on a two-core node (`weft bench collectives`) and checked on the
+ * simulator's network. */
 static const coll_rule defaults[] = {
   {WEFT_BARRIER, INT32_MAX, INT64_MAX, COLL_ALG_DISSEMINATION},
   {WEFT_ALL_REDUCE, INT32_MAX, 16 << 10, COLL_ALG_HIERARCHICAL},
@@ -51,13 +52,13 @@ static const coll_rule defaults[] = {
   {WEFT_RAGGED_ALL_TO_ALL, INT32_MAX, INT64_MAX, COLL_ALG_PAIRWISE},
 };
 
-/* In rank order: small contributions go everywhere whole, large ones are cut. */
+/* For reductions in rank order: small contributions go to every rank whole, large ones are cut. */
 static const coll_rule rank_ordered[] = {
   {WEFT_ALL_REDUCE, 16, 2 << 10, COLL_ALG_GATHER_FOLD},
   {WEFT_REDUCE, 16, 8 << 10, COLL_ALG_GATHER_FOLD},
 };
 
-/* Every rank on a node of its own: a message costs more than its bytes. */
+/* For ranks that are each on a node of their own: the cost of a message outweighs that of its bytes. */
 static const coll_rule apart[] = {
   {WEFT_ALL_GATHER, 3, INT64_MAX, COLL_ALG_DIRECT},
   {WEFT_ALL_GATHER, 8, 256 << 10, COLL_ALG_BRUCK},
@@ -65,7 +66,7 @@ static const coll_rule apart[] = {
   {WEFT_ALL_TO_ALL, 8, 8 << 10, COLL_ALG_BRUCK},
 };
 
-static coll_rule *loaded; /* a file's rows, before the defaults; immutable after `once` */
+static coll_rule *loaded; /* rows of the file, used before the defaults; immutable after `once` */
 static size_t loaded_count;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -138,7 +139,7 @@ static bool search(const coll_rule *rules, size_t count, const coll_problem *p, 
 
 coll_algorithm coll_select(const coll_group *g, const coll_problem *p)
 {
-  coll_algorithm found = COLL_ALG_DIRECT; /* has a form of every kind but barrier, which the table covers */
+  coll_algorithm found = COLL_ALG_DIRECT; /* has a form of every kind except barrier, which the table covers */
 
   pthread_once(&once, load);
   if (g->forced_algorithm != COLL_ALG_AUTO && coll_algorithm_applies((coll_algorithm)g->forced_algorithm, p))

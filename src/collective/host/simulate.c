@@ -1,4 +1,4 @@
-/* collective/host/simulate.c -- discrete events: a rank enters a round, a send meets its receive. */
+/* collective/host/simulate.c -- simulates discrete events: a rank enters a round, a send meets its receive. */
 #include <config.h>
 
 #include "collective/host/simulate.h"
@@ -14,12 +14,13 @@ const coll_net coll_net_default = {
 
 /* A posted send or receive that has not met its counterpart, in the FIFO of its pair of ranks. */
 typedef struct posted {
-  int rank, next; /* next: index of a later one of the same pair and direction, -1 none */
+  int rank, next; /* `next`: index of the next one of the same pair and direction; -1: none */
   size_t step;
   double at_ns;
 } posted;
 
-/* All pairs that have something posted: open addressing, a power of two slots. */
+/* A pair of ranks that has posted something.  All are in a hash table with open addressing, whose size is a power of
+ * two. */
 typedef struct channel {
   int64_t key; /* src * size + dst + 1; 0: free */
   int head, tail;
@@ -29,7 +30,7 @@ typedef struct channel {
 typedef struct sim_rank {
   coll_schedule schedule;
   size_t round_begin, next; /* steps of the current round: [round_begin, next) */
-  size_t unmatched;         /* messages of the round that have not met theirs */
+  size_t unmatched;         /* messages of the round that have not met their counterparts */
   double round_end_ns;      /* so far */
   int64_t rounds, sent_bytes;
   char *memory[COLL_MEMORY_COUNT];
@@ -44,7 +45,7 @@ typedef struct sim {
   posted *posts;
   int post_count, free_post;
   size_t post_capacity;
-  double *egress_ns, *ingress_ns; /* when a node's link is free again */
+  double *egress_ns, *ingress_ns; /* when the link of each node is free again */
   int64_t *link_bytes;
   struct arrival { double at_ns; int rank; } *heap; /* ranks about to enter a round */
   int heap_count;
@@ -87,7 +88,7 @@ static void add_u64(char *dst, const char *a, const char *b, int64_t bytes)
   }
 }
 
-/* Copies, folds and zeroes; returns what it costs. */
+/* Copies, folds or zeroes; returns the time that it takes, in ns. */
 static double run_local(sim *s, sim_rank *r, const coll_step *step)
 {
   int64_t total = step->kind == COLL_FOLD ? step->bytes * step->peer : step->bytes;
@@ -106,7 +107,7 @@ static double run_local(sim *s, sim_rank *r, const coll_step *step)
   return (double)total * (step->kind == COLL_FOLD ? s->net->reduce_ns_per_byte : s->net->copy_ns_per_byte);
 }
 
-/* The send meets its receive: moves the data and tells when each side is done with it. */
+/* The send meets its receive: moves the data, and notes when each side is done. */
 static weft_status *transfer(sim *s, const posted *from, const posted *to)
 {
   sim_rank *src = &s->ranks[from->rank], *dst = &s->ranks[to->rank];
@@ -200,7 +201,7 @@ static weft_status *enter_round(sim *s, int rank, double now_ns)
     messages += sch->steps[end].kind <= COLL_RECV_REDUCE;
   } while (!sch->steps[end++].ends_round);
   r->next = end;
-  r->unmatched = messages + 1; /* one more, so that the round ends below at the earliest */
+  r->unmatched = messages + 1; /* one more, so that the round cannot end before the loop below does */
   r->rounds += messages > 0;
   for (size_t i = r->round_begin; i < end; i++) {
     if (sch->steps[i].kind <= COLL_RECV_REDUCE) WEFT_TRY(post(s, rank, i, now_ns));
@@ -252,7 +253,7 @@ static weft_status *prepare(sim *s, coll_algorithm algorithm)
   return NULL;
 }
 
-/* Element i of rank's result. */
+/* Element i of the result of `rank`. */
 static uint64_t expected(const coll_problem *p, int rank, int64_t i)
 {
   int64_t n = p->bytes / 8, block = n ? i / n : 0, within = n ? i % n : 0;

@@ -1,12 +1,12 @@
-/* collective/host/steps.c -- a message's bytes: where they come from and go to, and what becomes runnable when it has
- * ended. */
+/* collective/host/steps.c -- the bytes of a message: where they come from and go to, and which operation can go on
+ * after it. */
 #include <config.h>
 
 #include "collective/host/steps.h"
 
 #include <string.h>
 
-/* NULL where the operation has no such memory: nothing of it is touched then. */
+/* NULL if the operation has no such memory, of which nothing is touched then. */
 static char *place(const coll_op *op, int memory, int64_t offset)
 {
   char *base = op->memory[memory];

@@ -41,18 +41,19 @@ typedef struct fault_stream {
   fault faults[MOST_FAULTS];
   int fault_count;
   bool stalled;
-  int64_t until_ns;              /* a delayed commit waits: nothing else may be written */
+  /* until when a delayed commit is held, while nothing else may be written; 0: none is */
+  int64_t until_ns;
   size_t held_bytes[COLL_CHANNELS];
   void (*disconnect)(void *ctx);
   void *disconnect_ctx;
 } fault_stream;
 
-static atomic_ulong moves, fired_at; /* of the process; the last fault's */
+static atomic_ulong moves, fired_at; /* moves of the process; the move of the last fault */
 static atomic_uint fired;            /* bit i: fault i of the specification */
 
 coll_fault_counts coll_fault_seen(void) { return (coll_fault_counts){atomic_load(&moves), atomic_load(&fired_at)}; }
 
-/* The fault that move `now` brings, NULL: none. */
+/* The fault that happens at move `now`; NULL: none. */
 static const fault *due_at(const fault_stream *f, unsigned long now, bool is_commit)
 {
   for (int i = 0; i < f->fault_count; i++) {
@@ -66,7 +67,7 @@ static const fault *due_at(const fault_stream *f, unsigned long now, bool is_com
   return NULL;
 }
 
-/* What is not about bytes. */
+/* Faults that do not change the bytes of a commit. */
 static void strike(fault_stream *f, fault_kind kind)
 {
   switch (kind) {
@@ -80,7 +81,7 @@ static void strike(fault_stream *f, fault_kind kind)
 
 static fault_stream *outer(coll_stream *base) { return WEFT_CONTAINER_OF(base, fault_stream, base); }
 
-/* Lets a delayed commit go when its time has come, or `now`. */
+/* Commits what is delayed when its time has come, or at once if `now`. */
 static void release_held(fault_stream *f, bool now)
 {
   f->base.unsent = f->until_ns || f->inner->unsent;
@@ -160,7 +161,7 @@ static size_t fault_bulk_least(coll_stream *base)
   return inner->ops->bulk_least ? inner->ops->bulk_least(inner) : SIZE_MAX;
 }
 
-/* Lending and borrowing are moves without a commit. */
+/* To lend and to borrow are moves without a commit. */
 static void fault_lend(coll_stream *base, const void *data, size_t bytes)
 {
   fault_stream *f = outer(base);

@@ -1,15 +1,15 @@
 /* collective/transport/shm.c -- a stream through memory that two processes of a node share.
  *
- * A memfd holds, for each direction and channel, one ring: the producer owns `head`, the consumer `tail`, both count
- * bytes from the beginning of time.  Each ring is mapped twice in a row, so that any run of bytes in it is contiguous.
- * The memfd has no name and lives as long as a process maps it: a SIGKILL leaves nothing behind.
+ * A memfd holds one ring for each direction and channel.  The producer owns `head` and the consumer owns `tail`;
+ * both count bytes since the stream was made.  Each ring is mapped twice in a row, so that any run of bytes in it is
+ * contiguous.  The memfd has no name and lives as long as a process maps it: a SIGKILL leaves nothing behind.
  *
- * Large messages are read by the receiver straight out of the sender's memory (process_vm_readv), where the kernel
- * allows that; each side tries at the start, on a number that only the right process has.  A sender whose operation
- * fails revokes what it lent before its buffers are free: a peer that still reads will see that, and not take the data.
+ * Large payloads are read by the receiver straight out of the sender's memory (process_vm_readv), where the kernel
+ * allows that.  At the start each side tries to read a number that only the right process has.  A sender whose
+ * operation fails revokes the loan before its buffers are free: a peer that still reads notices that, and does not
+ * use the data.
  *
- *   page 0: control of 2 directions x 2 channels, 256 bytes each; the two sides;  then the four rings
- */
+ *   page 0: control of 2 directions x 2 channels, 256 bytes each; the two sides;  then the four rings */
 #include <config.h>
 
 #include <errno.h>
@@ -39,19 +39,20 @@ _Static_assert(sizeof(ring_control) == 256, "four lines");
 
 typedef enum reading { READING_UNTRIED, READING_WORKS, READING_FAILS } reading;
 
-/* What one side says about itself, and lends. */
+/* What one side tells the other, and what it lends. */
 typedef struct shm_side {
-  _Alignas(64) _Atomic uint64_t cookie; /* a random number, which it also has at `cookie_at`; 0: not yet */
+  /* a random number, which this side also has at address `cookie_at` of its process; 0: not yet set */
+  _Alignas(64) _Atomic uint64_t cookie;
   uint64_t cookie_at;
-  atomic_int reads; /* `reading`: can it read the other's memory? */
-  _Alignas(64) _Atomic uint64_t lent_at; /* byte n of all that it ever lent is at this address + n */
+  atomic_int reads; /* `reading`: can this side read the other's memory? */
+  _Alignas(64) _Atomic uint64_t lent_at; /* byte n of all that this side ever lent is at this address + n */
   atomic_int revoked;
-  _Alignas(64) _Atomic uint64_t taken;   /* bytes that it has read of all that the other ever lent */
+  _Alignas(64) _Atomic uint64_t taken;   /* bytes that this side has read of all that the other side ever lent */
 } shm_side;
 
 typedef struct shm_header {
   ring_control rings[RINGS];
-  shm_side sides[2]; /* the maker's first */
+  shm_side sides[2]; /* the maker's side first */
   uint64_t magic, ring_bytes;
 } shm_header;
 _Static_assert(sizeof(shm_header) <= CONTROL_BYTES, "one page");
@@ -61,7 +62,8 @@ typedef struct shm_ring {
   ring_control *control;
   char *data;
   size_t size; /* a power of two */
-  uint64_t mine, theirs; /* producer: head, last seen tail; consumer: tail, last seen head */
+  /* the producer's head and the last tail it saw; the consumer's tail and the last head it saw */
+  uint64_t mine, theirs;
 } shm_ring;
 
 typedef struct shm_stream {
@@ -70,8 +72,8 @@ typedef struct shm_stream {
   shm_ring out[COLL_CHANNELS], in[COLL_CHANNELS];
   shm_side *self, *peer;
   uint64_t cookie;
-  uint64_t lent, taken; /* bytes since the beginning of time */
-  char *into;           /* what is borrowed goes there */
+  uint64_t lent, taken; /* bytes since the stream was made */
+  char *into;           /* where borrowed data goes */
   size_t into_bytes;
   pid_t peer_pid;       /* as the kernel says */
   bool lending, corrupt;
@@ -89,7 +91,7 @@ static size_t shm_space(coll_stream *base, int channel, void **at)
   shm_ring *r = &of(base)->out[channel];
 
   *at = r->data + (r->mine & (r->size - 1));
-  if (r->mine - r->theirs > r->size / 2) { /* the line is only fetched when the ring looks full */
+  if (r->mine - r->theirs > r->size / 2) { /* the tail's cache line is only fetched when the ring looks full */
     uint64_t tail = atomic_load_explicit(&r->control->tail, memory_order_acquire); /* pairs with shm_consume */
     if (r->mine - tail > r->size) of(base)->corrupt = true;
     if (tail % COLL_STREAM_UNIT == 0 && r->mine - tail <= r->size) r->theirs = tail;
@@ -100,7 +102,7 @@ static size_t shm_space(coll_stream *base, int channel, void **at)
 /* Rings if the other side has said that it sleeps. */
 static void wake(shm_stream *s, atomic_int *sleeps)
 {
-  atomic_thread_fence(memory_order_seq_cst); /* pairs with shm_arm: one of us sees the other's store */
+  atomic_thread_fence(memory_order_seq_cst); /* pairs with shm_arm: one of the two sides sees the other's store */
   if (atomic_load_explicit(sleeps, memory_order_relaxed) && atomic_exchange(sleeps, 0)) s->base.ring(s->base.ring_ctx);
 }
 
@@ -121,7 +123,7 @@ static size_t shm_data(coll_stream *base, int channel, const void **at)
 
   *at = r->data + (r->mine & (r->size - 1));
   if (r->theirs == r->mine) {
-    __builtin_prefetch(*at); /* on its way together with the counter's line, not after it */
+    __builtin_prefetch(*at); /* fetched together with the cache line of `head`, not after it */
     uint64_t head = atomic_load_explicit(&r->control->head, memory_order_acquire); /* pairs with shm_commit */
     if (head - r->mine > r->size || head % COLL_STREAM_UNIT) {
       s->corrupt = true;
@@ -164,17 +166,18 @@ static bool shm_arm(coll_stream *base)
 
 /* ---- lending ---- */
 
-/* Sizes from which one copy by the kernel is cheaper than two through the ring. */
+/* Sizes from which one copy by the kernel costs less than two through the ring; and the size of one read. */
 enum { BULK_BYTES = 32 << 10, READ_AT_ONCE = 1 << 20 };
 
-/* Bytes of the peer's memory.  False where it has gone, or forbids that. */
+/* Reads the peer's memory.  False if the process has gone, or the kernel forbids that. */
 static bool read_peer(const shm_stream *s, void *into, uint64_t at, size_t bytes)
 {
   struct iovec local = {into, bytes}, remote = {(void *)(uintptr_t)at, bytes};
   return process_vm_readv(s->peer_pid, &local, 1, &remote, 1, 0) == (ssize_t)bytes;
 }
 
-/* Can we read the peer's memory?  Another process of that number, in another namespace, does not have the cookie. */
+/* Can this process read the peer's memory?  A process that has the same number in another namespace does not have
+ * the cookie. */
 static void try_reading(shm_stream *s)
 {
   uint64_t found = 0, cookie = atomic_load_explicit(&s->peer->cookie, memory_order_acquire); /* pairs with introduce */
@@ -205,7 +208,7 @@ static void shm_lend(coll_stream *base, const void *data, size_t bytes)
   shm_stream *s = of(base);
 
   atomic_store_explicit(&s->self->lent_at, (uintptr_t)data - s->lent,
-                        memory_order_relaxed); /* the header's commit releases it */
+                        memory_order_relaxed); /* the commit of the header releases it */
   s->lent += bytes;
   s->lending = true;
 }
@@ -233,8 +236,9 @@ static bool shm_borrowed(coll_stream *base)
     n = WEFT_MIN(s->into_bytes - done, (size_t)READ_AT_ONCE);
     if (!read_peer(s, s->into + done, at + s->taken + done, n)) return false;
     atomic_thread_fence(
-      memory_order_seq_cst); /* pairs with shm_revoke: if its buffers are free, we see that they are */
-    if (atomic_load_explicit(&s->peer->revoked, memory_order_relaxed)) return false; /* its abort is on the way */
+      memory_order_seq_cst); /* pairs with shm_revoke: if the peer's buffers are free, this side sees `revoked` */
+    /* the peer's abort is on its way */
+    if (atomic_load_explicit(&s->peer->revoked, memory_order_relaxed)) return false;
   }
   s->taken += s->into_bytes;
   atomic_store_explicit(&s->self->taken, s->taken, memory_order_release);
@@ -283,7 +287,7 @@ static const coll_stream_ops shm_ops = {
   .close = shm_close,
 };
 
-/* The same `size` bytes of the file twice in a row. */
+/* Maps the same `size` bytes of the file twice in a row. */
 static char *map_twice(int fd, off_t offset, size_t size)
 {
   char *area = mmap(NULL, 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -309,7 +313,7 @@ static weft_status *map_all(int fd, size_t ring_bytes, bool maker, pid_t peer_pi
   if (s && header != MAP_FAILED) s->header = header;
   for (int i = 0; i < RINGS && ok; i++) {
     int channel = i % COLL_CHANNELS;
-    bool out = (i < COLL_CHANNELS) == maker; /* the maker sends in the first two */
+    bool out = (i < COLL_CHANNELS) == maker; /* the maker sends through the first two rings */
     shm_ring *r = out ? &s->out[channel] : &s->in[channel];
     r->size = size_of_channel(channel, ring_bytes);
     r->control = &s->header->rings[i];
@@ -367,7 +371,7 @@ weft_status *coll_shm_open(int fd, pid_t peer_pid, coll_stream **out_stream)
   uint64_t words[2] = {0};
 
   *out_stream = NULL;
-  /* Without the seal a peer could shrink the file under our feet, and reading would be a SIGBUS. */
+  /* Without the seal a peer could shrink the file while it is mapped, and to read it would be a SIGBUS. */
   if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) != 0 || info.st_size < CONTROL_BYTES ||
       pread(fd, words, sizeof words, offsetof(shm_header, magic)) != sizeof words || words[0] != SHM_MAGIC ||
       words[1] < 4096 || words[1] > UINT64_C(1) << 30 || (words[1] & (words[1] - 1)) ||

@@ -18,11 +18,12 @@ coll_transport coll_transport_between(const coll_address *from, const coll_addre
 {
   int t = COLL_TRANSPORT_NONE + 1;
 
-  while (t + 1 < COLL_TRANSPORT_COUNT && !rows[t]->reaches(from, to)) t++; /* the last one reports why it does not */
+  /* the last transport reports why it does not reach */
+  while (t + 1 < COLL_TRANSPORT_COUNT && !rows[t]->reaches(from, to)) t++;
   return (coll_transport)t;
 }
 
-/* Those in use by group `g`, that have function `fn`. */
+/* Runs the statement that follows for each transport t that group `g` uses and that has function `fn`. */
 #define EACH(t, g, fn)                                                     \
   for (int t = COLL_TRANSPORT_NONE + 1; t < COLL_TRANSPORT_COUNT; t++)     \
     if ((g)->transports[t] && rows[t]->fn)

@@ -1,24 +1,25 @@
 /* collective/transport/fabric/fabric.c -- streams over libfabric's tagged RDM endpoints.
  *
- * A group has one endpoint; every stream posts receives for its own tags on it before its peer may send.  A commit is
- * one message, sent from the stream's own memory into the peer's posted memory.  What is lent goes from the user's
- * memory to the user's, in pieces: the borrower posts receives for the next two there and tells how many bytes it
- * wants, and in which pieces; the lender sends those.  (A message of many MB at once would leave every cache before
- * it is read.) libfabric gives memory of an unfinished send back only when the endpoint closes, so that is what
- * revoking does. (RMA is left out on purpose: on the tcp, net and rxm providers it is an emulation by messages, and
- * elsewhere it needs registration modes that differ by provider.) Each channel has a window: the receiver gives
- * credits back as it consumes, at the end of a message that goes there anyway (its length says so: it is no multiple
- * of a unit), or, when many are due, by themselves. Receives of one tag complete in the order in which messages were
- * sent (FI_ORDER_SAS), so a slot's place is its order.
+ * A group has one endpoint; every stream posts receives for its own tags on it before its peer may send.  A commit
+ * is one message, sent from the stream's own memory into the peer's posted memory.  A loan goes from the user's
+ * memory to the user's, in pieces: the borrower posts receives for the next two pieces there, and tells the lender
+ * how many bytes it wants and how long a piece is; the lender sends these.  (A message of many MB at once would
+ * leave every cache before it is read.)  libfabric gives the memory of an unfinished send back only when the
+ * endpoint closes, so revoking a loan closes the endpoint.  (RMA is left out on purpose: on the tcp, net and rxm
+ * providers it is emulated by messages, and elsewhere it needs registration modes that differ by provider.)  Each
+ * channel has a window: the receiver gives credits back as it consumes, at the end of a message that goes to the
+ * sender anyway (its length, which is no multiple of a unit, says so), or, when many credits are due, by a message
+ * of their own.  Receives of one tag complete in the order in which messages were sent (FI_ORDER_SAS), so a slot's
+ * place in the ring is its place in that order.
  *
- * Any process that reaches the endpoint can send to it.  So a stream's tags are drawn from its session's keys, and
- * what comes is taken only if its code is that of the message of its number: over its first COVERED_BYTES, credit and
- * length (mac.h), or, where it is sealed, over all of it (seal.h).  What is lent is not covered, but its announcement
- * is; where everything is to be, nothing is lent.
+ * Any process that reaches the endpoint can send to it.  So a stream's tags are drawn from its session's keys, and a
+ * message is accepted only if its code is right for the message of that number: the code covers the first
+ * COVERED_BYTES, the credit and the length (mac.h), or, if the message is sealed, all of it (seal.h).  A loan is not
+ * covered, but its announcement is; where everything must be covered, nothing is lent.
  *
  *   data, a multiple of units | credit, 24 bytes, if some are given | 8 bytes, if it is sealed | code, 8 bytes
- * The code goes as the completion's data where the provider has that, so that small messages stay small enough to be
- * injected.
+ * The code goes as the completion's data where the provider has such data, so that small messages stay small enough
+ * to be injected.
  *
  * libfabric does not report dead peers on such endpoints: the control connections do. */
 #include <config.h>
@@ -43,50 +44,53 @@ enum { SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS, BULK_CHANNE
 enum { CREDIT_LANE = CREDIT_CHANNEL, LANES = COLL_CHANNELS + 1 };
 enum { COVERED_BYTES = 1024, WHOLE_BYTES = 8 };
 enum { BULK_BYTES = 128 << 10, MOST_PIECE_BYTES = 1 << 20, PIECES_AHEAD = 2 };
-enum { CHUNK_BYTES = (64 << 10) + 2 * COLL_STREAM_UNIT, SLOT_BYTES = CHUNK_BYTES + COLL_STREAM_UNIT }; /* 64 KiB with header and name; credits */
+/* 64 KiB with header and name; a credit and the code */
+enum { CHUNK_BYTES = (64 << 10) + 2 * COLL_STREAM_UNIT, SLOT_BYTES = CHUNK_BYTES + COLL_STREAM_UNIT };
 #define TAG_MASK ((UINT64_C(1) << 62) - 1)
 #define FLUSH_NS WEFT_NS_PER_S
-#define REVOKE_NS (20 * WEFT_NS_PER_MS) /* the same while operations wait for their end */
+/* how long revoke waits for committed data, while operations wait for their end */
+#define REVOKE_NS (20 * WEFT_NS_PER_MS)
 
 typedef enum slot_state { SLOT_FREE, SLOT_WAITING /* to be posted */, SLOT_POSTED, SLOT_DONE } slot_state;
 
 typedef struct fabric_stream fabric_stream;
 
-/* One message under way, or a place for one.  The context comes first: libfabric gives its address back. */
+/* One message under way, or the place of one.  The context comes first, because libfabric gives its address back. */
 typedef struct slot {
   struct fi_context2 context;
   fabric_stream *stream;
   slot_state state;
   bool sends;
   uint8_t lane;
-  size_t bytes, room; /* room: of a receive's memory */
+  size_t bytes, room; /* `room`: size of a receive's memory */
   char *data;
   uint64_t tag;
-  uint64_t code;      /* that authenticates it */
-  uint64_t number;    /* of the message among those of its lane: the n-th receive gets the n-th */
+  uint64_t code;      /* authenticates the message */
+  uint64_t number;    /* of the message among those of its lane; the n-th receive gets the n-th message */
 } slot;
 
-/* A ring of slots: they are used, and complete for their reader, in order. */
+/* A ring of slots, which are used, and complete for their reader, in order. */
 typedef struct lane {
   slot slots[SLOTS];
-  uint64_t begun;  /* messages sent, or consumed */
-  size_t consumed; /* bytes of the oldest one */
+  uint64_t begun;  /* messages sent or consumed */
+  size_t consumed; /* bytes of the oldest message */
 } lane;
 
 /* What a receiver tells its sender. */
 typedef struct credit {
-  uint32_t owed[COLL_CHANNELS]; /* messages that it has consumed since the last one */
-  uint64_t wanted;              /* bytes of bulk that it has asked for since the beginning of time */
-  uint64_t piece;               /* of what is lent now: all are that long, but for the last one */
+  uint32_t owed[COLL_CHANNELS]; /* messages that it has consumed since the last credit */
+  uint64_t wanted;              /* bytes of loans that it has asked for since the stream was made */
+  uint64_t piece;               /* size of the pieces of the current loan, except the last piece */
 } credit;
 _Static_assert(sizeof(credit) + WHOLE_BYTES + COLL_SHORT_TAG_BYTES < COLL_STREAM_UNIT,
                "what is past a message's last whole unit is its trailer");
 
-/* The form of a message.  It is authenticated behind data and credit and not sent: its reader knows it by the length. */
+/* The form of a message.  It is authenticated behind data and credit but not sent: the receiver derives it from the
+ * length. */
 typedef struct form {
-  uint64_t bytes;  /* of data */
-  uint32_t gives;  /* is there a credit? */
-  uint32_t whole;  /* is it sealed? */
+  uint64_t bytes;  /* of the data */
+  uint32_t gives;  /* 1: a credit follows the data */
+  uint32_t whole;  /* 1: the message is sealed */
 } form;
 _Static_assert(sizeof(credit) + sizeof(form) <= COLL_STREAM_UNIT, "a slot's memory has room for the form");
 _Static_assert(COVERED_BYTES + sizeof(credit) + sizeof(form) <= COLL_MAC_MOST_BYTES, "what is covered is a text");
@@ -97,26 +101,26 @@ struct fabric_stream {
   fabric_stream *next;
   fi_addr_t peer;
   lane out[COLL_CHANNELS], in[COLL_CHANNELS];
-  int credits[COLL_CHANNELS]; /* messages that the peer has room for */
-  credit due;                 /* to be told */
+  int credits[COLL_CHANNELS]; /* messages for which the peer has room */
+  credit due;                 /* to be told to the peer */
   uint64_t wanted_told;
   slot credit_in[CREDIT_SLOTS], credit_out[CREDIT_SLOTS];
   lane bulk_in, bulk_out;
-  uint64_t asked;             /* pieces of bulk */
-  char *into;                 /* what is borrowed and not asked for yet goes there */
+  uint64_t asked;             /* pieces of loans that this side has asked for */
+  char *into;                 /* where borrowed data goes that is not asked for yet */
   size_t into_bytes;
-  const char *lent_at;        /* what follows the bulk that has been sent */
-  uint64_t lent, sent, wanted; /* bytes of bulk since the beginning of time; wanted by the peer */
-  uint64_t piece;              /* as the peer wants them */
+  const char *lent_at;        /* the part of the loan that is not sent yet */
+  uint64_t lent, sent, wanted; /* bytes of loans since the stream was made; `wanted` by the peer */
+  uint64_t piece;              /* size of the pieces that the peer wants */
   char *memory;
-  coll_seal *closes, *opens;               /* of sealed messages */
-  coll_mac mac_out, mac_in;                /* of the others */
-  uint64_t numbered[LANES], posted[LANES]; /* messages out; receives */
-  uint64_t bulk_tag_out, bulk_tag_in;      /* of the first piece; the next has the next */
+  coll_seal *closes, *opens;               /* for sealed messages */
+  coll_mac mac_out, mac_in;                /* for other messages */
+  uint64_t numbered[LANES], posted[LANES]; /* numbers of messages sent, and of receives posted, by lane */
+  uint64_t bulk_tag_out, bulk_tag_in;      /* tag of the first piece; each next piece has the next tag */
   bool whole; /* every message is sealed */
-  bool waits; /* a slot does */
+  bool waits; /* a slot waits to be posted */
   bool broken, closed;
-  bool forged; /* somebody else's message came, or the peer's in another form: `broken` as well */
+  bool forged; /* a message was not the peer's next one; then `broken` is set too */
   char why[160];
 };
 
@@ -128,20 +132,20 @@ struct coll_fabric {
   struct fid_av *av;
   struct fid_cq *cq;
   struct fid_ep *ep;
-  bool code_beside; /* the message, as completion data */
+  bool code_beside; /* the code travels beside the message, as completion data */
   int wait_fd;
   uint64_t wait_id;
-  int idle_wakes; /* of that descriptor, since anything completed */
+  int idle_wakes; /* wake-ups by wait_fd since anything completed */
   int64_t lies_since_ns;
   fabric_stream *streams;
-  bool lost; /* the endpoint was closed before all that was committed was out */
+  bool lost; /* the endpoint was closed before all committed data was sent */
 };
 
 static struct coll_fabric *of_group(const coll_group *g) { return g->transports[COLL_TRANSPORT_FABRIC]; }
 
 /* ---- opening ---- */
 
-/* Fast networks first, then sockets: from 1.18 on `tcp` has RDM endpoints itself, before that `net` has. */
+/* Fast networks first, then sockets.  From libfabric 1.18 on `tcp` has RDM endpoints itself; before, `net` has. */
 static const char *const providers_new[] = {"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "tcp", "tcp;ofi_rxm", NULL};
 static const char *const providers_old[] = {"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "net", "tcp;ofi_rxm", NULL};
 
@@ -154,7 +158,7 @@ static struct fi_info *try_provider(const char *name, const char *inet)
   hints->caps = FI_MSG | FI_TAGGED;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->ep_attr->type = FI_EP_RDM;
-  hints->domain_attr->threading = FI_THREAD_DOMAIN; /* all calls are under the group's lock */
+  hints->domain_attr->threading = FI_THREAD_DOMAIN; /* all calls are made under the group's lock */
   hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
   hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
@@ -175,7 +179,7 @@ static weft_status *find_provider(const char *inet, struct fi_info **out)
   const char *const *names = old ? providers_old : providers_new;
 
   *out = NULL;
-  if (getenv("FI_PROVIDER")) *out = try_provider(NULL, inet); /* libfabric filters */
+  if (getenv("FI_PROVIDER")) *out = try_provider(NULL, inet); /* libfabric filters the providers */
   for (int i = 0; !*out && names[i]; i++) *out = try_provider(names[i], inet);
   if (*out) return NULL;
   return WEFT_ERR(UNAVAILABLE, "libfabric %u.%u has no provider with tagged RDM endpoints at %s%s%s", FI_MAJOR(version),
@@ -211,7 +215,7 @@ static void fabric_fini(struct coll_fabric *f)
 
   for (size_t i = 0; i < WEFT_COUNT(order); i++)
     if (order[i]) fi_close(order[i]);
-  for (fabric_stream *s = f->streams, *next; s; s = next) { /* after the endpoint: it holds their memory */
+  for (fabric_stream *s = f->streams, *next; s; s = next) { /* after the endpoint, which uses the streams' memory */
     next = s->next;
     stream_free(s);
   }
@@ -289,10 +293,11 @@ static void forged(fabric_stream *s, const char *what)
 
 /* ---- authenticating ---- */
 
-/* Everything is sealed while ranks meet: they tell each other their door keys then. */
+/* All messages are sealed while ranks meet, because ranks then tell each other their door keys. */
 static bool seals_whole(const fabric_stream *s) { return s->whole || !s->fabric->group->topology.size; }
 
-/* Makes the code of a message, or compares it with the one that came.  The form is written into the slot's memory. */
+/* Makes the code of a message that goes out, or checks the code of one that came (`comes`).  The form is written
+ * into the slot's memory. */
 static bool authenticate(slot *sl, const form *f, bool comes)
 {
   fabric_stream *s = sl->stream;
@@ -312,7 +317,7 @@ static bool authenticate(slot *sl, const form *f, bool comes)
   return true;
 }
 
-/* Completes a message of sl->bytes of data, with what is due if `gives`. */
+/* Completes a message with sl->bytes of data; adds the credit that is due if `gives`. */
 static void close_message(slot *sl, bool gives)
 {
   fabric_stream *s = sl->stream;
@@ -334,8 +339,8 @@ static void close_message(slot *sl, bool gives)
   sl->bytes = (size_t)(at - sl->data);
 }
 
-/* A message of `bytes` has come, sl->code beside it perhaps.  True if it is the peer's next one; then sl->bytes is
- * that of its data, and *gives says whether a credit follows them. */
+/* Checks a message of `bytes` that has come; its code may have come beside it, in sl->code.  True: it is the peer's
+ * next message.  Then sl->bytes is the size of its data, and *gives says whether a credit follows them. */
 static bool open_message(slot *sl, size_t bytes, bool *gives)
 {
   fabric_stream *s = sl->stream;
@@ -348,14 +353,14 @@ static bool open_message(slot *sl, size_t bytes, bool *gives)
   rest -= *gives ? sizeof(credit) : 0;
   form f = {.bytes = data, .gives = *gives, .whole = rest == WHOLE_BYTES};
   if ((rest && !f.whole) || (s->whole && !f.whole)) return false;
-  if (code) memcpy(&sl->code, sl->data + bytes - code, code); /* the form is written over it */
+  if (code) memcpy(&sl->code, sl->data + bytes - code, code); /* saved, because the form is written over it */
   sl->bytes = data;
   return authenticate(sl, &f, true);
 }
 
 /* ---- posting ---- */
 
-/* Hands a message to libfabric; `inject`: it keeps a copy, and there will be no completion. */
+/* Hands a message to libfabric.  `inject`: libfabric keeps a copy, and there will be no completion. */
 static ssize_t send_now(slot *sl, bool inject)
 {
   fabric_stream *s = sl->stream;
@@ -369,7 +374,7 @@ static ssize_t send_now(slot *sl, bool inject)
   return fi_tsend(ep, sl->data, sl->bytes, NULL, s->peer, sl->tag, &sl->context);
 }
 
-/* Posts what waits; -FI_EAGAIN means "later": a full queue, or a connection being made. */
+/* Posts a slot that waits.  -FI_EAGAIN means "later": a queue is full, or a connection is being made. */
 static void post(slot *sl)
 {
   fabric_stream *s = sl->stream;
@@ -393,7 +398,7 @@ static void post(slot *sl)
   }
 }
 
-/* Is as much due, of one channel, or wanted? */
+/* Is a credit of `least` messages due on a channel, or have wanted bytes not been told yet? */
 static bool owes(const fabric_stream *s, uint32_t least)
 {
   bool found = s->due.wanted != s->wanted_told;
@@ -402,13 +407,13 @@ static bool owes(const fabric_stream *s, uint32_t least)
   return found;
 }
 
-/* Tells what is due, if it is enough to be worth a message. */
+/* Sends a credit message if enough is due to be worth one. */
 static void give_credits(fabric_stream *s)
 {
   bool enough = owes(s, SLOTS / 2);
 
   for (int i = 0; i < CREDIT_SLOTS; i++)
-    enough = enough && s->credit_out[i].state != SLOT_WAITING; /* none overtakes another */
+    enough = enough && s->credit_out[i].state != SLOT_WAITING; /* no credit overtakes another */
   for (int i = 0; i < CREDIT_SLOTS && enough; i++) {
     slot *sl = &s->credit_out[i];
     if (sl->state != SLOT_FREE) continue;
@@ -427,12 +432,13 @@ static void take_credit(fabric_stream *s, const char *data)
   memcpy(&told, data, sizeof told);
   for (int c = 0; c < COLL_CHANNELS; c++)
     if (told.owed[c] <= SLOTS) s->credits[c] = WEFT_MIN(s->credits[c] + (int)told.owed[c], SLOTS);
-  if (told.wanted <= s->wanted) return; /* of two that cross the later one counts */
+  if (told.wanted <= s->wanted) return; /* credits may cross: the later one counts */
   s->wanted = told.wanted;
   s->piece = told.piece;
 }
 
-/* Receives of a lane are posted in order, sends too: a later one never overtakes one that waits. */
+/* Posts the waiting slots of a lane in order, receives as well as sends: a later slot never overtakes one that
+ * waits.  False: one still waits. */
 static bool post_waiting(lane *l, uint64_t first)
 {
   for (uint64_t i = 0; i < SLOTS; i++) {
@@ -444,7 +450,7 @@ static bool post_waiting(lane *l, uint64_t first)
   return true;
 }
 
-/* Sends what the peer wants of what is lent to it. */
+/* Sends what the peer wants of the loan. */
 static void send_bulk(fabric_stream *s)
 {
   lane *l = &s->bulk_out;
@@ -467,7 +473,7 @@ static void send_bulk(fabric_stream *s)
   }
 }
 
-/* Posts receives for the next pieces of what is borrowed. */
+/* Posts receives for the next pieces of the loan that is read. */
 static void ask_for_bulk(fabric_stream *s)
 {
   lane *l = &s->bulk_in;
@@ -485,7 +491,8 @@ static void ask_for_bulk(fabric_stream *s)
   }
 }
 
-/* Committed and credits given, but not gone yet.  (What was injected counts as gone: libfabric tells no more.) */
+/* Has the stream sent messages that have not gone yet?  (Injected messages count as gone: libfabric tells nothing of
+ * them.) */
 static bool has_unsent(const fabric_stream *s)
 {
   bool found = false;
@@ -500,7 +507,7 @@ static void post_all_waiting(fabric_stream *s)
 {
   s->waits = false;
   for (int c = 0; c < COLL_CHANNELS; c++) {
-    post_waiting(&s->out[c], s->out[c].begun); /* the oldest of a full ring is where the next one goes */
+    post_waiting(&s->out[c], s->out[c].begun); /* in a full ring the oldest slot is where the next message goes */
     post_waiting(&s->in[c], s->in[c].begun);
   }
   for (int i = 0; i < CREDIT_SLOTS; i++) {
@@ -518,13 +525,13 @@ static void retry(fabric_stream *s)
   if (s->base.unsent) s->base.unsent = has_unsent(s);
 }
 
-/* A message of a channel or a credit has come. */
+/* A message of a channel, or a credit, has come. */
 static void take_in(slot *sl, size_t bytes)
 {
   fabric_stream *s = sl->stream;
   bool gives;
 
-  if (s->broken) return; /* nothing counts after that */
+  if (s->broken) return; /* after that no message counts */
   if (!open_message(sl, bytes, &gives)) {
     forged(s, sl->lane == CREDIT_LANE ? "a credit" : "a message");
     return;
@@ -571,7 +578,8 @@ static bool poll_fabric(struct coll_fabric *f)
   ssize_t n = WEFT_COUNT(entries);
 
   if (!f->ep) return false;
-  while (n == WEFT_COUNT(entries) || n == -FI_EAVAIL) { /* to ask again after fewer costs a system call */
+  /* a read that returns fewer is the last one: another would cost a system call */
+  while (n == WEFT_COUNT(entries) || n == -FI_EAVAIL) {
     n = fi_cq_read(f->cq, entries, WEFT_COUNT(entries));
     if (n == -FI_EAVAIL && !failed_completion(f)) break;
     for (ssize_t i = 0; i < n; i++) completed(&entries[i]);
@@ -585,8 +593,8 @@ static bool poll_fabric(struct coll_fabric *f)
 
 static bool fabric_poll_all(coll_group *g) { return poll_fabric(of_group(g)); }
 
-/* Some providers (net and tcp of libfabric 1.17) leave the descriptor readable: a thread that slept on it would be
- * woken at once, for ever. */
+/* With some providers (net and tcp of libfabric 1.17) the descriptor stays readable: a thread that slept on it would
+ * be woken at once, again and again. */
 static bool wait_lies(const struct coll_fabric *f)
 {
   enum { FEW = 16 };
@@ -620,7 +628,7 @@ static size_t fabric_space(coll_stream *base, int channel, void **at)
   fabric_stream *s = of(base);
   lane *l = &s->out[channel];
 
-  /* when the last one has gone, and so nothing waits: begin again, in memory that the caches hold */
+  /* the last message has gone, so no slot waits: begin again, in memory that the caches hold */
   if (l->slots[(l->begun + SLOTS - 1) % SLOTS].state == SLOT_FREE && l->slots[0].state == SLOT_FREE) l->begun = 0;
   slot *sl = &l->slots[l->begun % SLOTS];
 
@@ -638,7 +646,7 @@ static void fabric_commit(coll_stream *base, int channel, size_t bytes)
   sl->bytes = bytes;
   close_message(sl, owes(s, SLOTS / 4));
   sl->state = SLOT_WAITING;
-  post_waiting(l, l->begun); /* behind those that wait already */
+  post_waiting(l, l->begun); /* behind the slots that wait already */
   s->base.unsent |= sl->state != SLOT_FREE;
 }
 
@@ -670,7 +678,7 @@ static void fabric_consume(coll_stream *base, int channel, size_t bytes)
 static bool fabric_arm(coll_stream *base)
 {
   (void)base;
-  return true; /* see fabric_arm_all: all streams of a group have one descriptor */
+  return true; /* all streams of a group have one descriptor: see fabric_arm_all */
 }
 
 static bool fabric_arm_all(coll_group *g)
@@ -681,7 +689,7 @@ static bool fabric_arm_all(coll_group *g)
   if (!f->ep) return true;
   fids[0] = &f->cq->fid;
   if (poll_fabric(f)) return false;
-  if (wait_lies(f)) return true; /* the progress thread looks now and then */
+  if (wait_lies(f)) return true; /* the progress thread polls from time to time: see fabric_nap_ns */
   if (f->wait_fd < 0 || fi_trywait(f->fabric, fids, 1) != FI_SUCCESS) return false;
   weft_status *st = coll_context_watch_once(f->wait_fd, f->group, f->wait_id);
   bool watched = !st;
@@ -697,8 +705,8 @@ static void fabric_lend(coll_stream *base, const void *data, size_t bytes)
   of(base)->lent += bytes;
 }
 
-/* Copying a large piece into a socket takes the kernel long: nothing is sent before what has come has been looked at,
- * or two ranks that lend to each other would take turns instead of working at once. */
+/* The kernel takes long to copy a large piece into a socket.  So nothing is sent before what has come has been
+ * looked at: otherwise two ranks that lend to each other would take turns instead of working at once. */
 static bool fabric_lent(coll_stream *base)
 {
   fabric_stream *s = of(base);
@@ -733,7 +741,7 @@ static bool fabric_borrowed(coll_stream *base)
   return s->into_bytes == 0 && s->asked == l->begun;
 }
 
-/* Waits until what was committed is out.  True if it is. */
+/* Waits until committed data is sent.  True if it is. */
 static bool flush(struct coll_fabric *f, int64_t give_up_ns)
 {
   for (;;) {
@@ -760,9 +768,9 @@ static void fabric_revoke(coll_stream *base)
   }
   if (!busy || !f->ep) return;
   if (f->group->ends_at)
-    f->lost = !flush(f, weft_now_ns() + REVOKE_NS); /* else a member has died, and no rank goes on */
+    f->lost = !flush(f, weft_now_ns() + REVOKE_NS); /* 0: a member has died, and no rank goes on */
   fi_close(&f->ep->fid);
-  f->ep = NULL; /* and with it all streams of the group, whose communicator is spent */
+  f->ep = NULL; /* no stream of the group, whose communicator is spent, can send any more */
 }
 
 static weft_status *fabric_health(coll_stream *base)
@@ -773,7 +781,8 @@ static weft_status *fabric_health(coll_stream *base)
   return s->broken ? WEFT_ERR(UNAVAILABLE, "%s", s->why) : NULL;
 }
 
-static void fabric_close(coll_stream *base) { of(base)->closed = true; } /* its memory goes with the endpoint */
+/* the endpoint may still use its memory: fabric_fini frees it */
+static void fabric_close(coll_stream *base) { of(base)->closed = true; }
 
 static const coll_stream_ops fabric_ops = {
   .name = "fabric",
@@ -798,7 +807,7 @@ static weft_status *draw_key(const coll_session *session, const char *purpose, b
                                                            : WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
 }
 
-/* Tags and keys of one direction, which no third process can know. */
+/* Derives tags and keys of one direction, which no third process can know. */
 static weft_status *draw_keys(fabric_stream *s, const coll_session *session, bool outgoing, coll_key *key,
                               uint64_t tags[LANES + 1])
 {
@@ -812,7 +821,7 @@ static weft_status *draw_keys(fabric_stream *s, const coll_session *session, boo
 }
 _Static_assert(sizeof(coll_key) == (LANES + 1) * sizeof(uint64_t), "a key makes a tag for each lane and for bulk");
 
-/* All slots, in the stream's memory; receives are posted. */
+/* Places all slots in the stream's memory, and posts the receives. */
 static void lay_out(fabric_stream *s, const uint64_t out[LANES + 1], const uint64_t in[LANES + 1])
 {
   char *at = s->memory;

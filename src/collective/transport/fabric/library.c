@@ -1,9 +1,9 @@
 /* collective/transport/fabric/library.c -- libfabric, loaded when the first fabric is opened.
  *
- * Linking to it would load it with every program, and some of the libraries it brings along (PSM's) spin for a fifth
- * of a second in their constructors: more than all else that Weft does before it runs a small program.  These are the
- * symbols that fabric.c and libfabric's inline functions call; each forwards to the library.  Hidden, so that
- * libfabric itself keeps its own. */
+ * A program linked to libfabric would load it at every start, and some of the libraries that it brings along (PSM's)
+ * spin for a fifth of a second in their constructors: more than all else that Weft does before it runs a small
+ * program.  These are the symbols that fabric.c and libfabric's inline functions call; each forwards to the library.
+ * They are hidden, so that libfabric itself keeps using its own. */
 #include <config.h>
 
 #include <dlfcn.h>
@@ -25,7 +25,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void)
 {
-  void *handle = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL); /* never closed: its threads may outlive any use */
+  /* never closed, because the library's threads may outlive any use */
+  void *handle = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
 
   if (!handle) return;
   library.getinfo = (__typeof__(library.getinfo))dlsym(handle, "fi_getinfo");
