@@ -1,7 +1,8 @@
 /* src/gpu/abi/constants.h -- numbers of the CUDA driver API, version 13.0.
  *
- * Each list has rows X(name, value).  cuda.h declares an enumeration of each list; the name in NVIDIA's header is the prefix that
- * stands beside the list's name with the row's name.  tests/gpu/abi_test.c holds every row against that header where there is one. */
+ * Each list has rows X(name, value), and cuda.h declares an enumeration of each list.  The name in NVIDIA's header
+ * is the prefix that stands at the end of the comment above the list, followed by the row's name.
+ * tests/gpu/abi_test.c compares every row with NVIDIA's header where it is installed. */
 #ifndef WEFT_GPU_ABI_CONSTANTS_H
 #define WEFT_GPU_ABI_CONSTANTS_H
 
@@ -99,7 +100,7 @@
 #define WCU_MEM_LOCATIONS(X) \
   X(INVALID, 0) X(DEVICE, 1) X(HOST, 2)
 
-/* Rights to mapped memory.  CU_MEM_ACCESS_FLAGS_PROT_* */
+/* Access rights to mapped memory.  CU_MEM_ACCESS_FLAGS_PROT_* */
 #define WCU_MEM_ACCESS(X) \
   X(NONE, 0) X(READ, 1) X(READWRITE, 3)
 
@@ -127,7 +128,7 @@
 #define WCU_CAPTURE_STATUS(X) \
   X(NONE, 0) X(ACTIVE, 1) X(INVALIDATED, 2)
 
-/* What a capture forbids to others.  CU_STREAM_CAPTURE_MODE_* */
+/* What a capture forbids other threads and streams.  CU_STREAM_CAPTURE_MODE_* */
 #define WCU_CAPTURE_MODES(X) \
   X(GLOBAL, 0) X(THREAD_LOCAL, 1) X(RELAXED, 2)
 

@@ -1,10 +1,12 @@
-/* src/gpu/abi/cuda.h -- the part of the CUDA driver's binary interface that Weft uses, in Weft's own words.
+/* src/gpu/abi/cuda.h -- the part of the CUDA driver's binary interface that Weft uses, declared without NVIDIA's
+ * headers.
  *
- * Weft builds without NVIDIA's headers and opens libcuda.so.1 at run time.  This header declares what both sides of such a call
- * must agree on: numbers (constants.h), the layout of structures, and the type of each entry point (entries.h).  The prefix `wcu`
- * keeps these names apart from NVIDIA's, so that tests/gpu/abi_test.c can include both headers and compare them by assertions at
- * compile time.  Structures follow version 13.0 of the interface; entry points are named with the version suffix that the
- * driver's symbol table has.  A field keeps NVIDIA's name, so that a reader finds it in NVIDIA's manual. */
+ * Weft builds without NVIDIA's headers and opens libcuda.so.1 at run time.  This header declares what the caller and
+ * the driver must agree on: numbers (constants.h), the layout of structures, and the type of each entry point
+ * (entries.h).  The prefix `wcu` keeps these names apart from NVIDIA's, so that tests/gpu/abi_test.c can include
+ * both headers and compare them by assertions at compile time.  Structures follow version 13.0 of the interface.
+ * Entry points are named with the version suffix that the driver's symbol table has.  A field keeps NVIDIA's name,
+ * so that a reader finds it in NVIDIA's manual. */
 #ifndef WEFT_GPU_ABI_CUDA_H
 #define WEFT_GPU_ABI_CUDA_H
 
@@ -13,7 +15,7 @@
 
 #include "gpu/abi/constants.h"
 
-enum { WCU_VERSION = 13000 };   /* the interface that this header describes; cuGetProcAddress takes it */
+enum { WCU_VERSION = 13000 };   /* the interface version that this header describes; an argument of cuGetProcAddress */
 
 #define WCU_ROW(name, value) WCU_##name = value,
 typedef enum wcu_result { WCU_RESULTS(WCU_ROW) } wcu_result;
@@ -83,8 +85,8 @@ typedef enum wcu_p2p_attribute { WCU_P2P_ATTRIBUTES(WCU_ROW) } wcu_p2p_attribute
 #undef WCU_ROW
 
 typedef int wcu_device;
-typedef unsigned long long wcu_ptr;        /* an address in the address space that the devices and the host share */
-typedef unsigned long long wcu_mem_handle; /* physical memory, which cuMemMap gives an address */
+typedef unsigned long long wcu_ptr;        /* an address in the address space that devices and host share */
+typedef unsigned long long wcu_mem_handle; /* physical memory; cuMemMap gives it an address */
 typedef struct wcu_context_st *wcu_context;
 typedef struct wcu_module_st *wcu_module;
 typedef struct wcu_function_st *wcu_function;

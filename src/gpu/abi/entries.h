@@ -1,7 +1,8 @@
-/* src/gpu/abi/entries.h -- the entry points of libcuda.so.1 that Weft knows.
+/* src/gpu/abi/entries.h -- the entry points of libcuda.so.1 that Weft declares.
  *
- * A row is X(name, symbol, arguments): the name that cuGetProcAddress takes, the symbol that it resolves to for interface
- * version WCU_VERSION, and the arguments of that symbol.  All return wcu_result.  Included by cuda.h only. */
+ * A row is X(name, symbol, arguments): the name that cuGetProcAddress takes, the symbol that this name resolves to
+ * for interface version WCU_VERSION, and the arguments of that symbol.  All entry points return wcu_result.  Only
+ * cuda.h includes this file. */
 #ifndef WEFT_GPU_ABI_ENTRIES_H
 #define WEFT_GPU_ABI_ENTRIES_H
 

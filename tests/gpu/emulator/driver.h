@@ -1,7 +1,7 @@
-/* tests/gpu/emulator/driver.h -- the emulated driver's own types; its files are named after what they serve.
+/* tests/gpu/emulator/driver.h -- types and functions that the files of the emulated driver share, by file.
  *
- * Locks, in the order in which they are taken: emu_mu (streams, events, captures, contexts, modules), then the heap's own in heap.c.
- * No lock is held while a kernel, a host function or a copy runs. */
+ * Locks, in the order in which they are taken: emu_mu (streams, events, captures, contexts, modules), then the lock
+ * of the heap (in heap.c).  No lock is held while a kernel, a host function or a copy runs. */
 #ifndef WEFT_EMU_DRIVER_H
 #define WEFT_EMU_DRIVER_H
 
@@ -29,7 +29,7 @@ typedef struct emu_settings {
   emu_device device;
   uint64_t memory;           /* bytes of each device */
   ptx_order order;
-  uint64_t seed, delay_ns;   /* the longest random wait before a stream's next work */
+  uint64_t seed, delay_ns;   /* delay_ns: the longest random wait before each work of a stream */
   unsigned checks;
   bool sectors, leaks_fail, leaks_quiet;
   uint64_t budget;
@@ -39,11 +39,11 @@ void emu_read_settings(bool first);
 uint64_t emu_random(void);
 void emu_sleep(uint64_t ns);
 
-/* ---- faults.c: calls that fail, stall or are slow; what every call begins with ---- */
+/* ---- faults.c: the beginning of every call, where calls fail, stall or are slow ---- */
 enum { EMU_ANYTIME = 0, EMU_WITH_CONTEXT = 1, EMU_AFTER_INIT = 2 };
 wcu_result emu_enter(const char *call, int when);
 void emu_read_faults(const char *text);
-uint64_t emu_take_stall(void); /* ns by which the work of this call is to be late */
+uint64_t emu_take_stall(void); /* takes the time in ns by which the work that this call queues starts late */
 #define EMU_ENTER(when) do { wcu_result entered_ = emu_enter(__func__, (when)); if (entered_) return entered_; } while (0)
 extern _Thread_local bool emu_in_host_function;
 extern bool emu_initialized;
@@ -56,20 +56,20 @@ typedef struct emu_block {
   int device;
   emu_kind kind;
   bool live;
-  uint32_t readers, writers;   /* devices */
+  uint32_t readers, writers;   /* bit sets of devices */
   wcu_mempool pool;
   emu_physical *physical;
 } emu_block;
 wcu_result emu_alloc(int device, size_t size, size_t align, emu_kind kind, wcu_mempool pool, uint64_t *out);
-wcu_result emu_free(uint64_t at, int kinds);  /* kinds: bit set of emu_kind */
-bool emu_lookup(uint64_t at, emu_block *out); /* a copy; false: nothing live is there */
+wcu_result emu_free(uint64_t at, int kinds);  /* `kinds`: bit set of emu_kind, one of which the allocation must have */
+bool emu_lookup(uint64_t at, emu_block *out); /* *out: a copy; false: nothing live is there */
 bool emu_reachable(int device, uint64_t at, size_t bytes, bool write, char *why, size_t why_size);
-uint8_t *emu_host(uint64_t at); /* where the bytes of a device address are */
+uint8_t *emu_host(uint64_t at); /* where the host finds the bytes of a device address */
 void emu_peer(int device, int peer, bool on);
 uint64_t emu_used(int device);
 void emu_memory_of(int device, ptx_memory *out);
 wcu_result emu_register(void *at, size_t size);
-void emu_pool_access(wcu_mempool pool, int device, bool on); /* of what the pool has given out */
+void emu_pool_access(wcu_mempool pool, int device, bool on); /* for the pool's live allocations */
 
 /* ---- queue.c: contexts, streams and their work ---- */
 struct wcu_context_st { int device, refs; wcu_result sticky; uint32_t peers; wcu_stream legacy, per_thread; };
@@ -78,7 +78,8 @@ extern _Thread_local wcu_context emu_current;
 extern pthread_mutex_t emu_mu;
 extern pthread_cond_t emu_changed;
 
-/* A point in the order of a stream; counted references under emu_mu. */
+/* A point in the order of a stream, reached once the work before it is done.  `done` and `ns` change under emu_mu.
+ * References are taken under emu_mu and released by an atomic decrement. */
 typedef struct emu_mark { int refs; bool done; uint64_t ns; wcu_context context; } emu_mark;
 emu_mark *emu_mark_new(void);
 void emu_mark_release(emu_mark *m);
@@ -87,13 +88,13 @@ typedef enum emu_what { EMU_EMPTY, EMU_KERNEL, EMU_COPY, EMU_FILL, EMU_HOST_CALL
 typedef struct emu_work emu_work;
 struct emu_work {
   emu_what what;
-  wcu_kernel_node_params kernel;    /* kernelParams is unused: the values are in `bytes` */
+  wcu_kernel_node_params kernel;    /* kernelParams is not used: the values are in `bytes` */
   bool cooperative;
   wcu_memcpy3d copy;
   wcu_memset_node_params fill;
   wcu_host_node_params host;
   emu_mark *mark;                   /* owned reference */
-  wcu_event event;                  /* EMU_RECORD and EMU_AWAIT as nodes of a graph */
+  wcu_event event;                  /* the event of an EMU_RECORD or EMU_AWAIT that is a node of a graph */
   uint64_t at;
   uint32_t value;
   void *bytes;                      /* owned: kernel parameters, or staged source of a copy */
@@ -103,19 +104,20 @@ struct emu_work {
 };
 emu_work emu_work_clone(const emu_work *w);
 void emu_work_drop(emu_work *w);
-wcu_result emu_submit(wcu_stream stream, emu_work *w); /* takes w; or adds it to the graph that the stream captures */
-wcu_result emu_wait(wcu_stream stream);                /* until all that was submitted is done */
+/* takes w: queues it, or adds it to the graph that the stream captures */
+wcu_result emu_submit(wcu_stream stream, emu_work *w);
+wcu_result emu_wait(wcu_stream stream);                /* waits until all submitted work is done */
 wcu_result emu_submit_and_wait(wcu_stream stream, emu_work *w);
 wcu_stream emu_stream_of(wcu_stream s); /* resolves the implicit streams; NULL: a bad handle */
 wcu_stream emu_stream_new(wcu_context c, unsigned flags, int priority);
 void emu_fail(wcu_context c, wcu_result r, const char *text);
 wcu_stream emu_all_streams(void);     /* linked by `next`; under emu_mu */
-void emu_stop_streams(wcu_context c); /* NULL: of all contexts; waits for them */
+void emu_stop_streams(wcu_context c); /* NULL: of all contexts; waits until their threads have ended */
 
 typedef struct emu_capture emu_capture;
 typedef struct emu_task { struct emu_task *next; emu_work work; uint64_t late_ns; struct { wcu_stream stream; uint64_t until; } *after; size_t after_count; } emu_task;
 struct wcu_stream_st {
-  wcu_stream next;                  /* of all streams that were ever made */
+  wcu_stream next;                  /* in the list of all streams that were ever made */
   wcu_context context;
   unsigned flags;
   int priority;
@@ -124,7 +126,7 @@ struct wcu_stream_st {
   uint64_t submitted, done;
   bool stopping, destroyed, joined;
   emu_capture *capture;
-  wcu_graph_node *from;             /* capture: what the next node depends on */
+  wcu_graph_node *from;             /* capturing: the nodes on which the next node depends */
   size_t from_count;
 };
 
@@ -132,7 +134,7 @@ struct wcu_event_st {
   unsigned flags;
   emu_mark *mark;                   /* of the last record; NULL: never recorded */
   emu_capture *capture;
-  uint64_t capture_id;              /* of that capture: another may lie at its address later */
+  uint64_t capture_id;              /* tells captures apart that lie at the same address one after the other */
   wcu_graph_node *from;
   size_t from_count;
 };
@@ -142,7 +144,7 @@ struct wcu_module_st { ptx_module *ptx; wcu_context context; struct wcu_function
 struct wcu_function_st { struct wcu_function_st *next; wcu_module module; ptx_kernel *kernel; int max_dynamic; };
 int emu_run_kernel(const emu_work *w, wcu_context c, char *error, size_t size);
 wcu_result emu_kernel_work(const wcu_kernel_node_params *p, bool cooperative,
-                           emu_work *out); /* checks the launch, copies the parameters */
+                           emu_work *out); /* checks the launch and copies the parameters */
 void emu_say(const char *text);
 
 /* ---- graph.c ---- */
@@ -153,7 +155,7 @@ wcu_graph_node emu_graph_add(wcu_graph g, const wcu_graph_node *from, size_t cou
 wcu_result emu_capture_add(wcu_stream s, emu_work *w);    /* under emu_mu */
 wcu_result emu_capture_record(wcu_event e, wcu_stream s); /* under emu_mu */
 wcu_result emu_capture_wait(wcu_stream s, wcu_event e);   /* under emu_mu */
-wcu_result emu_capture_forbids(wcu_stream s); /* a call that waits for s: it ends a capture.  Under emu_mu */
+wcu_result emu_capture_forbids(wcu_stream s); /* may a call wait for s?  If not, the capture becomes invalid.  Under emu_mu */
 wcu_result emu_check_copy(const wcu_memcpy3d *c, int device);
 
 /* ---- copy.c ---- */

@@ -1,10 +1,11 @@
-/* tests/gpu/emulator/internal.h -- the decoded form of PTX, and the machine that runs it.
+/* tests/gpu/emulator/internal.h -- the decoded form of PTX, and the state of a launch.
  *
- * Decoded form: the code of all functions of a module is one array of ptx_inst.  A value register is a row of 32 lanes of 64 bits;
- * handlers cast what they read to the width of their type, so whatever stands above that width does not matter.  A predicate
- * register is one word with a bit per lane.  An operand is the number of a row, or ~n for the n-th constant of the module.
- * Rows: special registers, then registers of device functions, then the kernel's own.  Device functions do not recurse, so their
- * registers and their stack have fixed places, and a call needs no frame. */
+ * Decoded form: the code of all functions of a module is one array of ptx_inst.  A value register is a row of 32
+ * lanes of 64 bits; handlers cast what they read to the width of their type, so bits above that width do not matter.
+ * A predicate register is one word with a bit for each lane.  An operand is the number of a row, or ~n for the n-th
+ * constant of the module.  The order of rows is: special registers, registers of device functions, registers of the
+ * kernel.  Device functions do not recurse, so their registers and their stack have fixed places, and a call needs
+ * no frame. */
 #ifndef WEFT_EMU_INTERNAL_H
 #define WEFT_EMU_INTERNAL_H
 
@@ -40,7 +41,8 @@ enum { PTX_IDX, PTX_UP, PTX_DOWN, PTX_BFLY, PTX_ALL, PTX_ANY, PTX_UNI, PTX_BALLO
 enum { PTX_CP_COPY = 1, PTX_CP_COMMIT, PTX_CP_WAIT };
 typedef enum ptx_sem { PTX_WEAK, PTX_RELAXED, PTX_ACQUIRE, PTX_RELEASE, PTX_ACQ_REL } ptx_sem;
 
-/* Where the generic address space shows what is not global memory.  No address of the host or the heap has these high bits. */
+/* Where the generic address space shows the memory that is not global.  No address of the host or the heap has these
+ * high bits. */
 #define PTX_SHARED_WINDOW (1ull << 56)
 #define PTX_LOCAL_WINDOW (2ull << 56)
 #define PTX_PARAM_WINDOW (3ull << 56)
@@ -48,7 +50,7 @@ typedef enum ptx_sem { PTX_WEAK, PTX_RELAXED, PTX_ACQUIRE, PTX_RELEASE, PTX_ACQ_
 
 typedef struct ptx_exec ptx_exec;
 typedef struct ptx_inst ptx_inst;
-/* Does the instruction for the lanes of `mask`.  A fault sets x->code by ptx_fault. */
+/* Executes the instruction for the lanes of `mask`.  A fault sets x->code by ptx_fault. */
 typedef void ptx_handler(ptx_exec *x, const ptx_inst *i, uint32_t mask);
 
 struct ptx_inst {
@@ -56,12 +58,13 @@ struct ptx_inst {
   uint8_t op, type, from /* the second type */, space, mode, round, cmp, combine, atomic, sem, vec, dst_count, src_count, types;
   bool negate;        /* the guard is negated */
   uint32_t flags;     /* PTX_F_* */
-  uint16_t dst_pred, src_pred, src_not;   /* bits by operand: it is a predicate; it is negated */
-  int guard;          /* predicate, -1: none */
+  uint16_t dst_pred, src_pred, src_not;   /* bit n: operand n is a predicate; operand n is negated */
+  int guard;          /* predicate register; -1: none */
   int dst[PTX_MAX_DST], src[PTX_MAX_SRC];
   int base;           /* memory: operand that holds the address */
-  int64_t offset;     /* memory: added to the address; copy_param: the bytes; call: the row for the way back */
-  int target;         /* bra, call: place in the code; brx: index of a table */
+  /* memory: added to the address; copy_param: the number of bytes; call: the row for the return address */
+  int64_t offset;
+  int target;         /* bra, call: index of an instruction; brx: index of a table */
   int line;
 };
 
@@ -78,10 +81,10 @@ struct ptx_kernel {
 typedef struct ptx_variable {
   char *name;
   ptx_space space;
-  uint64_t at;        /* address; shared variables of the module: none until a kernel uses them */
+  uint64_t at;        /* its address; shared variables of the module have none until a kernel uses them */
   size_t size, align;
-  bool dynamic;       /* an extern shared array: its place depends on the launch */
-  int placed_for;     /* shared variables of the module: the function whose shared memory holds it */
+  bool dynamic;       /* an extern shared array, whose place depends on the launch */
+  int placed_for;     /* shared variables of the module: the function in whose shared memory the variable is placed */
 } ptx_variable;
 
 struct ptx_module {
@@ -91,7 +94,7 @@ struct ptx_module {
   int code_count, code_room;
   ptx_row *consts;
   int const_count, const_room, *const_slots, const_slot_count;
-  int *targets, target_count, target_room;   /* of brx */
+  int *targets, target_count, target_room;   /* of brx instructions */
   int *tables, table_count, table_room;      /* pairs: first target, count */
   ptx_variable *variables;
   int variable_count, variable_room;
@@ -104,7 +107,7 @@ struct ptx_module {
 
 typedef enum ptx_wait { PTX_RUNS, PTX_SYNC, PTX_AT_BARRIER } ptx_wait;
 
-/* Lanes of a warp that are at the same place.  `depth` counts calls. */
+/* Lanes of a warp that are at the same instruction.  `depth` is the number of calls that they are in. */
 typedef struct ptx_group {
   int pc, depth;
   uint32_t mask;
@@ -119,8 +122,8 @@ typedef struct ptx_warp {
   ptx_group groups[PTX_LANES];
   int group_count, index;
   uint32_t started, alive;
-  unsigned backs, rotated;   /* fairness among groups, see warp.c */
-  uint32_t syncs;      /* bar.warp.sync of the whole warp so far: orders its memory accesses */
+  unsigned backs, rotated;   /* so that every group gets a turn: see warp.c */
+  uint32_t syncs;      /* bar.warp.sync of the whole warp that were completed so far; they order its memory accesses */
 } ptx_warp;
 
 typedef struct ptx_barrier { uint32_t waiting, weight, expected, votes_all, votes_any, count; } ptx_barrier;
@@ -131,7 +134,7 @@ typedef struct ptx_block {
   uint8_t *shared;
   ptx_warp *warps;
   ptx_barrier barriers[PTX_BARRIERS];
-  uint32_t epoch;      /* barriers that were completed */
+  uint32_t epoch;      /* barriers of the block that were completed so far */
   uint32_t exited;     /* threads */
   bool live;
 } ptx_block;
@@ -154,7 +157,7 @@ struct ptx_exec {
   ptx_races *races;
 };
 
-/* An operand as a row of lanes, and the row of a destination. */
+/* The row of lanes of an operand, and of a destination. */
 static inline const uint64_t *ptx_in(const ptx_exec *x, const ptx_inst *i, int n)
 {
   int r = i->src[n];
@@ -179,11 +182,13 @@ const char *ptx_op_name(ptx_op op);
 bool ptx_is_signed(ptx_type t);
 bool ptx_is_float(ptx_type t);
 
-/* Ends the launch with `code`; the first fault stays.  lane -1: the warp; x->warp NULL: the block. */
+/* Ends the launch with `code`; only the first fault counts.  lane -1: the fault is the warp's; x->warp NULL: it is
+ * the block's. */
 void ptx_fault(ptx_exec *x, int code, const ptx_inst *i, int lane, const char *format, ...)
   __attribute__((format(printf, 5, 6)));
 
-/* The handler of an instruction, by family.  NULL: not of this family, or a form that is not supported. */
+/* Each returns the handler of an instruction of its family.  NULL: the instruction is of another family, or of a
+ * form that is not supported. */
 ptx_handler *ptx_pick_int(const ptx_inst *i);
 ptx_handler *ptx_pick_bits(const ptx_inst *i);
 ptx_handler *ptx_pick_float(const ptx_inst *i);
@@ -203,11 +208,12 @@ void ptx_put(uint8_t *at, unsigned bytes, uint64_t value);
 uint64_t ptx_atomic_value(const ptx_inst *i, uint64_t old, uint64_t operand);
 void ptx_fence(ptx_exec *x, ptx_sem sem);
 
-/* warp.c: runs the warp until no group can go on, the quantum is spent, or a fault. */
+/* warp.c: runs the warp until none of its groups can go on, the quantum is spent, or there is a fault. */
 void ptx_run_warp(ptx_exec *x, ptx_warp *w);
 uint32_t ptx_members(const ptx_exec *x, const ptx_inst *i, uint32_t mask);
 
-/* barrier.c: a group arrives; threads have ended; barriers that nobody can complete.  true: the group goes on at once. */
+/* barrier.c.  arrive: true: the group goes on at once.  check: completes barriers after threads have ended.
+ * report_deadlock: the threads of the block wait, and none can go on. */
 bool ptx_barrier_arrive(ptx_exec *x, const ptx_inst *i, uint32_t mask);
 void ptx_barrier_check(ptx_exec *x);
 void ptx_report_deadlock(ptx_exec *x);

@@ -27,7 +27,7 @@ typedef struct ptx_lexer {
   int line;
 } ptx_lexer;
 
-/* The next token.  A character that begins none is a mark. */
+/* Reads the next token.  A character that begins no other token is a mark. */
 ptx_token ptx_lex(ptx_lexer *l);
 
 #endif

@@ -1,7 +1,8 @@
 /* tests/gpu/emulator/ptx.h -- reads PTX and runs it on the CPU, a warp at a time.
  *
- * This part of the emulator knows no driver: memory is reached through a ptx_memory that the caller gives.  A module is immutable
- * after ptx_load and may be run by several threads at once; everything that a launch changes is in memory or in the launch. */
+ * This part of the emulator knows no driver: it reaches memory through a ptx_memory that the caller gives.  A module
+ * is immutable after ptx_load, and several threads may run it at once; everything that a launch changes is in memory
+ * or in the launch. */
 #ifndef WEFT_EMU_PTX_H
 #define WEFT_EMU_PTX_H
 
@@ -20,16 +21,19 @@ typedef struct ptx_range {
 
 /* The memory that kernels reach by global addresses. */
 typedef struct ptx_memory {
-  /* Fills `out` with the allocation that holds `address`.  false: there is none, or this device may not use it, and `why` says so. */
+  /* Fills `out` with the allocation that contains `address`.  false: there is none, or this device may not use it;
+   * `why` then says which. */
   bool (*find)(void *ctx, uint64_t address, ptx_range *out, char *why, size_t why_size);
-  /* Changes when an answer of `find` becomes wrong (an allocation was freed, rights were taken).  Read atomically; NULL: never. */
+  /* Its value changes when an earlier answer of `find` becomes wrong (an allocation was freed, rights were taken away).
+   * Read atomically; NULL: answers stay right. */
   const uint64_t *generation;
   void *ctx;
 } ptx_memory;
 
-/* Memory for the variables of a module; the module keeps device addresses only.  NULL result: none is left. */
+/* Memory for the variables of a module; the module keeps only device addresses.  `make` returns false if no memory
+ * is left. */
 typedef struct ptx_globals {
-  /* Makes an allocation of `size` bytes, of value 0; `host` is where to write the initial value. */
+  /* Allocates `size` bytes of value 0; the initial value is to be written to *host. */
   bool (*make)(void *ctx, size_t size, size_t align, uint64_t *address, uint8_t **host);
   void (*drop)(void *ctx, uint64_t address);
   void *ctx;
@@ -37,15 +41,15 @@ typedef struct ptx_globals {
 
 typedef enum ptx_order { PTX_NORMAL, PTX_REVERSED, PTX_INTERLEAVED } ptx_order;
 
-enum {   /* what a launch checks besides bounds and alignment, which it always does */
-  PTX_CHECK_RACES = 1,      /* accesses of two threads to one byte that nothing orders */
-  PTX_CHECK_BARRIERS = 2,   /* a barrier that some threads of the block never reach, since they have ended */
+enum {   /* what a launch checks beside bounds and alignment, which it always checks */
+  PTX_CHECK_RACES = 1,      /* unordered accesses of two threads to one byte */
+  PTX_CHECK_BARRIERS = 2,   /* a barrier that threads of the block can never reach, because they have ended */
 };
 
 typedef struct ptx_launch {
   unsigned grid[3], block[3];
-  unsigned dynamic_shared;       /* bytes */
-  const void *params;            /* laid out by ptx_param */
+  unsigned dynamic_shared;       /* in bytes */
+  const void *params;            /* at the offsets that ptx_param gives */
   size_t params_size;
   const ptx_memory *memory;
   bool cooperative;              /* all blocks are resident together, so that they may wait for one another */
@@ -78,9 +82,9 @@ size_t ptx_static_shared(const ptx_kernel *k);
 size_t ptx_local_bytes(const ptx_kernel *k);   /* of one thread */
 unsigned ptx_max_threads(const ptx_kernel *k); /* .maxntid or .reqntid; 0: none given */
 
-/* Runs the kernel to its end.  0, or a number of the driver's results with `error` filled: 700 illegal address, 702 the budget is
- * spent, 710 assertion, 715 illegal instruction, 716 misaligned address, 719 launch failure (trap, race, deadlock).
- * `stats` is added to; NULL: not wanted. */
+/* Runs the kernel to its end.  Returns 0, or a result number of the driver, with `error` filled: 700 illegal
+ * address, 702 the budget is spent, 710 assertion, 715 illegal instruction, 716 misaligned address, 719 launch
+ * failure (trap, race, deadlock).  Adds to *stats; NULL: not wanted. */
 int ptx_run(const ptx_kernel *k, const ptx_launch *launch, ptx_stats *stats, char *error, size_t error_size);
 
 #endif

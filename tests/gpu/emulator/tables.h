@@ -1,5 +1,5 @@
-/* tests/gpu/emulator/tables.h -- the vocabulary of PTX as the emulator knows it: types, instructions, modifiers, special registers.
- * The lexer knows none of these; the parser and the interpreter read them from here only. */
+/* tests/gpu/emulator/tables.h -- the vocabulary of PTX as the emulator knows it: types, instructions, modifiers,
+ * special registers.  The lexer knows none of these; the parser and the interpreter read them only from here. */
 #ifndef WEFT_EMU_TABLES_H
 #define WEFT_EMU_TABLES_H
 
@@ -10,8 +10,8 @@
   X(BF16, "bf16", 2) X(TF32, "tf32", 4) X(F32, "f32", 4) X(F64, "f64", 8) X(F16X2, "f16x2", 4) X(BF16X2, "bf16x2", 4) \
   X(E4M3X2, "e4m3x2", 2) X(E5M2X2, "e5m2x2", 2)
 
-/* X(name, form, flags): the form says how operands are written, the flags which modifiers of the table below may stand behind the
- * name.  Instructions of which the emulator need not know more than the name have the form SKIP. */
+/* X(name, form, flags): the form says how operands are written; the flags are the modifiers of the table below that
+ * may follow the name.  Instructions of which the emulator needs only the name have the form SKIP. */
 #define PTX_OPS(X) \
   X(add, PLAIN, FTZ | SAT | CC) X(sub, PLAIN, FTZ | SAT | CC) X(mul, PLAIN, FTZ | SAT) X(mad, PLAIN, FTZ | SAT | CC) \
   X(mul24, PLAIN, 0) X(mad24, PLAIN, 0) X(sad, PLAIN, 0) X(fma, PLAIN, FTZ | SAT | RELU) X(div, PLAIN, FTZ | APPROX | FULL) \
@@ -32,8 +32,8 @@
   X(griddepcontrol, SKIP, 0) X(pmevent, SKIP, 0) X(cp, COPY, 0) X(ldmatrix, LOAD, TRANS) X(mma, PLAIN, SATFINITE) \
   X(copy_param, NONE, 0)
 
-/* X(name, field, value): a modifier sets one field of the decoded instruction.  A name that means different things behind different
- * instructions has several rows, told apart by the class of the instruction (ptx_class in decode.c). */
+/* X(class, name, field, value): a modifier sets one field of the decoded instruction.  A name whose meaning depends
+ * on the instruction has several rows, told apart by the class of the instruction (ptx_class in statement.c). */
 #define PTX_MODIFIERS(X) \
   X(ANY, "rn", round, PTX_RN) X(ANY, "rz", round, PTX_RZ) X(ANY, "rm", round, PTX_RM) X(ANY, "rp", round, PTX_RP) \
   X(ANY, "rni", round, PTX_RNI) X(ANY, "rzi", round, PTX_RZI) X(ANY, "rmi", round, PTX_RMI) X(ANY, "rpi", round, PTX_RPI) \
@@ -67,19 +67,20 @@
   X(COPY, "async", mode, PTX_CP_COPY) X(COPY, "commit_group", mode, PTX_CP_COMMIT) X(COPY, "wait_group", mode, PTX_CP_WAIT) \
   X(COPY, "wait_all", mode, PTX_CP_WAIT)
 
-/* X(name, flag): modifiers that are on or off; an instruction's row in PTX_OPS lists those it takes. */
+/* X(name, flag): modifiers that are on or off; the row of an instruction in PTX_OPS lists the ones that it takes. */
 #define PTX_FLAGS(X) \
   X("ftz", FTZ) X("sat", SAT) X("cc", CC) X("approx", APPROX) X("full", FULL) X("NaN", NAN) X("relu", RELU) \
   X("satfinite", SATFINITE) X("xorsign", XORSIGN) X("wrap", WRAP) X("l", LEFT) X("to", TO) X("aligned", ALIGNED) \
   X("shiftamt", SHIFTAMT) X("noftz", NOFTZ) X("trans", TRANS)
 
-/* Modifiers that change nothing here: cache hints, scopes (all blocks see one memory), and what `sync` stands for. */
+/* Modifiers that change nothing here: cache hints, scopes (all blocks see one memory), and words for what the
+ * instruction does anyway, such as `sync`. */
 #define PTX_IGNORED \
   "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "cta", "gpu", "sys", "cluster", "gl", "sync", "uni", "level", "clamp", "r", "abs", \
   "row", "col", "b4", "proxy", "alias", "full_range", "L1::evict_first", "L1::evict_last", "L1::evict_normal", "L1::no_allocate", \
   "L1::evict_unchanged", "L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"
 
-/* X(enumerator, name): special registers, each a row of every warp. */
+/* X(enumerator, name): special registers; every warp has a row for each. */
 #define PTX_SREGS(X) \
   X(ZERO_SINK, "") X(CARRY, "") X(DYNAMIC, "") X(TID_X, "%tid.x") X(TID_Y, "%tid.y") X(TID_Z, "%tid.z") X(NTID_X, "%ntid.x") \
   X(NTID_Y, "%ntid.y") X(NTID_Z, "%ntid.z") X(CTAID_X, "%ctaid.x") X(CTAID_Y, "%ctaid.y") X(CTAID_Z, "%ctaid.z") \
