@@ -94,8 +94,7 @@ static weft_status *fill_address(const coll_link *link, coll_hello *hello)
 static void ring_peer(void *ctx)
 {
   coll_link *link = ctx;
-  if (link->fd >= 0)
-    /* if the socket is full, the peer wakes as well */
+  if (link->fd >= 0) /* if the socket is full, the peer wakes as well */
     coll_frame_send(link->fd, &link->session, COLL_FRAME_BELL, NULL, 0, -1);
 }
 

@@ -106,7 +106,7 @@ emu_work emu_work_clone(const emu_work *w);
 void emu_work_drop(emu_work *w);
 /* takes w: queues it, or adds it to the graph that the stream captures */
 wcu_result emu_submit(wcu_stream stream, emu_work *w);
-wcu_result emu_wait(wcu_stream stream);                /* waits until all submitted work is done */
+wcu_result emu_wait(wcu_stream stream); /* waits until all submitted work is done */
 wcu_result emu_submit_and_wait(wcu_stream stream, emu_work *w);
 wcu_stream emu_stream_of(wcu_stream s); /* resolves the implicit streams; NULL: a bad handle */
 wcu_stream emu_stream_new(wcu_context c, unsigned flags, int priority);
@@ -155,7 +155,7 @@ wcu_graph_node emu_graph_add(wcu_graph g, const wcu_graph_node *from, size_t cou
 wcu_result emu_capture_add(wcu_stream s, emu_work *w);    /* under emu_mu */
 wcu_result emu_capture_record(wcu_event e, wcu_stream s); /* under emu_mu */
 wcu_result emu_capture_wait(wcu_stream s, wcu_event e);   /* under emu_mu */
-wcu_result emu_capture_forbids(wcu_stream s); /* may a call wait for s?  If not, the capture becomes invalid.  Under emu_mu */
+wcu_result emu_capture_forbids(wcu_stream s); /* may a call wait for s?  If not, the capture ends.  Under emu_mu */
 wcu_result emu_check_copy(const wcu_memcpy3d *c, int device);
 
 /* ---- copy.c ---- */

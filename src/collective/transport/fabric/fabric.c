@@ -767,8 +767,7 @@ static void fabric_revoke(coll_stream *base)
     busy |= s->bulk_out.slots[i].state != SLOT_FREE || in == SLOT_WAITING || in == SLOT_POSTED;
   }
   if (!busy || !f->ep) return;
-  if (f->group->ends_at)
-    f->lost = !flush(f, weft_now_ns() + REVOKE_NS); /* 0: a member has died, and no rank goes on */
+  if (f->group->ends_at) f->lost = !flush(f, weft_now_ns() + REVOKE_NS); /* 0: a member has died, and no rank goes on */
   fi_close(&f->ep->fid);
   f->ep = NULL; /* no stream of the group, whose communicator is spent, can send any more */
 }
