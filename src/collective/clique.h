@@ -70,8 +70,8 @@ typedef struct coll_clique_self {
   uint64_t incarnation;
 } coll_clique_self;
 
-/* This process takes part in nothing more.  Acquisitions from now on fail with FAILED_PRECONDITION.  Peers that wait for
- * this process hear of it: at once on communicators that no run holds, on the others when the hold is released.  A
+/* This process takes part in nothing more.  Acquisitions from now on fail with FAILED_PRECONDITION.  Peers that wait
+ * for this process hear of it: at once on communicators that no run holds, on the others when the hold is released.  A
  * process that wants to make a communicator with this one finds the departure in the store and fails: with ABORTED and
  * the reason, or with FAILED_PRECONDITION if there is none.
  * `reason` (copied): what ended the program, for peers to read; NULL: peers only hear that it left.  `self`: copied. */

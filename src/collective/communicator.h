@@ -4,10 +4,10 @@
  * comparison of fingerprints, reports, and what peers tell each other when one of them fails.  Below it are the host's
  * engine (host/host.c), which is the first implementation, and those that a platform brings for its devices.
  *
- * Every group has the host's communicator.  Where a platform's communicator moves the data, ranks first meet through the
- * host's: a collective is posted to the platform's communicator ("below") only when all ranks have arrived at it with
- * the same fingerprint.  So a rank that is missing, or takes part in another operation, is found and named before any
- * data moves.  Sends and receives do not meet.
+ * Every group has the host's communicator.  Where a platform's communicator moves the data, ranks first meet through
+ * the host's: a collective is posted to the platform's communicator ("below") only when all ranks have arrived at it
+ * with the same fingerprint.  So a rank that is missing, or takes part in another operation, is found and named before
+ * any data moves.  Sends and receives do not meet.
  *
  *   weft_coll_post -> queue of the rank -> host: all ranks meet -> ops->post -> (the device) -> coll_communicator_ended
  *   deadline, failure of a peer, weft_comm_abort -> ops->abort -> coll_communicator_ended for each operation below */

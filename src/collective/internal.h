@@ -190,7 +190,8 @@ struct weft_comm {
    * has the rank's turn */
   _Atomic(coll_op *) spare[2];
   _Atomic uint64_t turn;
-  /* 1 + seq of the last collective that ended well.  Here the cache line ends that threads of other ranks touch */
+  /* 1 + seq of the last collective that ended well.  Threads of other ranks touch the fields up to here: one cache
+   * line */
   _Atomic uint64_t ended_seq;
   uint64_t serial;
   coll_fifo p2p_sends, p2p_recvs; /* unmatched sends to ranks of this process, and unmatched receives, oldest first */
