@@ -16,7 +16,7 @@
 #include "pjrt/agent.h"
 #include "pjrt/extensions.h"
 
-enum { LIVE_TASKS_MS = 3600 * 1000, FIRST_LOOK_MS = 60 * 1000 };
+enum { LIVE_TASKS_MS = 3600 * 1000, FIRST_LOOK_MS = 60 * 1000 , LOOK_MS = 1000};
 
 struct PJRT_WeftAgent {
   PJRT_WeftAgent *next; /* guarded by agents_mu */
@@ -238,6 +238,7 @@ struct pjrt_watch {
   int64_t version;
   pthread_t thread;
   bool has_thread;
+  atomic_bool ends; /* the watch is being ended */
 };
 
 /* Waits for the next change of states and passes them to `take`. False: no more changes will come. */
@@ -258,14 +259,18 @@ static bool look(pjrt_watch *watch, weft_deadline deadline)
                                                 .error_message_size = strlen(text)});
   }
   free(infos);
-  bool goes_on = !st && watch->version >= 0;
+  bool goes_on = st ? weft_status_code(st) == WEFT_DEADLINE_EXCEEDED : watch->version >= 0;
   weft_status_free(st);
   return goes_on;
 }
 
 static void *watch_all(void *arg)
 {
-  while (look(arg, WEFT_NO_DEADLINE)) {} /* pjrt_agent_unwatch shuts the observer down, which ends the wait */
+  pjrt_watch *watch = arg;
+
+  /* pjrt_agent_unwatch shuts the observer down, which ends a wait that has begun; one that begins after that ends by its
+   * deadline */
+  while (!atomic_load(&watch->ends) && look(watch, weft_deadline_after_ms(LOOK_MS))) {}
   return NULL;
 }
 
@@ -282,7 +287,7 @@ weft_status *pjrt_agent_watch(PJRT_WeftAgent *a, void (*take)(void *ctx, const P
   options.on_error = NULL;
   st = weft_coord_agent_new(&options, &watch->observer);
   if (!st) st = weft_coord_agent_observe(watch->observer);
-  if (!st && !look(watch, weft_deadline_after_ms(FIRST_LOOK_MS)))
+  if (!st && (!look(watch, weft_deadline_after_ms(FIRST_LOOK_MS)) || watch->version < 0))
     st = WEFT_ERR(UNAVAILABLE, "the coordination service at %s does not say which processes there are", a->address);
   if (!st) st = weft_thread_start(&watch->thread, "weft-watch", watch_all, watch);
   watch->has_thread = !st;
@@ -294,6 +299,7 @@ weft_status *pjrt_agent_watch(PJRT_WeftAgent *a, void (*take)(void *ctx, const P
 void pjrt_agent_unwatch(pjrt_watch *watch)
 {
   if (!watch) return;
+  atomic_store(&watch->ends, true);
   if (watch->observer) weft_status_ignore(weft_coord_agent_shutdown(watch->observer));
   if (watch->has_thread) pthread_join(watch->thread, NULL);
   weft_coord_agent_free(watch->observer);
