@@ -3,6 +3,7 @@ EXTRA_PROGRAMS = bench/kernels bench/dispatch bench/read
 bench_kernels_SOURCES = bench/kernels.c tests/read_file.h
 bench_dispatch_SOURCES = bench/dispatch.c
 bench_read_SOURCES = bench/read.c
+EXTRA_DIST += docs/measured/temporaries.md docs/measured/temporaries.svg docs/measured/partitions.md docs/measured/partitions.svg
 EXTRA_DIST += bench/report.py bench/pages.sh bench/read.py bench/kernels.hlo bench/costs.py bench/suite.py bench/read_jaxlib.py bench/read_programs.py
 EXTRA_DIST += bench/jax_bench.py bench/jax_programs.py bench/jax_programs_small.py bench/jax_partitions.py
 noinst_PROGRAMS += bench/coord_bench
