@@ -3,10 +3,10 @@
 
 #include "collective/bench.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -398,6 +398,14 @@ static int run_process(const bench *b, int rank)
   return failed;
 }
 
+/* True if standard output is a pipe whose reader has gone.  errno does not tell once other calls have failed since. */
+static bool reader_has_left(void)
+{
+  struct pollfd out = {.fd = STDOUT_FILENO};
+
+  return poll(&out, 1, 0) > 0 && (out.revents & POLLERR) != 0;
+}
+
 static int run_processes(bench *b)
 {
   pid_t pids[COLL_BENCH_MOST_RANKS];
@@ -411,7 +419,7 @@ static int run_processes(bench *b)
     if (pids[r] == 0) {
       int rank_failed = run_process(b, r);
       if (fflush(stdout) != 0 || ferror(stdout)) { /* the parent's own stream does not show this failure */
-        if (errno != EPIPE) fprintf(stderr, "weft bench: standard output could not be written\n");
+        if (!reader_has_left()) fprintf(stderr, "weft bench: standard output could not be written\n");
         rank_failed = 1;
       }
       _exit(rank_failed);
