@@ -70,7 +70,7 @@ struct coll_cliques {
   uint64_t *dead WEFT_GUARDED_BY(mu);
   size_t dead_count WEFT_GUARDED_BY(mu);
   int threads WEFT_GUARDED_BY(mu);
-  bool has_timer, closing WEFT_GUARDED_BY(mu);
+  bool has_timer WEFT_GUARDED_BY(mu), closing WEFT_GUARDED_BY(mu);
   bool left WEFT_GUARDED_BY(mu);
   weft_status *parting WEFT_GUARDED_BY(mu); /* why this process left, or NULL; does not change once `left` is set */
   coll_clique_self self; /* owns `devices`; set before `left`, and does not change then */

@@ -22,7 +22,7 @@ static struct {
   coll_group *groups WEFT_GUARDED_BY(mu); /* borrowed; a group leaves the list before it is freed */
   int group_count WEFT_GUARDED_BY(mu);
   watch *watches WEFT_GUARDED_BY(mu);
-  size_t watch_count, watch_capacity WEFT_GUARDED_BY(mu);
+  size_t watch_count WEFT_GUARDED_BY(mu), watch_capacity WEFT_GUARDED_BY(mu);
   int epoll_fd, wake_fd; /* open while the progress thread runs */
   atomic_ulong requests;         /* wake-ups asked for */
   _Atomic int64_t sleeps_until;  /* INT64_MAX while awake */

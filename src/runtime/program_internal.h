@@ -41,7 +41,9 @@ typedef struct rt_seq_run {
   int next;                 /* in order: the thunk that runs, or that ends elsewhere */
   atomic_int helpers;       /* workers asked for that have not left yet */
   weft_mutex mu;
-  int left, ready_count, working WEFT_GUARDED_BY(mu); /* nodes not done; in `ready`; threads inside drain */
+  int left WEFT_GUARDED_BY(mu);        /* nodes not done */
+  int ready_count WEFT_GUARDED_BY(mu); /* nodes in `ready` */
+  int working WEFT_GUARDED_BY(mu);     /* threads inside drain */
   int *waits;               /* by node */
   int *ready;               /* a heap by priority */
   weft_status *error WEFT_GUARDED_BY(mu); /* the first error; thunks that have not begun are then skipped */

@@ -71,7 +71,7 @@ struct weft_device {
   int running WEFT_GUARDED_BY(mu);   /* started, not ended */
   int callbacks WEFT_GUARDED_BY(mu); /* running ones inside a host callback: they do not hold up the queue */
   int queued WEFT_GUARDED_BY(mu);    /* runs whose work is all on the compute stream, and not all done */
-  int64_t submitted, ended WEFT_GUARDED_BY(mu);
+  int64_t submitted WEFT_GUARDED_BY(mu), ended WEFT_GUARDED_BY(mu);
   int waiting_for_room WEFT_GUARDED_BY(mu);
   int64_t no_room_at WEFT_GUARDED_BY(mu); /* `ended` when a launch last gave up waiting for room; -1: none has */
 };

@@ -22,7 +22,7 @@ atomic_bool rt_trace_on;
 static const char *path;
 static weft_mutex mu = WEFT_MUTEX_INITIALIZER;
 static event *events WEFT_GUARDED_BY(mu);
-static size_t count, capacity, dropped WEFT_GUARDED_BY(mu);
+static size_t count WEFT_GUARDED_BY(mu), capacity WEFT_GUARDED_BY(mu), dropped WEFT_GUARDED_BY(mu);
 static int captures WEFT_GUARDED_BY(mu);
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
