@@ -17,7 +17,9 @@ import tempfile
 import report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LINE = re.compile(r"^(\S+)\s+(\S+)\s+ranks (\d+)\s+bytes\s+(\d+)\s+iters\s+\d+\s+p50\s+([\d.]+) us")
+# a line of the peers, and one of `weft bench collectives` below its heading
+PEER_LINE = re.compile(r"^(?P<op>\S+)\s+\S+\s+ranks \d+\s+bytes\s+(?P<bytes>\d+)\s+iters\s+\d+\s+p50\s+(?P<us>[\d.]+) us")
+WEFT_LINE = re.compile(r"^\s+(?P<bytes>\d+)\s+\d+\s+\S+\s+(?P<op>[a-z-]+)\s+\S+\s+(?P<us>[\d.]+)\s")
 PEERS = {"weft-shm": "mpi-shm", "weft-fabric": "mpi-tcp"}
 
 
@@ -61,9 +63,9 @@ def measure(args, peers, work):
             for name, processes in commands(args, peers, work, ranks, turn).items():
                 running = [subprocess.Popen(p, stdout=subprocess.PIPE, text=True) for p in processes]
                 for text in [p.communicate(timeout=1800)[0] for p in running]:
-                    for line in filter(None, map(LINE.match, text.splitlines())):
-                        cell = (line[1], ranks, int(line[4]), name)
-                        best[cell] = min(best.get(cell, float("inf")), float(line[5]))
+                    for line in filter(None, (WEFT_LINE.match(x) or PEER_LINE.match(x) for x in text.splitlines())):
+                        cell = (line["op"], ranks, int(line["bytes"]), name)
+                        best[cell] = min(best.get(cell, float("inf")), float(line["us"]))
                 if any(p.returncode for p in running):
                     print(f"# {name} with {ranks} ranks failed", file=sys.stderr)
     return best

@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 build=$1; shift
-pages=${*:-programs temporaries reading jax users users-small partitions costs collectives collectives-simulated}
+pages=${*:-programs temporaries reading jax users users-small partitions costs peers collectives collectives-simulated}
 python=${WEFT_PYTHON:-python3} out=docs/measured work=${TMPDIR:-/tmp}/weft-pages
 data=../shared/testdata/hlo
 export WEFT_BUILDDIR=$PWD/$build
@@ -29,6 +29,9 @@ for p in $pages; do
     users-small) page $p "$python" bench/jax_programs_small.py --rounds 2 "${to[@]}" ;;
     partitions) page $p "$python" bench/jax_partitions.py "${to[@]}" ;;
     costs) page $p "$python" bench/costs.py --weft "$build/weft" "${to[@]}" "${programs[@]}" ;;
+    peers) # WEFT_PEERS: an interpreter with torch, OpenVINO, ...
+      make -s -C "$build" bench/peak
+      page $p "$python" bench/peers.py --build "$build" --peers "${WEFT_PEERS:-$python}" "${to[@]}" ;;
     collectives) page $p "$python" bench/collectives_grid.py "$build" --ranks 2,4,8 --max-bytes 1048576 --rounds 3 --scale 0.5 "${to[@]}" ;;
     collectives-simulated) page $p "$python" bench/collectives_simulated.py "$build" --markdown "$out/$p.md" ;;
     *) echo "unknown page $p" >&2; exit 2 ;;

@@ -21,6 +21,12 @@ AC_DEFUN([WEFT_LLVM], [
   LLVM_CPPFLAGS="-isystem `$LLVM_CONFIG --includedir`"
 
   weft_llvm_components="core analysis bitwriter orcjit passes native"
+  # The back end for NVIDIA's GPUs, where this LLVM has it: the platform "cuda" compiles with it.
+  weft_llvm_nvptx=no
+  AS_CASE([" `$LLVM_CONFIG --components 2>/dev/null` "], [*" nvptx "*], [
+    weft_llvm_nvptx=yes
+    weft_llvm_components="$weft_llvm_components nvptx"
+    AC_DEFINE([HAVE_LLVM_NVPTX], [1], [LLVM has a back end for NVIDIA's GPUs])])
   weft_llvm_dir="-L`$LLVM_CONFIG --libdir`"
   weft_llvm_shared=`$LLVM_CONFIG --libs --link-shared 2>/dev/null`
   WEFT_LLVM_LINKS([weft_llvm_has_shared], [$weft_llvm_dir $weft_llvm_shared])

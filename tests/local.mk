@@ -19,7 +19,7 @@ EXTRA_DIST += tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_
 # oldest: tests/pjrt/plugin_test tests/pjrt/client_test.sh tests/pjrt/isolation_test.sh tests/installed_library_test.sh
 
 # Run under ThreadSanitizer by .ci/run, one list a line.
-# tsan: tests/base/kv_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test tests/collective/ending_test
+# tsan: tests/base/kv_test tests/runtime/pool_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test tests/collective/ending_test
 # tsan: tests/collective/ops_test tests/collective/faults_test tests/collective/communicator_test
 # tsan: tests/collective/survive_test tests/coord/service_test tests/coord/agent_test tests/coord/wire_test tests/coord/sim_test
 # tsan: tests/coord/launch_test.py
@@ -27,6 +27,8 @@ EXTRA_DIST += tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_
 TESTS += tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
 EXTRA_DIST += tests/jax/random_ops_test.py tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream.py tests/jax/upstream_multiprocess.py
 EXTRA_DIST += examples/jax/transformer_2d.py examples/jax/survivor.py examples/jax/preempted.py
+TESTS += tests/bench/peers_test.py
+EXTRA_DIST += tests/bench/peers_test.py
 TESTS += tests/jax/frameworks_test.py tests/jax/agent_test.py
 EXTRA_DIST += tests/jax/frameworks_test.py tests/jax/agent_test.py
 TESTS += tests/jax/interrupt_test.py tests/jax/random_ops_test.py tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py

@@ -74,6 +74,14 @@
     if (!(expr)) fail_msg("not true: %s", #expr);    \
   } while (0)
 
+/* Does the program run on the platform "cuda" (tests/gpu/emulated.c)? */
+static inline WEFT_UNUSED bool test_is_on_gpu(void)
+{
+  const char *platform = getenv("WEFT_PLATFORM");
+
+  return platform && strcmp(platform, "cuda") == 0;
+}
+
 /* Leaves the test with a reason.  cmocka's skip() prints "not ok ... # SKIP", which the TAP driver takes for a failure. */
 #define T_SKIP(...)               \
   do {                            \

@@ -14,7 +14,8 @@ struct weft_event {
   weft_status *status; /* written before `ready`, immutable after */
   weft_mutex mu;
   weft_cond became_ready;
-  weft_event_waiter *first, **last WEFT_GUARDED_BY(mu); /* in order of registration */
+  weft_event_waiter *first WEFT_GUARDED_BY(mu); /* in order of registration */
+  weft_event_waiter **last WEFT_GUARDED_BY(mu);
 };
 
 weft_status *weft_event_new(weft_event **out_event) WEFT_UNSHARED
@@ -50,7 +51,7 @@ weft_event *weft_event_retain(weft_event *event)
   return event;
 }
 
-void weft_event_release(weft_event *event)
+void weft_event_release(weft_event *event) WEFT_UNSHARED
 {
   /* acq_rel: what other holders did with the event happens before it is freed */
   if (!event || atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1) return;

@@ -19,6 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 #define MAX_VALUE_BYTES ((off_t)64 << 20)
 #define MAX_COMPONENT_BYTES 200
 #define MAX_DEPTH 64
@@ -77,29 +79,6 @@ static weft_status *io_error(const char *what, const char *path)
   return WEFT_ERR(UNAVAILABLE, "file store: %s %s: %s", what, path, strerror(error));
 }
 
-/* Reads exactly `size` bytes; false on error or a shorter file. */
-static bool read_all(int fd, char *data, size_t size)
-{
-  for (size_t done = 0; done < size;) {
-    ssize_t n = read(fd, data + done, size - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    done += (size_t)n;
-  }
-  return true;
-}
-
-static bool write_all(int fd, const char *data, size_t size)
-{
-  for (size_t done = 0; done < size;) {
-    ssize_t n = write(fd, data + done, size - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    done += (size_t)n;
-  }
-  return true;
-}
-
 /* *out_value stays NULL where there is no such file. */
 static weft_status *read_value(const char *path, char **out_value, size_t *out_size)
 {
@@ -113,7 +92,7 @@ static weft_status *read_value(const char *path, char **out_value, size_t *out_s
     return WEFT_ERR(DATA_LOSS, "file store: %s is no value (limit %lld bytes)", path, (long long)MAX_VALUE_BYTES);
   }
   value = malloc((size_t)info.st_size + 1);
-  bool complete = value && read_all(fd, value, (size_t)info.st_size);
+  bool complete = value && weft_fd_read_all(fd, value, (size_t)info.st_size);
   close(fd);
   WEFT_TRY_ALLOC(value);
   if (!complete) return WEFT_ERR(DATA_LOSS, "file store: %s shrank while it was read", path);
@@ -176,7 +155,7 @@ static weft_status *file_set(weft_kv *base, const char *key, const void *value, 
     if (fd < 0 && errno != EEXIST) break;
   }
   if (fd < 0) return io_error("create", temp);
-  bool written = write_all(fd, value, size);
+  bool written = weft_fd_write_all(fd, value, size);
   if (close(fd) != 0 || !written) {
     weft_status *st = io_error("write", temp);
     unlink(temp);

@@ -4,6 +4,7 @@ libweftjob_la_SOURCES += \
   %D%/deadline.c %D%/deadline.h \
   %D%/dtype.c %D%/dtype.def %D%/dtype.h \
   %D%/event.c %D%/event.h \
+  %D%/fd.c %D%/fd.h \
   %D%/guess.c %D%/guess.h \
   %D%/inet.c %D%/inet.h \
   %D%/kv.h %D%/kv_file.c %D%/kv_local.c %D%/kv_prefix.c \
@@ -15,7 +16,8 @@ libweftjob_la_SOURCES += \
   %D%/secret.c %D%/secret.h \
   %D%/status.c %D%/status.h \
   %D%/svg.c %D%/svg.h \
-  %D%/thread.c %D%/thread.h
+  %D%/thread.c %D%/thread.h \
+  %D%/wire.c %D%/wire.h
 
 # what the public headers include: <weft/collective.h> says "base/status.h", and weft.pc has -I.../weft
 weftbasedir = $(pkgincludedir)/base

@@ -169,19 +169,23 @@ const char *weft_status_text(weft_status *st, bool debug)
   return text;
 }
 
+static void remove_payload(weft_status *st, const char *type_url)
+{
+  for (payload **at = &st->payloads; *at; at = &(*at)->next) {
+    payload *p = *at;
+    if (strcmp(p->type_url, type_url) != 0) continue;
+    *at = p->next;
+    free(p->type_url);
+    free(p);
+    return;
+  }
+}
+
 weft_status *weft_status_with_payload(weft_status *st, const char *type_url, const void *data, size_t size)
 {
   payload *p;
 
   if (!st || st == &no_memory) return st;
-  for (payload **at = &st->payloads; *at; at = &(*at)->next) {
-    if (strcmp((*at)->type_url, type_url) != 0) continue;
-    p = *at;
-    *at = p->next;
-    free(p->type_url);
-    free(p);
-    break;
-  }
   p = malloc(sizeof *p + size);
   if (!p) return st;
   p->type_url = strdup(type_url);
@@ -191,6 +195,7 @@ weft_status *weft_status_with_payload(weft_status *st, const char *type_url, con
   }
   p->size = size;
   if (size) memcpy(p->data, data, size);
+  remove_payload(st, type_url);
   p->next = st->payloads;
   st->payloads = p;
   return st;

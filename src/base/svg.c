@@ -54,33 +54,60 @@ double weft_svg_marks(double range, int most, bool of_bytes)
   return mark;
 }
 
-static const char *const colours[WEFT_SVG_COLOURS + 1] = {"#9ec5e8", "#f6c28b", "#a8d8a0", "#e5a0a6", "#c4b0e0",
-                                                          "#e8dc8c", "#8fd6d0", "#f0b6dc", "#c9b49a", "#cccccc"};
+const weft_svg_family weft_svg_families[WEFT_SVG_FAMILIES] = {
+  {"fusion", "#9ec5e8", " fusion kernel region map reduce reduce-window broadcast iota "},
+  {"matrix product", "#f6c28b", " dot "},
+  {"convolution", "#a8d8a0", " convolution "},
+  {"collective", "#e5a0a6",
+   " all-* collective-* reduce-scatter* ragged-all-to-all* send* recv* partition-id replica-id "},
+  {"control flow", "#c4b0e0", " while conditional call async-* "},
+  {"copy", "#e8dc8c",
+   " copy* transpose concatenate slice dynamic-slice dynamic-update-slice pad reshape bitcast tuple "},
+  {"library", "#8fd6d0", " sort topk top-k scatter gather fft cholesky triangular-solve custom-call rng* select-and-scatter "},
+  {"memory", "#c9b49a", " parameter constant scratch result "},
+  {"others", "#cccccc", ""},
+};
+
+static bool has_kind(const char *kinds, const char *kind)
+{
+  size_t length = strlen(kind);
+
+  for (const char *at = kinds + strspn(kinds, " "); *at; at += strspn(at, " ")) {
+    size_t word = strcspn(at, " ");
+    if (word > 0 && at[word - 1] == '*' ? strncmp(kind, at, word - 1) == 0
+                                        : word == length && strncmp(kind, at, word) == 0)
+      return true;
+    at += word;
+  }
+  return false;
+}
+
+int weft_svg_family_of(const char *kind)
+{
+  for (int i = 0; i < WEFT_SVG_FAMILIES - 1; i++)
+    if (has_kind(weft_svg_families[i].kinds, kind)) return i;
+  return WEFT_SVG_FAMILIES - 1;
+}
 
 const char *weft_svg_colour(weft_svg_key *key, const char *kind)
 {
-  for (int i = 0; i < key->count; i++)
-    if (strcmp(key->kinds[i], kind) == 0) return colours[i];
-  if (key->count == WEFT_SVG_COLOURS) {
-    key->has_others = true;
-    return colours[WEFT_SVG_COLOURS];
-  }
-  key->kinds[key->count] = kind;
-  return colours[key->count++];
+  int family = weft_svg_family_of(kind);
+
+  key->shown[family] = true;
+  return weft_svg_families[family].colour;
 }
 
 void weft_svg_legend(FILE *out, const weft_svg_key *key, double right, double y)
 {
-  for (int i = key->count - !key->has_others; i >= 0; i--) {
-    const char *kind = i == key->count ? "others" : key->kinds[i];
-    right -= (double)strlen(kind) * letter + 26;
+  for (int i = WEFT_SVG_FAMILIES - 1; i >= 0; i--) {
+    const weft_svg_family *family = &weft_svg_families[i];
+    if (!key->shown[i]) continue;
+    right -= (double)strlen(family->name) * letter + 26;
     fprintf(
       out,
       "<rect x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" fill=\"%s\" stroke=\"#555\" stroke-width=\"0.3\"/>\n"
-      "<text x=\"%.1f\" y=\"%.1f\">",
-      right, y - 9, colours[i], right + 15, y);
-    weft_svg_escaped(out, kind);
-    fputs("</text>\n", out);
+      "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+      right, y - 9, family->colour, right + 15, y, family->name);
   }
 }
 

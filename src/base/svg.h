@@ -19,15 +19,25 @@ void weft_svg_label(FILE *out, double x, double y, double width, const char *tex
  * numbers are 1, 2 and 5 times powers of ten; of bytes, powers of two. */
 double weft_svg_marks(double range, int most, bool of_bytes);
 
-/* Colours by kind: the first WEFT_SVG_COLOURS kinds get one each, all others grey. */
-enum { WEFT_SVG_COLOURS = 9 };
+/* Colours by family of kinds. A kind is an opcode of HLO or the kind of a step; a family holds those that do the same
+ * sort of work, and has one colour in every drawing. */
+enum { WEFT_SVG_FAMILIES = 9 };
+typedef struct weft_svg_family {
+  const char *name;   /* "matrix product" */
+  const char *colour; /* "#f6c28b" */
+  const char *kinds;  /* names with a space before and after each; one that ends in "*" stands for all that begin so */
+} weft_svg_family;
+extern const weft_svg_family weft_svg_families[WEFT_SVG_FAMILIES];
+
+/* The number of the family of a kind; that of the last family if no other has it. */
+int weft_svg_family_of(const char *kind);
+
+/* The families that a drawing shows. */
 typedef struct weft_svg_key {
-  const char *kinds[WEFT_SVG_COLOURS]; /* borrowed */
-  int count;
-  bool has_others;
+  bool shown[WEFT_SVG_FAMILIES];
 } weft_svg_key;
 const char *weft_svg_colour(weft_svg_key *key, const char *kind);
-/* Writes the kind of each colour in a line that ends at (right, y). */
+/* Writes the families that are shown, with their colours, in a line that ends at (right, y). */
 void weft_svg_legend(FILE *out, const weft_svg_key *key, double right, double y);
 
 /* Ends the page.  Errors: UNKNOWN if any write to `out` failed. */

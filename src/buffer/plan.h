@@ -111,6 +111,26 @@ double buf_control_time(buf_control kind, int64_t trips, double sum, double most
  * Errors: INTERNAL naming both values. */
 WEFT_NODISCARD weft_status *buf_plan_check(const buf_plan *plan);
 
+/* A buffer of the arena: where it is, and how long. Steps are numbers in the flattened schedule: a loop is its entry,
+ * its condition, its body and its exit. */
+typedef struct buf_placed {
+  const hlo_instr *instr;    /* defines the first value in the buffer, or owns the scratch */
+  int leaf;                  /* of instr's value */
+  bool is_scratch;
+  int64_t offset, bytes;     /* in the arena */
+  int first_step, last_step;
+} buf_placed;
+int buf_plan_buffer_count(const buf_plan *plan);
+/* False: buffer `buffer` is the frame of a called computation, which contains other buffers. */
+bool buf_plan_buffer(const buf_plan *plan, int buffer, buf_placed *out);
+int buf_plan_step_count(const buf_plan *plan);
+/* The first step at which the most bytes of temporaries are live, and these bytes. */
+int buf_plan_peak_step(const buf_plan *plan, int64_t *out_bytes);
+/* Fills out[0, n) with the largest buffers, the largest first, and returns n, which is at most `most`. */
+int buf_plan_largest(const buf_plan *plan, int most, buf_placed *out);
+/* Writes what a buffer holds: "f32[8,128] fusion.3 (jit(step)/dot_general, step.py:41)".  Returns text. */
+const char *buf_placed_text(const buf_placed *buffer, char *text, size_t size);
+
 /* For people.  print: the statistics and the largest buffers.  svg: a drawing with one named box for each buffer;
  * schedule steps run to the right, addresses upwards. */
 WEFT_NODISCARD weft_status *buf_plan_print(const buf_plan *plan, FILE *out);

@@ -10,6 +10,7 @@
 enum { CLI_OK = 0, CLI_DIFFERENT = 1, CLI_USAGE = 2, CLI_FAILED = 3 };
 
 int cli_run_main(int argc, char **argv);
+int cli_compile_main(int argc, char **argv);
 int cli_inspect_main(int argc, char **argv);
 int cli_info_main(int argc, char **argv);
 int cli_coord_main(int argc, char **argv);
@@ -36,7 +37,7 @@ int cli_close_output(int exit_code);
  * and belongs to the caller. Errors: NOT_FOUND, INVALID_ARGUMENT (a directory), RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cli_read_file(const char *path, char **out_data, size_t *out_size);
 
-/* Writes a string as a JSON string, with its quotes. */
-void cli_json_string(FILE *out, const char *text);
+/* Writes a whole file: under another name first, so that nobody sees half of it. Errors: INVALID_ARGUMENT. */
+WEFT_NODISCARD weft_status *cli_write_file(const char *path, const void *data, size_t size);
 
 #endif

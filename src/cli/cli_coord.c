@@ -14,6 +14,7 @@
 
 #include "base/guess.h"
 #include "cli/cli.h"
+#include "cli/json.h"
 #include "cli/job.h"
 #include "cli/options.h"
 #include "collective/flight.h"

@@ -23,6 +23,7 @@
 
 #include <weft/coord.h>
 
+#include "base/fd.h"
 #include "cli/cli.h"
 #include "cli/job_secret.h"
 #include "cli/options.h"
@@ -186,16 +187,7 @@ static weft_status *make_environment(const launch *l, int rank, environment *env
 
 static void write_all(int fd, const char *data, size_t size)
 {
-  while (size > 0) {
-    ssize_t n = write(fd, data, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      if (fd == STDOUT_FILENO) cli_output_lost(errno);
-      return;
-    }
-    data += n;
-    size -= (size_t)n;
-  }
+  if (!weft_fd_write_all(fd, data, size) && fd == STDOUT_FILENO) cli_output_lost(errno);
 }
 
 /* Writes whole lines, each with its rank in front, by one write call, so that lines of different ranks do not mix. */

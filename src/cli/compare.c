@@ -44,58 +44,84 @@ static double default_tolerance(weft_dtype type)
   }
 }
 
+/* What one result and its expected values have in common. */
+typedef struct contrast {
+  const hlo_literal *got, *want;
+  double rtol, atol;
+  bool exact;                   /* of integers, which must be equal */
+  int64_t wrong, worst;         /* elements that differ by more than the tolerance; the one that differs most */
+  double worst_share;           /* of that element: its error over its tolerance */
+} contrast;
+
+/* The error of element `i` over its tolerance: at most 1 if the element is right. */
+static double share_of_tolerance(const contrast *c, int64_t i, run_error *all)
+{
+  if (c->exact) return hlo_literal_get_s64(c->got, i) == hlo_literal_get_s64(c->want, i) ? 0 : INFINITY;
+  double re = hlo_literal_get_f64(c->want, i), im = hlo_literal_get_imag(c->want, i);
+  double error = fmax(difference(hlo_literal_get_f64(c->got, i), re), difference(hlo_literal_get_imag(c->got, i), im));
+  double allowed = c->atol + c->rtol * (isfinite(re) && isfinite(im) ? hypot(re, im) : 0);
+  double share = error == 0 ? 0 : allowed > 0 ? error / allowed : INFINITY;
+
+  all->largest = fmax(all->largest, error);
+  all->share = fmax(all->share, share);
+  return share;
+}
+
+static void contrast_elements(contrast *c, run_error *all)
+{
+  int64_t count = c->got->data ? hlo_shape_elems(c->got->shape) : 0;
+
+  for (int64_t i = 0; i < count; i++) {
+    double share = share_of_tolerance(c, i, all);
+    if (share <= 1) continue;
+    if (c->wrong++ > 0 && share <= c->worst_share) continue;
+    c->worst_share = share;
+    c->worst = i;
+  }
+}
+
+static void print_difference(const contrast *c, const char *what, int leaf, FILE *out)
+{
+  weft_dtype type = c->got->shape->type;
+  char where[256];
+
+  index_text(c->got->shape, c->worst, where, sizeof where);
+  fprintf(out, "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; %s at [%s]: got ", leaf, c->wrong,
+          hlo_shape_elems(c->got->shape), what, c->exact ? "first" : "worst", where);
+  if (c->exact) {
+    int64_t got = hlo_literal_get_s64(c->got, c->worst), want = hlo_literal_get_s64(c->want, c->worst);
+    fprintf(out, weft_dtype_is_signed(type) ? "%" PRId64 ", want %" PRId64 "\n" : "%" PRIu64 ", want %" PRIu64 "\n",
+            got, want);
+  } else {
+    fprintf(out, "%.9g, want %.9g (%.3g times the tolerance)\n", hlo_literal_get_f64(c->got, c->worst),
+            hlo_literal_get_f64(c->want, c->worst), c->worst_share);
+  }
+}
+
+/* Where the outcome of comparisons is printed. With --json, standard output consists of one JSON object. */
+static FILE *words(const run_state *s) { return s->o->json ? stderr : stdout; }
+
 /* Says where `got` differs most from the expected result and counts the differing results. Integers must be equal. */
 static void compare(run_state *s, const char *what, int leaf, const hlo_literal *got, const hlo_literal *want)
 {
-  int64_t count = got->data ? hlo_shape_elems(got->shape) : 0, worst = -1, wrong = 0;
-  bool exact = weft_dtype_is_integer(got->shape->type) || got->shape->type == WEFT_PRED;
-  double rtol = s->o->rtol < 0 ? default_tolerance(want->shape->type) : s->o->rtol, worst_excess = 0;
-  double atol = s->o->atol < 0 ? rtol / 10 : s->o->atol;
-  FILE *out = s->o->json ? stderr : stdout; /* standard output then consists of one JSON object */
-  char where[256], got_text[256], want_text[256];
+  contrast c = {.got = got, .want = want};
+  char got_text[256], want_text[256];
 
+  s->comparisons++;
   if (!hlo_shape_equal(got->shape, want->shape, false)) {
-    fprintf(out, "result %d: got %s, want %s (%s)\n", leaf, hlo_shape_format(got->shape, got_text, sizeof got_text),
+    fprintf(words(s), "result %d: got %s, want %s (%s)\n", leaf,
+            hlo_shape_format(got->shape, got_text, sizeof got_text),
             hlo_shape_format(want->shape, want_text, sizeof want_text), what);
     s->differences++;
     return;
   }
-  for (int64_t i = 0; i < count; i++) {
-    double excess;
-    if (exact) {
-      excess = hlo_literal_get_s64(got, i) == hlo_literal_get_s64(want, i) ? 0 : 1;
-    } else {
-      double re = hlo_literal_get_f64(want, i), im = hlo_literal_get_imag(want, i);
-      double error = fmax(difference(hlo_literal_get_f64(got, i), re), difference(hlo_literal_get_imag(got, i), im));
-      double allowed = atol + rtol * (isfinite(re) && isfinite(im) ? hypot(re, im) : 0);
-      excess = error <= allowed ? 0 : allowed > 0 ? error / allowed : INFINITY;
-    }
-    if (excess == 0) continue;
-    wrong++;
-    if (excess > worst_excess) {
-      worst_excess = excess;
-      worst = i;
-    }
-  }
-  if (!wrong) return;
+  c.exact = weft_dtype_is_integer(got->shape->type) || got->shape->type == WEFT_PRED;
+  c.rtol = s->o->rtol < 0 ? default_tolerance(want->shape->type) : s->o->rtol;
+  c.atol = s->o->atol < 0 ? c.rtol / 10 : s->o->atol;
+  contrast_elements(&c, &s->error);
+  if (!c.wrong) return;
   s->differences++;
-  index_text(got->shape, worst, where, sizeof where);
-  if (exact) {
-    int64_t g = hlo_literal_get_s64(got, worst), w = hlo_literal_get_s64(want, worst);
-    fprintf(out,
-            weft_dtype_is_signed(got->shape->type)
-              ? "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRId64
-                ", want %" PRId64 "\n"
-              : "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRIu64
-                ", want %" PRIu64 "\n",
-            leaf, wrong, count, what, where, g, w);
-  }
-  if (!exact)
-    fprintf(out,
-            "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; worst at [%s]: got %.9g, want %.9g "
-            "(%.3g times the tolerance)\n",
-            leaf, wrong, count, what, where, hlo_literal_get_f64(got, worst), hlo_literal_get_f64(want, worst),
-            worst_excess);
+  print_difference(&c, what, leaf, words(s));
 }
 
 static weft_status *compare_with_files(run_state *s)
@@ -227,11 +253,26 @@ static weft_status *compare_with_reference(run_state *s)
   return NULL;
 }
 
+/* Calls `with`, and says that the results agree with `what` if none of them differs. */
+static weft_status *compare_all(run_state *s, weft_status *(*with)(run_state *s), const char *what)
+{
+  int comparisons = s->comparisons, differences = s->differences;
+
+  s->error = (run_error){0};
+  WEFT_TRY(with(s));
+  comparisons = s->comparisons - comparisons;
+  if (s->differences > differences || s->o->json) return NULL;
+  printf("agrees with %s: %d result%s", what, comparisons, comparisons == 1 ? "" : "s");
+  if (s->error.largest == 0) printf(", no error\n");
+  else printf(", largest error %.3g, at most %.2g of the tolerance\n", s->error.largest, s->error.share);
+  return NULL;
+}
+
 weft_status *run_compare(run_state *s)
 {
   const run_options *o = s->o;
 
-  if (o->expect_dir && s->first_device == 0) WEFT_TRY(compare_with_files(s));
-  if (o->reference) WEFT_TRY(compare_with_reference(s));
-  return o->other ? compare_with_plugin(s) : NULL;
+  if (o->expect_dir && s->first_device == 0) WEFT_TRY(compare_all(s, compare_with_files, o->expect_dir));
+  if (o->reference) WEFT_TRY(compare_all(s, compare_with_reference, "the reference evaluator"));
+  return o->other ? compare_all(s, compare_with_plugin, o->other) : NULL;
 }

@@ -8,6 +8,7 @@
 
 #include "cli/cli.h"
 #include "cli/job.h"
+#include "cli/json.h"
 #include "cli/options.h"
 #include "codegen/codegen.h"
 #include "platform/registry.h"
@@ -85,11 +86,89 @@ static void describe(const weft_platform_ops *platform)
   weft_status_free(st);
 }
 
+/* ---- JSON ---- */
+
+static void put_setting(cli_json *json, const char *module, const weft_option *o)
+{
+  const char *now = getenv(o->name);
+  weft_status *st = weft_options_check(&(weft_option_table){.options = o, .count = 1});
+
+  cli_json_object(json, NULL);
+  cli_json_text(json, "name", o->name);
+  cli_json_text(json, "module", module);
+  cli_json_text(json, "type", type_name(o->type));
+  cli_json_text(json, "default", o->default_text);
+  cli_json_text(json, "help", o->help);
+  if (o->allowed) cli_json_text(json, "allowed", o->allowed + (*o->allowed == '|'));
+  if (now && *now) cli_json_text(json, "value", now);
+  if (st) cli_json_text(json, "refused", weft_status_message(st));
+  cli_json_end_object(json);
+  weft_status_free(st);
+}
+
+/* What a platform tells of the machine, as an array of lines. */
+static void put_machine(cli_json *json, const weft_platform_ops *platform)
+{
+  char *text = NULL, *rest, *line;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  weft_status *st = out && platform->describe ? platform->describe(out) : NULL;
+
+  if (out) fclose(out);
+  cli_json_array(json, platform->name);
+  for (line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
+    cli_json_text(json, NULL, line + strspn(line, " "));
+  cli_json_end_array(json);
+  weft_status_ignore(st); /* the array holds the lines that could be written */
+  free(text);
+}
+
+static cli_json *unknown; /* the array of variables that no setting reads, while it is written */
+
+static void put_unknown(const char *name, const char *hint)
+{
+  (void)hint;
+  cli_json_text(unknown, NULL, name);
+}
+
+static void print_json(void)
+{
+  cli_json json = {.out = stdout};
+  struct utsname host;
+
+  uname(&host);
+  cli_json_object(&json, NULL);
+  cli_json_text(&json, "version", PACKAGE_VERSION);
+  cli_json_text(&json, "host", host.nodename);
+  cli_json_text(&json, "system", host.sysname);
+  cli_json_text(&json, "release", host.release);
+  cli_json_text(&json, "llvm", WEFT_LLVM_VERSION);
+  cli_json_text(&json, "kernels_are_for", gen_target_description());
+  cli_json_object(&json, "machine");
+  for (int i = 0; i < plat_count(); i++) put_machine(&json, plat_at(i));
+  cli_json_end_object(&json);
+  cli_json_array(&json, "settings");
+  for (const weft_option_table *const *t = pjrt_settings; *t; t++)
+    for (size_t i = 0; i < (*t)->count; i++) {
+      const weft_option *o = &(*t)->options[i];
+      if (pjrt_settings_find(o->name, strlen(o->name)) == o) put_setting(&json, (*t)->module, o);
+    }
+  cli_json_end_array(&json);
+  cli_json_array(&json, "unknown_variables");
+  unknown = &json;
+  pjrt_settings_unknown(put_unknown);
+  unknown = NULL;
+  cli_json_end_array(&json);
+  cli_json_end_object(&json);
+  putchar('\n');
+}
+
 int cli_info_main(int argc, char **argv)
 {
-  bool job = false;
-  const cli_option options[] = {{"--job", NULL, "instead: the job that the environment names, and how it is protected", .out = &job}};
-  const cli_command command = {"info", "[--job]", "Prints version, machine, libraries and every setting with its type and default.",
+  bool job = false, json = false;
+  const cli_option options[] = {{"--job", NULL, "instead: the job that the environment names, and how it is protected", .out = &job},
+                                {"--json", NULL, "print one JSON object", .out = &json}};
+  const cli_command command = {"info", "[--job] [--json]", "Prints version, machine, libraries and every setting with its type and default.",
                                .options = options, .option_count = WEFT_COUNT(options)};
   struct utsname host;
   char huge[32];
@@ -99,6 +178,10 @@ int cli_info_main(int argc, char **argv)
   if (!st && !helped && argc > 1) st = WEFT_ERR(INVALID_ARGUMENT, "what is \"%s\"? (see `weft info --help`)", argv[1]);
   if (!st && !helped && job) return cli_report("info", cli_print_job(stdout));
   if (st || helped) return cli_report("info", st);
+  if (json) {
+    print_json();
+    return CLI_OK;
+  }
   uname(&host);
   printf("weft %s\n", PACKAGE_VERSION);
   printf("  host               %s, %s %s, %s\n", host.nodename, host.sysname, host.release, host.machine);

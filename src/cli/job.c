@@ -264,7 +264,10 @@ weft_status *cli_job_leave(cli_job *job, const weft_status *error)
 {
   if (!job->agent) return NULL;
   if (!error) return weft_coord_agent_shutdown(job->agent);
-  weft_status_ignore(weft_coord_agent_report_error(job->agent, weft_status_code(error), weft_status_message(error)));
+  /* one line: other tasks quote it in their own errors, and this task prints all of it */
+  const char *message = weft_status_message(error);
+  WEFT_AUTO_STR line = strndup(message, strcspn(message, "\n"));
+  weft_status_ignore(weft_coord_agent_report_error(job->agent, weft_status_code(error), line ? line : ""));
   return NULL;
 }
 

@@ -9,17 +9,30 @@
 #include "cli/options.h"
 #include "pjrt/settings.h"
 
+static int print_version(int argc, char **argv)
+{
+  if (argc > 1 && strcmp(argv[1], "--help") != 0) {
+    fprintf(stderr, "weft version: expected no arguments, got \"%s\"\n", argv[1]);
+    return CLI_USAGE;
+  }
+  if (argc > 1) printf("Usage: weft version\n\nPrints the version, as `weft --version` does.\n");
+  else printf("weft %s\n", PACKAGE_VERSION);
+  return CLI_OK;
+}
+
 static const struct command {
   const char *name;
   int (*main)(int argc, char **argv);
   const char *summary;
 } commands[] = {
     {"run", cli_run_main, "compile a program and run it, on given or generated inputs"},
+    {"compile", cli_compile_main, "compile a program to a file of machine code"},
     {"inspect", cli_inspect_main, "show what becomes of a program: passes, memory plan, steps, machine code"},
     {"info", cli_info_main, "version, machine, libraries, settings"},
     {"launch", cli_launch_main, "start the processes of a job, here or in an allocation"},
     {"coord", cli_coord_main, "the coordination service: serve it, look into it"},
     {"bench", cli_bench_main, "measure collectives, tune their algorithm table"},
+    {"version", print_version, "the version"},
 };
 
 static void print_help(FILE *out)
@@ -54,10 +67,7 @@ static int run(int argc, char **argv)
     print_help(stderr);
     return CLI_USAGE;
   }
-  if (strcmp(argv[1], "--version") == 0) {
-    printf("weft %s\n", PACKAGE_VERSION);
-    return CLI_OK;
-  }
+  if (strcmp(argv[1], "--version") == 0) return print_version(1, NULL);
   if (strcmp(argv[1], "help") == 0 && argc > 2) { /* `weft help run` */
     command = find_command(argv[2]);
     return command ? command->main(2, (char *[]){argv[2], "--help", NULL}) : CLI_USAGE;

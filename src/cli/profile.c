@@ -8,7 +8,6 @@
 
 #include "base/deadline.h"
 #include "base/svg.h"
-#include "cli/cli.h"
 #include "runtime/trace.h"
 
 enum { MOST_DEPTH = 32, LISTED = 20 };
@@ -23,7 +22,12 @@ struct cli_span {
 /* All executions of one step. */
 struct cli_step {
   const rt_trace_record *sample; /* one of the executions, for the kind and the name of the step */
-  int64_t count, self_ns;
+  int64_t count;                 /* executions; the help of other threads is not counted */
+  int64_t self_ns;               /* of all threads, those that helped included */
+  int64_t own_ns;                /* of the threads that executed the step: what it took */
+  const hlo_instr *instr;        /* of the module, or NULL */
+  cli_work work;                 /* of one execution; zeros if not known */
+  int64_t rounds;                /* of a loop, in one execution; -1: not a loop, or not known */
 };
 
 static int by_thread_and_time(const void *a, const void *b)
@@ -86,12 +90,21 @@ static weft_status *add_up(cli_profile *p, weft_arena *arena)
 
   p->steps = WEFT_ARENA_ARRAY(arena, cli_step, p->span_count + 1);
   WEFT_TRY_ALLOC(p->steps);
-  for (size_t i = 0; i < p->span_count; i++) p->steps[i] = (cli_step){&p->spans[i].record, 1, p->spans[i].self_ns};
+  for (size_t i = 0; i < p->span_count; i++) {
+    const cli_span *span = &p->spans[i];
+    bool helps = span->record.helps;
+    p->steps[i] = (cli_step){.sample = &span->record,
+                             .count = !helps,
+                             .self_ns = span->self_ns,
+                             .own_ns = helps ? 0 : span->self_ns,
+                             .rounds = -1};
+  }
   qsort(p->steps, p->span_count, sizeof *p->steps, by_name);
   for (size_t i = 0; i < p->span_count; i++) {
     if (count > 0 && by_name(&p->steps[count - 1], &p->steps[i]) == 0) {
-      p->steps[count - 1].count++;
+      p->steps[count - 1].count += p->steps[i].count;
       p->steps[count - 1].self_ns += p->steps[i].self_ns;
+      p->steps[count - 1].own_ns += p->steps[i].own_ns;
     } else {
       p->steps[count++] = p->steps[i];
     }
@@ -117,56 +130,210 @@ weft_status *cli_profile_end(cli_profile *p, weft_arena *arena)
   return add_up(p, arena);
 }
 
-static const hlo_instr *find_instr(const hlo_module *module, const char *name)
+/* ---- what the module tells of the steps ---- */
+
+/* Names of records are cut to the room that they have. */
+static bool is_name(const char *record, const char *name)
 {
-  if (module)
-    HLO_FOREACH_COMPUTATION(comp, module)
-      HLO_FOREACH(instr, comp)
-        if (strcmp(instr->name, name) == 0) return instr;
+  return strncmp(record, name, sizeof((rt_trace_record *)0)->name - 1) == 0;
+}
+
+static int by_record_name(const void *key, const void *element)
+{
+  return strcmp(key, (*(cli_step *const *)element)->sample->name);
+}
+
+static int by_step_name(const void *a, const void *b)
+{
+  return strcmp((*(cli_step *const *)a)->sample->name, (*(cli_step *const *)b)->sample->name);
+}
+
+static cli_step *find_step(cli_step **by_name, size_t count, const char *name)
+{
+  char cut[sizeof((rt_trace_record *)0)->name];
+  cli_step **found;
+
+  snprintf(cut, sizeof cut, "%s", name);
+  found = bsearch(cut, by_name, count, sizeof *by_name, by_record_name);
+  return found ? *found : NULL;
+}
+
+/* How often a loop went round in one execution: as often as the step of its body that was executed most. */
+static int64_t rounds_of(const hlo_instr *loop, int64_t executions, cli_step **by_name, size_t count)
+{
+  int64_t most = 0;
+
+  HLO_FOREACH(instr, loop->called[0]) {
+    const cli_step *step = find_step(by_name, count, instr->name);
+    if (step && is_name(step->sample->name, instr->name)) most = WEFT_MAX(most, step->count);
+  }
+  return most > 0 && executions > 0 ? most / executions : -1;
+}
+
+weft_status *cli_profile_explain(cli_profile *p, const hlo_module *module, int threads, weft_arena *arena)
+{
+  cli_step **by_name = WEFT_ARENA_ARRAY(arena, cli_step *, p->step_count + 1);
+
+  WEFT_TRY_ALLOC(by_name);
+  for (size_t i = 0; i < p->step_count; i++) by_name[i] = &p->steps[i];
+  qsort(by_name, p->step_count, sizeof(cli_step *), by_step_name);
+  HLO_FOREACH_COMPUTATION(comp, module)
+    HLO_FOREACH(instr, comp) {
+      cli_step *step = find_step(by_name, p->step_count, instr->name);
+      if (!step || step->instr) continue;
+      step->instr = instr;
+      step->work = cli_work_of(instr);
+      if (instr->op == HLO_WHILE) step->rounds = rounds_of(instr, step->count, by_name, p->step_count);
+    }
+  p->limits = cli_limits_measure(threads);
   return NULL;
 }
 
-/* The step's name, with its operation and its line of source code if the program has them. */
-static const char *describe(const cli_step *step, const hlo_module *module, char *buf, size_t size)
-{
-  const hlo_instr *instr = find_instr(module, step->sample->name);
+/* What one execution of a step took on the thread that executed it. */
+static double ns_of(const cli_step *step) { return (double)step->own_ns / (double)WEFT_MAX(step->count, 1); }
 
-  if (instr) hlo_describe(instr, buf, size);
+/* ---- the table ---- */
+
+/* The step's name, with its operation and its line of source code if the program has them. */
+static const char *describe(const cli_step *step, char *buf, size_t size)
+{
+  if (step->instr) hlo_describe(step->instr, buf, size);
   else snprintf(buf, size, "%s", step->sample->name);
+  if (step->rounds >= 0) {
+    size_t length = strlen(buf);
+    snprintf(buf + length, size - length, ", %lld rounds", (long long)step->rounds);
+  }
   return buf;
 }
 
-void cli_profile_print(const cli_profile *p, const hlo_module *module, FILE *out)
+/* Fills `text` with the rate of `amount` units in `ns`; empty if there are none. */
+static const char *rate_text(double amount, double ns, char *text, size_t size)
+{
+  if (amount > 0 && ns > 0) snprintf(text, size, "%.3g", amount / ns);
+  else text[0] = '\0';
+  return text;
+}
+
+static void print_step(const cli_profile *p, const cli_step *step, double all_ns, FILE *out)
+{
+  char where[320], flops[32], bytes[32], limit[32] = "";
+  bool by_memory;
+  double ns = ns_of(step), share = ns > 0 ? cli_share_of_limit(step->work, ns, p->limits, &by_memory) : 0;
+
+  if (share > 0) snprintf(limit, sizeof limit, "%.0f%% %s", 100 * share, by_memory ? "mem" : "arith");
+  fprintf(out, "%10.3f %6.1f %8lld %11.2f %9s %8s %11s  %-14s %s\n", (double)step->self_ns / 1e6,
+          100 * (double)step->self_ns / all_ns, (long long)step->count, ns / 1e3,
+          rate_text(step->work.flops, ns, flops, sizeof flops), rate_text(step->work.bytes, ns, bytes, sizeof bytes),
+          limit, step->sample->kind, describe(step, where, sizeof where));
+}
+
+void cli_profile_print(const cli_profile *p, FILE *out)
 {
   double wall = (double)(p->end - p->begin), all = (double)WEFT_MAX(p->busy_ns, 1);
 
   fprintf(out, "profile of one more run: %.3f ms; %zu threads were at work for %.3f ms between them\n", wall / 1e6,
           p->thread_count, (double)p->busy_ns / 1e6);
+  if (p->limits.flops > 0)
+    fprintf(out, "limits of this machine, measured now: %.1f GFLOP/s of f32, %.1f GB/s from memory\n", p->limits.flops,
+            p->limits.bytes);
   if (p->step_count > 0)
-    fprintf(out, "%12s %7s %9s %12s  %-14s %s\n", "self ms", "%", "count", "mean us", "kind", "step");
-  for (size_t i = 0; i < p->step_count && i < LISTED; i++) {
-    const cli_step *step = &p->steps[i];
-    char where[256];
-    fprintf(out, "%12.3f %7.1f %9lld %12.2f  %-14s %s\n", (double)step->self_ns / 1e6,
-            100 * (double)step->self_ns / all, (long long)step->count,
-            (double)step->self_ns / 1e3 / (double)step->count, step->sample->kind,
-            describe(step, module, where, sizeof where));
-  }
-  if (p->step_count > LISTED) fprintf(out, "%12s %zu more steps\n", "...", p->step_count - LISTED);
+    fprintf(out, "%10s %6s %8s %11s %9s %8s %11s  %-14s %s\n", "self ms", "%", "count", "mean us", "GFLOP/s", "GB/s",
+            "of limit", "kind", "step");
+  for (size_t i = 0; i < p->step_count && i < LISTED; i++) print_step(p, &p->steps[i], all, out);
+  if (p->step_count > LISTED) fprintf(out, "%10s %zu more steps\n", "...", p->step_count - LISTED);
 }
 
-void cli_profile_json(const cli_profile *p, FILE *out)
+/* ---- JSON ---- */
+
+void cli_profile_json(const cli_profile *p, cli_json *json)
 {
-  fputc('[', out);
+  cli_json_array(json, "profile");
   for (size_t i = 0; i < p->step_count; i++) {
     const cli_step *step = &p->steps[i];
-    fputs(i ? ", {\"kind\": " : "{\"kind\": ", out);
-    cli_json_string(out, step->sample->kind);
-    fputs(", \"name\": ", out);
-    cli_json_string(out, step->sample->name);
-    fprintf(out, ", \"count\": %lld, \"self_ms\": %.6g}", (long long)step->count, (double)step->self_ns / 1e6);
+    cli_json_object(json, NULL);
+    cli_json_text(json, "kind", step->sample->kind);
+    cli_json_text(json, "name", step->sample->name);
+    cli_json_int(json, "count", step->count);
+    cli_json_number(json, "self_ms", (double)step->self_ns / 1e6);
+    cli_json_number(json, "mean_us", ns_of(step) / 1e3);
+    cli_json_number(json, "flops", step->work.flops);
+    cli_json_number(json, "bytes", step->work.bytes);
+    if (step->rounds >= 0) cli_json_int(json, "rounds", step->rounds);
+    cli_json_end_object(json);
   }
-  fputc(']', out);
+  cli_json_end_array(json);
+}
+
+/* family, kind, name, count, milliseconds of all threads, microseconds of one execution, GFLOP/s, GB/s, share of the
+ * limit, whether the limit is the memory's, rounds of a loop (-1: not known) */
+static void put_step(const cli_profile *p, const cli_step *step, cli_json *json)
+{
+  double ns = ns_of(step);
+  bool by_memory = false;
+
+  cli_json_array(json, NULL);
+  cli_json_int(json, NULL, weft_svg_family_of(step->sample->kind));
+  cli_json_text(json, NULL, step->sample->kind);
+  cli_json_text(json, NULL, step->instr ? step->instr->name : step->sample->name);
+  cli_json_int(json, NULL, step->count);
+  cli_json_number(json, NULL, (double)step->self_ns / 1e6);
+  cli_json_number(json, NULL, ns / 1e3);
+  cli_json_number(json, NULL, ns > 0 ? step->work.flops / ns : 0);
+  cli_json_number(json, NULL, ns > 0 ? step->work.bytes / ns : 0);
+  cli_json_number(json, NULL, ns > 0 ? cli_share_of_limit(step->work, ns, p->limits, &by_memory) : 0);
+  cli_json_bool(json, NULL, by_memory);
+  cli_json_int(json, NULL, step->rounds);
+  cli_json_end_array(json);
+}
+
+/* thread, depth, begin and duration in nanoseconds, family, name, whether it helps another thread */
+static void put_span(const cli_profile *p, const cli_span *span, cli_json *json)
+{
+  cli_json_array(json, NULL);
+  cli_json_int(json, NULL, span->thread);
+  cli_json_int(json, NULL, span->depth);
+  cli_json_int(json, NULL, span->record.begin - p->begin);
+  cli_json_int(json, NULL, span->record.end - span->record.begin);
+  cli_json_int(json, NULL, weft_svg_family_of(span->record.kind));
+  cli_json_text(json, NULL, span->record.name);
+  cli_json_bool(json, NULL, span->record.helps);
+  cli_json_end_array(json);
+}
+
+enum { MOST_SPANS = 12000 };
+
+/* The length such that at most MOST_SPANS executions take as long. */
+static int64_t shortest_shown(const cli_profile *p)
+{
+  int64_t ns = 0;
+
+  for (size_t count = p->span_count; count > MOST_SPANS;) {
+    ns = ns ? 2 * ns : 100;
+    count = 0;
+    for (size_t i = 0; i < p->span_count; i++) count += p->spans[i].record.end - p->spans[i].record.begin >= ns;
+  }
+  return ns;
+}
+
+void cli_profile_page(const cli_profile *p, cli_json *json)
+{
+  int64_t shortest_ns = shortest_shown(p);
+
+  cli_json_object(json, "profile");
+  cli_json_int(json, "wall_ns", p->end - p->begin);
+  cli_json_int(json, "busy_ns", p->busy_ns);
+  cli_json_int(json, "threads", (int64_t)p->thread_count);
+  cli_json_number(json, "limit_gflops", p->limits.flops);
+  cli_json_number(json, "limit_gbytes", p->limits.bytes);
+  cli_json_int(json, "shortest_ns", shortest_ns);
+  cli_json_array(json, "steps");
+  for (size_t i = 0; i < p->step_count; i++) put_step(p, &p->steps[i], json);
+  cli_json_end_array(json);
+  cli_json_array(json, "spans");
+  for (size_t i = 0; i < p->span_count; i++)
+    if (p->spans[i].record.end - p->spans[i].record.begin >= shortest_ns) put_span(p, &p->spans[i], json);
+  cli_json_end_array(json);
+  cli_json_end_object(json);
 }
 
 enum { WIDTH = 1600, LEFT = 90, RIGHT = 40, TOP = 70, ROW = 18, GAP = 14 };

@@ -7,6 +7,8 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "cli/json.h"
+#include "cli/limits.h"
 #include "hlo/hlo.h"
 
 typedef struct cli_span cli_span;
@@ -19,6 +21,7 @@ typedef struct cli_profile {
   cli_step *steps;             /* sorted by time, the longest first */
   size_t step_count;
   int64_t busy_ns;             /* of all threads */
+  cli_limits limits;           /* of this machine; zeros before cli_profile_explain */
 } cli_profile;
 
 /* Records what this process runs until cli_profile_end. */
@@ -26,10 +29,18 @@ void cli_profile_begin(cli_profile *profile);
 /* Call it once after each cli_profile_begin. The memory belongs to the arena. */
 WEFT_NODISCARD weft_status *cli_profile_end(cli_profile *profile, weft_arena *arena);
 
-/* Prints the table. `module` is the module as it was executed, from which the operations of steps come; or NULL. */
-void cli_profile_print(const cli_profile *profile, const hlo_module *module, FILE *out);
-/* Prints the table as a JSON array of {"kind", "name", "count", "self_ms"}. */
-void cli_profile_json(const cli_profile *profile, FILE *out);
+/* Finds the work of the steps in the module as it was executed (borrowed: it must outlive the profile), and measures
+ * the limits of the machine with as many threads as the run had. */
+WEFT_NODISCARD weft_status *cli_profile_explain(cli_profile *profile, const hlo_module *module, int threads,
+                                                weft_arena *arena);
+
+/* Prints the table. Without cli_profile_explain it has neither work nor limits. */
+void cli_profile_print(const cli_profile *profile, FILE *out);
+/* Writes the table as the JSON array "profile" of {"kind", "name", "count", "self_ms", "mean_us", "flops", "bytes",
+ * "rounds"}: self_ms of all threads, mean_us of one execution, "flops" and "bytes" of one execution, "rounds" of loops. */
+void cli_profile_json(const cli_profile *profile, cli_json *json);
+/* Writes the object "profile" of the page (cli/page.h), with the timeline. */
+void cli_profile_page(const cli_profile *profile, cli_json *json);
 /* Writes an SVG: time runs from left to right, each thread has a band, and a step stands below the step that
  * contains it. */
 WEFT_NODISCARD weft_status *cli_profile_draw(const cli_profile *profile, const char *title, FILE *out);

@@ -11,6 +11,7 @@
 #include "hlo/infer.h"
 #include "hlo/proto.h"
 #include "hlo/text.h"
+#include "runtime/saved.h"
 #include "stablehlo/stablehlo.h"
 
 enum { MOST_INPUTS = 4096, MOST_KNOWN = 64 /* the greatest number of elements of an argument that may hold sizes */ };
@@ -54,8 +55,17 @@ static weft_status *parse_stablehlo(const char *data, size_t size, weft_arena *a
                     out_module);
 }
 
+static weft_status *parse_saved(const char *data, size_t size, hlo_module **out_module)
+{
+  weft_saved saved;
+
+  WEFT_TRY(weft_saved_open(data, size, &saved));
+  return weft_saved_read_module(&saved, out_module);
+}
+
 static weft_status *parse_program(const char *data, size_t size, hlo_module **out_module)
 {
+  if (weft_saved_is(data, size)) return parse_saved(data, size, out_module);
   if (shlo_is_program(data, size)) return shlo_parse(data, size, NULL, out_module);
   if (hlo_looks_like_proto(data, size)) return hlo_from_proto(data, size, out_module);
   if (memchr(data, '\0', WEFT_MIN(size, (size_t)4096)))
@@ -81,10 +91,12 @@ weft_status *cli_load_program(const char *path, int input_count, const char *con
          ? parse_stablehlo(data, size, &scratch, WEFT_MIN(input_count, MOST_INPUTS), inputs, &refined, &p->module)
          : parse_program(data, size, &p->module);
   weft_arena_fini(&scratch);
+  if (st && is_stablehlo && input_count == 0 && strstr(weft_status_message(st), "unknown size"))
+    st = weft_status_note(st, __FILE__, __LINE__, "give `--input FILE.npy` for every argument: their shapes decide it");
   WEFT_TRY_NOTE(st, "in %s", path);
   WEFT_TRY_NOTE(hlo_verify(p->module), "in %s", path);
-  p->code = (cli_code){data, size, "mlir"};
-  if (is_stablehlo && !refined) return NULL;
+  p->code = (cli_code){data, size, weft_saved_is(data, size) ? "weft" : "mlir"};
+  if (weft_saved_is(data, size) || (is_stablehlo && !refined)) return NULL;
   free(p->memory);
   p->memory = NULL;
   WEFT_TRY(hlo_use_row_major_entry(p->module));
@@ -106,6 +118,31 @@ void cli_counts(const hlo_module *module, int devices, int64_t *out_replicas, in
   *out_replicas = WEFT_MAX(module->replica_count, 1);
   *out_partitions = WEFT_MAX(module->num_partitions, 1);
   if (devices > 1) *(*out_partitions > 1 ? out_partitions : out_replicas) = devices;
+}
+
+static int64_t devices_of_groups(const hlo_replica_groups *groups)
+{
+  int64_t most = 1, product;
+
+  if (groups->form == HLO_GROUPS_IOTA)
+    return __builtin_mul_overflow(groups->num_groups, groups->group_size, &product) ? 1 : product;
+  for (int g = 0; groups->form == HLO_GROUPS_LIST && g < groups->group_count; g++)
+    for (int i = 0; i < groups->groups[g].count; i++) most = WEFT_MAX(most, groups->groups[g].v[i] + 1);
+  return most;
+}
+
+int64_t cli_devices_named(const hlo_module *module)
+{
+  int64_t most = 1;
+
+  HLO_FOREACH_COMPUTATION(comp, module)
+    HLO_FOREACH(instr, comp) {
+      if (!hlo_opcode_is_collective(instr->op) || !instr->u.collective) continue;
+      most = WEFT_MAX(most, devices_of_groups(&instr->u.collective->groups));
+      for (int i = 0; i < instr->u.collective->pair_count; i++)
+        most = WEFT_MAX(most, WEFT_MAX(instr->u.collective->pairs[i][0], instr->u.collective->pairs[i][1]) + 1);
+    }
+  return most;
 }
 
 weft_status *cli_load_module(const char *path, hlo_module **out_module)

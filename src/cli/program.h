@@ -11,7 +11,7 @@
 typedef struct cli_code {
   const void *bytes;
   size_t size;
-  const char *format; /* "mlir" or "hlo" */
+  const char *format; /* "mlir" or "hlo"; "weft": machine code from `weft compile` */
 } cli_code;
 
 typedef struct cli_program {
@@ -21,7 +21,7 @@ typedef struct cli_program {
 } cli_program;
 
 /* Reads, parses and verifies a program. Its first bytes tell the format: HLO text, HloModuleProto, StableHLO text or
- * bytecode. The shapes of `inputs` (.npy files, one for each argument), and the values of integer inputs, decide the
+ * bytecode, or a file of `weft compile`, whose module is the optimised one. The shapes of `inputs` (.npy files, one for each argument), and the values of integer inputs, decide the
  * unknown dimensions of a StableHLO program. *out_program must be destroyed also after an error. */
 WEFT_NODISCARD weft_status *cli_load_program(const char *path, int input_count, const char *const *inputs,
                                              cli_program *out_program);
@@ -33,6 +33,10 @@ WEFT_NODISCARD weft_status *cli_load_module(const char *path, hlo_module **out_m
 /* The numbers of replicas and partitions that `module` runs as: those that it states. With `devices` > 1, `devices`
  * takes the place of the number of partitions if that is more than one, and otherwise of the number of replicas. */
 void cli_counts(const hlo_module *module, int devices, int64_t *out_replicas, int64_t *out_partitions);
+
+/* The number of devices that the collectives of `module` name: one more than the highest number in their groups and
+ * pairs; 1 if they name none. */
+int64_t cli_devices_named(const hlo_module *module);
 
 /* The program of a file, HLO or StableHLO, as StableHLO text. Errors: UNIMPLEMENTED for HLO that StableHLO cannot
  * express. */

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <sys/resource.h>
 
+#include "cli/json.h"
 #include "cli/run.h"
 
 typedef struct summary {
@@ -72,50 +73,59 @@ static double peak_rss_mb(void)
   return (double)usage.ru_maxrss / 1024;
 }
 
-static void print_json_number(double x)
+static void put_result(cli_json *json, const hlo_literal *value)
 {
-  if (isfinite(x)) printf("%.9g", x);
-  else printf("null");
+  char shape[256];
+
+  cli_json_object(json, NULL);
+  cli_json_text(json, "shape", hlo_shape_format(value->shape, shape, sizeof shape));
+  if (value->data) {
+    summary sum = summarise(value);
+    cli_json_number(json, "min", sum.min);
+    cli_json_number(json, "max", sum.max);
+    cli_json_number(json, "mean", sum.mean);
+    cli_json_int(json, "nans", sum.nans);
+  }
+  cli_json_end_object(json);
+}
+
+static void put_memory(cli_json *json, const cli_memory *memory)
+{
+  cli_json_int(json, "parameter_bytes", memory->parameters);
+  cli_json_int(json, "output_bytes", memory->outputs);
+  cli_json_int(json, "temp_bytes", memory->temporaries);
+  if (memory->bound >= 0) cli_json_int(json, "temp_lower_bound_bytes", memory->bound);
+  cli_json_int(json, "code_bytes", memory->code);
+  cli_json_number(json, "peak_rss_mb", peak_rss_mb());
 }
 
 static void print_json(const run_state *s, const cli_memory *memory)
 {
-  printf("{\"program\": ");
-  cli_json_string(stdout, s->o->program);
-  printf(", \"module\": ");
-  cli_json_string(stdout, s->program.module->name);
-  printf(", \"devices\": %d, \"load_ms\": %.6g, \"compile_ms\": %.6g, \"first_run_ms\": %.6g", s->devices, s->load_ms,
-         s->compile_ms, s->first_ms);
-  if (s->o->repeat)
-    printf(", \"repeat\": %" PRId64 ", \"median_ms\": %.6g, \"min_ms\": %.6g", s->o->repeat, s->median_ms, s->min_ms);
-  printf(", \"parameter_bytes\": %" PRId64 ", \"output_bytes\": %" PRId64 ", \"temp_bytes\": %" PRId64,
-         memory->parameters, memory->outputs, memory->temporaries);
-  if (memory->bound >= 0) printf(", \"temp_lower_bound_bytes\": %" PRId64, memory->bound);
-  printf(", \"code_bytes\": %" PRId64 ", \"peak_rss_mb\": %.6g, \"results\": [", memory->code, peak_rss_mb());
-  for (int i = 0; i < s->devices * s->outputs; i++) {
-    const hlo_literal *value = s->values[i];
-    char shape[256];
-    printf("%s{\"shape\": ", i ? ", " : "");
-    cli_json_string(stdout, hlo_shape_format(value->shape, shape, sizeof shape));
-    if (value->data) {
-      summary sum = summarise(value);
-      printf(", \"min\": ");
-      print_json_number(sum.min);
-      printf(", \"max\": ");
-      print_json_number(sum.max);
-      printf(", \"mean\": ");
-      print_json_number(sum.mean);
-      printf(", \"nans\": %" PRId64, sum.nans);
-    }
-    printf("}");
+  cli_json json = {.out = stdout};
+
+  cli_json_object(&json, NULL);
+  cli_json_text(&json, "program", s->o->program);
+  cli_json_text(&json, "module", s->program.module->name);
+  cli_json_int(&json, "devices", s->devices);
+  cli_json_number(&json, "load_ms", s->load_ms);
+  cli_json_number(&json, "compile_ms", s->compile_ms);
+  cli_json_number(&json, "first_run_ms", s->first_ms);
+  if (s->o->repeat) {
+    cli_json_int(&json, "repeat", s->o->repeat);
+    cli_json_number(&json, "median_ms", s->median_ms);
+    cli_json_number(&json, "min_ms", s->min_ms);
   }
-  printf("]");
-  if (s->o->profile) {
-    printf(", \"profile\": ");
-    cli_profile_json(&s->profile, stdout);
+  put_memory(&json, memory);
+  cli_json_array(&json, "results");
+  for (int i = 0; i < s->devices * s->outputs; i++) put_result(&json, s->values[i]);
+  cli_json_end_array(&json);
+  if (s->o->profile) cli_profile_json(&s->profile, &json);
+  if (s->comparisons) {
+    cli_json_int(&json, "differences", s->differences);
+    cli_json_number(&json, "largest_error", s->error.largest);
   }
-  if (s->o->expect_dir || s->o->reference || s->o->other) printf(", \"differences\": %d", s->differences);
-  printf("}\n");
+  cli_json_end_object(&json);
+  putchar('\n');
 }
 
 static void print_text(const run_state *s, const cli_memory *memory)
@@ -128,15 +138,6 @@ static void print_text(const run_state *s, const cli_memory *memory)
   if (!s->o->quiet) run_print_values(s);
 }
 
-static weft_status *print_profile(run_state *s)
-{
-  WEFT_AUTO(hlo_module) module = NULL;
-
-  WEFT_TRY(cli_session_optimized(&s->session, &module));
-  cli_profile_print(&s->profile, module, stdout);
-  return NULL;
-}
-
 weft_status *run_report(run_state *s)
 {
   cli_memory memory;
@@ -144,5 +145,6 @@ weft_status *run_report(run_state *s)
   WEFT_TRY(cli_session_memory(&s->session, &memory));
   if (s->o->json) print_json(s, &memory);
   else print_text(s, &memory);
-  return s->o->profile && !s->o->json ? print_profile(s) : NULL;
+  if (s->o->profile && !s->o->json) cli_profile_print(&s->profile, stdout);
+  return NULL;
 }

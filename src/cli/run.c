@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 
 #include "base/npy.h"
 #include "cli/options.h"
+#include "cli/page.h"
 #include "cli/progress.h"
 #include "cli/run.h"
 #include "platform/parallel.h"
@@ -63,12 +65,16 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *o
       {"--repeat", "N", "run N times more and print the median", .type = WEFT_OPT_INT, .out = &o->repeat, .most = 1000000},
       {"--profile", NULL, "run once more and print where the time went, step by step", .out = &o->profile},
       {"--timeline", "FILE.svg", "run once more and draw what ran when on which thread", .type = WEFT_OPT_STRING, .out = &o->timeline},
+      {"--html", "FILE", "run once more and write one page for a browser: profile, timeline, and all that\n"
+                         "`weft inspect --html` shows", .type = WEFT_OPT_STRING, .out = &o->html},
       {"--devices", "N", "run on N devices (default: what the program says, else one a process), all in this\n"
                          "process; under `weft launch`, srun or mpirun spread evenly over the job's processes",
        .type = WEFT_OPT_INT, .out = &o->devices, .most = 1 << 20},
       {"--alone", NULL, "be no part of such a job", .out = &o->alone},
       {"--threads", "N", "worker threads (default: one a core; WEFT_THREADS)", .type = WEFT_OPT_INT, .out = &o->threads, .most = 4096},
       {"--memory", "ORDER", "topological (default), sequential, or budget=BYTES", .type = WEFT_OPT_STRING, .out = &o->memory},
+      {"--timeout", "TIME", "give up when the whole command takes longer (30s, 5m), say what it was doing, exit 3",
+       .type = WEFT_OPT_DURATION, .out = &o->timeout_ns},
       {"--json", NULL, "print one JSON object", .out = &o->json},
       {"--quiet", NULL, "print no result values", .out = &o->quiet},
   };
@@ -125,6 +131,25 @@ weft_status *run_session_options(run_state *s, const char *plugin, cli_session_o
   return NULL;
 }
 
+/* The program's collectives may name more devices than it runs on. If compilation has failed (`st`, taken), the error
+ * says so; else standard error does. */
+static weft_status *hint_at_devices(const run_state *s, const cli_session_options *options, weft_status *st)
+{
+  int64_t named = cli_devices_named(s->program.module), devices = options->replicas * options->partitions;
+
+  if (named <= devices) return st;
+  if (st)
+    return weft_status_note(st, __FILE__, __LINE__,
+                            "its collectives name %" PRId64 " devices, it is compiled for %" PRId64
+                            ": give `--devices %" PRId64 "`",
+                            named, devices, named);
+  fprintf(stderr,
+          "weft run: the program's collectives name %" PRId64 " devices, it runs on %" PRId64 " (`--devices %" PRId64
+          "` runs it on all)\n",
+          named, devices, named);
+  return NULL;
+}
+
 static weft_status *compile(run_state *s)
 {
   cli_session_options options;
@@ -139,7 +164,7 @@ static weft_status *compile(run_state *s)
   cli_progress_begin(&progress);
   st = cli_session_open(&s->session, &options, &s->program.code, s->params, &s->arena);
   cli_progress_end(&progress);
-  WEFT_TRY(st);
+  WEFT_TRY(hint_at_devices(s, &options, st));
   s->compile_ms = ms_since(start);
   s->devices = s->session.devices;
   s->outputs = s->session.outputs;
@@ -237,19 +262,50 @@ static weft_status *draw_timeline(const run_state *s)
   return st;
 }
 
+/* Threads that work on the run: as many as asked for, else one for each processor that the process may use. */
+static int threads_of(const run_state *s)
+{
+  cpu_set_t usable;
+
+  if (s->o->threads > 0) return (int)s->o->threads;
+  return sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
+}
+
+/* Compiles the program again, with what each pass changes, and writes the page. */
+static weft_status *write_page(run_state *s)
+{
+  cli_compiled compiled = {.passes = {.keeps_diffs = true}};
+  weft_compile_options options = {0};
+  hlo_module *module;
+  weft_status *st;
+
+  if (s->o->memory) WEFT_TRY_NOTE(buf_order_parse(s->o->memory, &options.order, &options.budget_bytes), "--memory");
+  WEFT_TRY(cli_load_module(s->o->program, &module));
+  st = cli_compile(module, (int)s->o->devices, &options, &compiled);
+  if (!st)
+    st =
+      cli_page_write(s->o->html, &(cli_page){.program = s->o->program, .compiled = &compiled, .profile = &s->profile});
+  cli_compiled_fini(&compiled);
+  return st;
+}
+
 /* Runs the program once more with recording on. Recording takes time, so this run is not one of the timed ones. */
 static weft_status *profile(run_state *s)
 {
   weft_status *st;
   double ms;
 
-  if (s->o->plugin) return WEFT_ERR(UNIMPLEMENTED, "--profile and --timeline of another plugin (%s)", s->o->plugin);
+  if (s->o->plugin)
+    return WEFT_ERR(UNIMPLEMENTED, "--profile, --timeline and --html of another plugin (%s)", s->o->plugin);
   cli_profile_begin(&s->profile);
   st = cli_session_run(&s->session, (int)s->o->repeat + 1, &ms);
   weft_status *recorded = cli_profile_end(&s->profile, &s->arena);
   if (st) weft_status_free(recorded);
   WEFT_TRY(st ? st : recorded);
-  return s->o->timeline ? draw_timeline(s) : NULL;
+  WEFT_TRY(cli_session_optimized(&s->session, &s->optimized));
+  WEFT_TRY(cli_profile_explain(&s->profile, s->optimized, threads_of(s), &s->arena));
+  if (s->o->timeline) WEFT_TRY(draw_timeline(s));
+  return s->o->html ? write_page(s) : NULL;
 }
 
 static weft_status *run(run_state *s)
@@ -264,7 +320,7 @@ static weft_status *run(run_state *s)
     s->min_ms = times[0];
     s->median_ms = (times[(s->o->repeat - 1) / 2] + times[s->o->repeat / 2]) / 2;
   }
-  if (s->o->profile || s->o->timeline) WEFT_TRY(profile(s));
+  if (s->o->profile || s->o->timeline || s->o->html) WEFT_TRY(profile(s));
   s->values = WEFT_ARENA_ARRAY(&s->arena, hlo_literal *, s->devices * s->outputs);
   WEFT_TRY_ALLOC(s->values);
   return cli_session_fetch(&s->session, s->values);
@@ -302,23 +358,33 @@ static weft_status *run_program(run_state *s)
   const run_options *o = s->o;
   int64_t start = weft_now_ns();
 
+  WEFT_TRY(cli_timeout_begin(&s->timeout, "run", o->timeout_ns));
+  cli_timeout_say(&s->timeout, "reading the program");
   WEFT_TRY(cli_load_program(o->program, o->input_count, o->inputs, &s->program));
   s->load_ms = ms_since(start);
+  if (strcmp(s->program.code.format, "weft") == 0 && (o->plugin || o->reference || o->other))
+    return WEFT_ERR(INVALID_ARGUMENT, "--plugin and --compare need the program itself: %s holds machine code of Weft",
+                    o->program);
   if (is_driver(s->program.module)) return run_driver(s);
   s->job.place.process_count = 1;
+  cli_timeout_say(&s->timeout, "joining the job");
   if (!o->alone) WEFT_TRY(cli_job_join(&s->job));
+  cli_timeout_say(&s->timeout, "compiling");
   WEFT_TRY(compile(s));
+  cli_timeout_say(&s->timeout, "making inputs");
   WEFT_TRY(make_inputs(s));
   if (o->input_dir) {
     WEFT_TRY(make_directory(o->input_dir));
     for (int i = 0; i < s->params; i++) WEFT_TRY(save(o->input_dir, "input", i, s->arguments[i]));
   }
+  cli_timeout_say(&s->timeout, "running the program");
   WEFT_TRY(run(s));
   if (o->output_dir) {
     WEFT_TRY(make_directory(o->output_dir));
     for (int i = 0; i < s->devices * s->outputs; i++)
       WEFT_TRY(save(o->output_dir, "result", s->first_device * s->outputs + i, s->values[i]));
   }
+  cli_timeout_say(&s->timeout, "comparing results");
   WEFT_TRY(run_compare(s));
   return run_report(s);
 }
@@ -329,6 +395,7 @@ static void fini(run_state *s)
   cli_session_close(&s->session);
   cli_job_close(&s->job);
   cli_program_fini(&s->program);
+  hlo_module_free(s->optimized);
   weft_arena_fini(&s->arena);
 }
 
@@ -350,6 +417,7 @@ int cli_run_main(int argc, char **argv)
   exit_code = cli_report("run", st);
   if (state.differences && exit_code != CLI_USAGE) exit_code = CLI_DIFFERENT;
   fini(&state);
+  cli_timeout_end(&state.timeout);
   free(options.inputs);
   return exit_code;
 }

@@ -6,18 +6,25 @@
 #include "cli/profile.h"
 #include "cli/program.h"
 #include "cli/session.h"
+#include "cli/timeout.h"
 
 typedef struct run_options {
   const char *program;
   const char **inputs;       /* .npy files by parameter leaf; it has room for every word of the command line */
   int input_count;
-  int64_t seed, repeat, devices, threads;
+  int64_t seed, repeat, devices, threads, timeout_ns;
   const char *output_dir, *input_dir, *expect_dir;
   double rtol, atol;         /* negative: the default of the element type */
   bool json, reference, quiet, profile, alone;
   const char *plugin, *other; /* files; NULL: this command's own plugin, and no other one to compare with */
-  const char *memory, *timeline;
+  const char *memory, *timeline, *html;
 } run_options;
+
+/* The errors of all floats that have been compared. */
+typedef struct run_error {
+  double largest;            /* |got - want| */
+  double share;              /* the largest share of its tolerance that an error has */
+} run_error;
 
 typedef struct run_state {
   const run_options *o;
@@ -30,8 +37,12 @@ typedef struct run_state {
   hlo_literal **arguments;   /* one for each parameter leaf, the same on every device */
   hlo_literal **values;      /* results on the host: [device * outputs + leaf] */
   cli_profile profile;
+  hlo_module *optimized;     /* as it was executed, for the profile; owned; NULL without one */
+  cli_timeout timeout;
   double load_ms, compile_ms, first_ms, median_ms, min_ms;
-  int differences;
+  int comparisons;           /* results that have been compared */
+  int differences;           /* results that differ by more than the tolerance */
+  run_error error;
 } run_state;
 
 /* What the program needs from a plugin (a file; NULL: this command's own) and from the job. */

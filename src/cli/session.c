@@ -124,8 +124,8 @@ static weft_status *compile_options(cli_session *s, const cli_session_options *o
   PjrtPb__CompileOptions all = PJRT_PB__COMPILE_OPTIONS__INIT;
   PjrtPb__BuildOptions build = PJRT_PB__BUILD_OPTIONS__INIT;
   PjrtPb__DeviceAssignment assignment = PJRT_PB__DEVICE_ASSIGNMENT__INIT;
-  PjrtPb__Override memory = PJRT_PB__OVERRIDE__INIT, *overrides[] = {&memory};
-  PjrtPb__OverrideValue order = PJRT_PB__OVERRIDE_VALUE__INIT;
+  PjrtPb__Override overrides[2], *override_list[2];
+  PjrtPb__OverrideValue values[2];
 
   if (o->replicas > MAX_DEVICES || o->partitions > MAX_DEVICES || o->replicas * o->partitions > MAX_DEVICES)
     return WEFT_ERR(INVALID_ARGUMENT,
@@ -140,13 +140,17 @@ static weft_status *compile_options(cli_session *s, const cli_session_options *o
     build.device_assignment = &assignment;
   }
   all.build = &build;
-  if (o->memory) {
-    memory.key = (char *)"weft_memory";
-    memory.value = &order;
-    order.value_case = PJRT_PB__OVERRIDE_VALUE__VALUE_TEXT;
-    order.text = (char *)(uintptr_t)o->memory;
-    all.overrides = overrides;
-    all.n_overrides = WEFT_COUNT(overrides);
+  const char *const named[][2] = {{"weft_memory", o->memory}, {"weft_cpu", o->cpus}};
+  all.overrides = override_list;
+  for (size_t i = 0; i < WEFT_COUNT(named); i++) {
+    if (!named[i][1]) continue;
+    size_t k = all.n_overrides++;
+    pjrt_pb__override_value__init(&values[k]);
+    values[k].value_case = PJRT_PB__OVERRIDE_VALUE__VALUE_TEXT;
+    values[k].text = (char *)(uintptr_t)named[i][1];
+    pjrt_pb__override__init(override_list[k] = &overrides[k]);
+    overrides[k].key = (char *)(uintptr_t)named[i][0];
+    overrides[k].value = &values[k];
   }
   *out_size = pjrt_pb__compile_options__get_packed_size(&all);
   WEFT_TRY_ALLOC(*out_bytes = weft_arena_alloc(s->arena, *out_size));
@@ -154,11 +158,28 @@ static weft_status *compile_options(cli_session *s, const cli_session_options *o
   return NULL;
 }
 
-weft_status *cli_session_open(cli_session *s, const cli_session_options *o, const cli_code *code, int params,
-                              weft_arena *arena)
+/* Compiles the code, or loads it if it is machine code. */
+static weft_status *make_executable(cli_session *s, const cli_code *code, const uint8_t *options, size_t options_size)
 {
   PJRT_Program program = {.struct_size = sizeof program, .code = (char *)code->bytes, .code_size = code->size,
                           .format = code->format, .format_size = strlen(code->format)};
+
+  if (strcmp(code->format, "weft") == 0) {
+    CALL(s, args, Executable_DeserializeAndLoad, .client = s->client, .serialized_executable = code->bytes,
+         .serialized_executable_size = code->size, .overridden_serialized_compile_options = (const char *)options,
+         .overridden_serialized_compile_options_size = options_size);
+    s->loaded = args.loaded_executable;
+    return NULL;
+  }
+  CALL(s, args, Client_Compile, .client = s->client, .program = &program, .compile_options = (const char *)options,
+       .compile_options_size = options_size);
+  s->loaded = args.executable;
+  return NULL;
+}
+
+weft_status *cli_session_open(cli_session *s, const cli_session_options *o, const cli_code *code, int params,
+                              weft_arena *arena)
+{
   uint8_t *options;
   size_t options_size;
   int64_t *numbers;
@@ -167,9 +188,7 @@ weft_status *cli_session_open(cli_session *s, const cli_session_options *o, cons
   WEFT_TRY(load_plugin(s, o->plugin));
   WEFT_TRY(make_client(s, o));
   WEFT_TRY(compile_options(s, o, &options, &options_size));
-  CALL(s, compiled, Client_Compile, .client = s->client, .program = &program, .compile_options = (const char *)options,
-       .compile_options_size = options_size);
-  s->loaded = compiled.executable;
+  WEFT_TRY(make_executable(s, code, options, options_size));
   CALL(s, exe, LoadedExecutable_GetExecutable, .loaded_executable = s->loaded);
   s->exe = exe.executable;
   CALL(s, outputs, Executable_NumOutputs, .executable = s->exe);
@@ -310,6 +329,16 @@ weft_status *cli_session_fetch(cli_session *s, hlo_literal **values)
 {
   for (int d = 0; d < s->devices; d++)
     for (int i = 0; i < s->outputs; i++) WEFT_TRY(fetch(s, s->results[d][i], &values[d * s->outputs + i]));
+  return NULL;
+}
+
+weft_status *cli_session_serialize(cli_session *s, const void **out_bytes, size_t *out_size)
+{
+  CALL(s, args, Executable_Serialize, .executable = s->exe);
+  *out_size = args.serialized_bytes_size;
+  *out_bytes = weft_arena_memdup(s->arena, args.serialized_bytes, args.serialized_bytes_size);
+  args.serialized_executable_deleter(args.serialized_executable);
+  WEFT_TRY_ALLOC(*out_bytes);
   return NULL;
 }
 

@@ -29,11 +29,11 @@ typedef struct cli_session_options {
   const char *plugin;        /* a file; NULL: this command's own */
   int devices, threads;      /* 0: the plugin's default */
   int64_t replicas, partitions;
-  const char *memory;        /* the value of Weft's compile option weft_memory, or NULL */
+  const char *memory, *cpus; /* the values of Weft's compile options weft_memory and weft_cpu, or NULL */
   cli_job *job;              /* the other processes of the job; NULL: there are none */
 } cli_session_options;
 
-/* Makes a client and compiles the program. *session must be closed also after an error. Errors: NOT_FOUND (no such
+/* Makes a client and compiles the program, or loads it if it is compiled already. *session must be closed also after an error. Errors: NOT_FOUND (no such
  * file, or the file is no plugin), and those of the plugin. */
 WEFT_NODISCARD weft_status *cli_session_open(cli_session *session, const cli_session_options *options,
                                              const cli_code *code, int params, weft_arena *arena);
@@ -49,6 +49,9 @@ WEFT_NODISCARD weft_status *cli_session_put(cli_session *session, hlo_literal *c
 WEFT_NODISCARD weft_status *cli_session_run(cli_session *session, int launch_id, double *out_ms);
 /* The results of the last run: [device * outputs + output]. */
 WEFT_NODISCARD weft_status *cli_session_fetch(cli_session *session, hlo_literal **values);
+
+/* The compiled program as bytes, in the session's arena. */
+WEFT_NODISCARD weft_status *cli_session_serialize(cli_session *session, const void **out_bytes, size_t *out_size);
 
 /* The module as it is executed; the caller frees it. */
 WEFT_NODISCARD weft_status *cli_session_optimized(cli_session *session, hlo_module **out);

@@ -103,13 +103,18 @@ weft_status *cli_read_file(const char *path, char **out_data, size_t *out_size)
   return st;
 }
 
-void cli_json_string(FILE *out, const char *text)
+weft_status *cli_write_file(const char *path, const void *data, size_t size)
 {
-  fputc('"', out);
-  for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-    if (*at == '"' || *at == '\\') fprintf(out, "\\%c", *at);
-    else if (*at < 0x20) fprintf(out, "\\u%04x", *at);
-    else fputc(*at, out);
-  }
-  fputc('"', out);
+  char temporary[4096];
+
+  if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temporary)
+    return WEFT_ERR(INVALID_ARGUMENT, "the name of the file is too long: %.60s...", path);
+  FILE *out = fopen(temporary, "wb");
+  if (!out) return WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", temporary, strerror(errno));
+  bool whole = fwrite(data, 1, size, out) == size;
+  whole = fclose(out) == 0 && whole;
+  if (whole && rename(temporary, path) == 0) return NULL;
+  weft_status *st = WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", path, strerror(errno));
+  unlink(temporary);
+  return st;
 }

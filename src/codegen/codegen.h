@@ -53,6 +53,8 @@ typedef struct gen_options {
   const char *cache_dir;     /* folder of object files, or NULL; created if absent */
   const char *dump_dir;      /* folder for NAME.ll and NAME.s of each LLVM module, before and after passes, or NULL */
   bool keep_text;            /* keep IR and assembly for gen_code_ir() and gen_code_assembly() */
+  const hlo_instr *only;     /* compile this fusion and nothing else; NULL: everything */
+  const char *cpu;           /* a level, "x86-64" to "x86-64-v4", to make code for; NULL: this machine */
   int64_t emission_bytes;    /* most memory for one thread's emission of a part, without LLVM's own; 0: no bound */
 } gen_options;
 extern const weft_option_table gen_option_table;
@@ -71,7 +73,7 @@ typedef struct gen_stats {
 /* The machine code of one module.  Owns the executable memory; immutable and thread-safe once made. */
 typedef struct gen_code gen_code;
 
-/* Compiles, for the machine it runs on, every fusion in a sequential computation of `module`, the comparators of its
+/* Compiles, for the machine it runs on (options->cpu is NULL), every fusion in a sequential computation of `module`, the comparators of its
  * sorts and the reducers of its all-reduce, reduce-scatter and scan instructions.  Borrows module until it returns; the
  * lookups below take instructions and computations of that module, by id.
  * Errors: UNIMPLEMENTED naming the fusion, the operation and the type; RESOURCE_EXHAUSTED; INTERNAL (LLVM's words). */
@@ -86,9 +88,25 @@ gen_apply_fn *gen_code_apply(const gen_code *code, const hlo_computation *reduce
 const gen_stats *gen_code_stats(const gen_code *code);
 
 /* The optimised LLVM IR and the assembly of the LLVM module that holds this kernel's symbol; NULL without
- * options.keep_text. */
+ * options.keep_text, and for code from gen_code_load. */
 const char *gen_code_ir(const gen_code *code, const gen_kernel *kernel);
 const char *gen_code_assembly(const gen_code *code, const gen_kernel *kernel);
+
+/* ---- as bytes, for files ---- */
+
+/* Writes the machine code of `module`, which `code` is the code of, for the processors of `cpus`: levels ("x86-64" to
+ * "x86-64-v4") and "native", separated by commas; NULL or "": native. Code for other processors than this one is
+ * compiled here with `options`. *out_data is malloc'd and belongs to the caller. Borrows all; thread-safe.
+ * Errors: those of gen_compile; INVALID_ARGUMENT for a processor that is not known; UNIMPLEMENTED on machines other
+ * than x86-64. */
+WEFT_NODISCARD weft_status *gen_code_save(const hlo_module *module, const gen_code *code, const gen_options *options,
+                                          const char *cpus, void **out_data, size_t *out_size);
+/* Reads what gen_code_save has written for a module that is equal to `module`, and maps the code for this processor. Needs
+ * no LLVM. Borrows module and data until it returns. The bytes are checked so far that reading them does no harm; the
+ * machine code in them runs with all rights of the process.
+ * Errors: INVALID_ARGUMENT for damaged bytes or another module; FAILED_PRECONDITION if no variant runs on this
+ * processor, naming the features that it lacks; RESOURCE_EXHAUSTED. */
+WEFT_NODISCARD weft_status *gen_code_load(const hlo_module *module, const void *data, size_t size, gen_code **out_code);
 
 /* The machine that code is made for: "x86_64 sapphirerapids +avx512f ...", for `weft info`.  Static after first call. */
 const char *gen_target_description(void);

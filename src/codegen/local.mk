@@ -1,11 +1,19 @@
 libweftcore_la_SOURCES += \
+  %D%/code/code.c %D%/code/code.h \
+  %D%/code/externals.c \
+  %D%/code/features.c \
+  %D%/code/image.c \
+  %D%/code/requests.c \
+  %D%/code/saved.c \
   %D%/codegen.h \
   %D%/emit/access.c \
   %D%/emit/accumulate.c \
+  %D%/emit/columns.c \
   %D%/emit/complex.c \
   %D%/emit/elemental.c \
   %D%/emit/elementwise.c \
   %D%/emit/emit.h \
+  %D%/emit/exact.c \
   %D%/emit/extreme.c \
   %D%/emit/format.c \
   %D%/emit/frame.c \
@@ -15,6 +23,8 @@ libweftcore_la_SOURCES += \
   %D%/emit/math.c \
   %D%/emit/part.c \
   %D%/emit/rows.c \
+  %D%/emit/small_loop.c \
+  %D%/emit/update.c \
   %D%/host/cache.c %D%/host/cache.h \
   %D%/host/callback.c \
   %D%/host/column.c \
@@ -22,22 +32,30 @@ libweftcore_la_SOURCES += \
   %D%/host/host.h \
   %D%/host/jit.c %D%/host/jit.h \
   %D%/host/kernel.c \
+  %D%/host/link.c %D%/host/link.h \
   %D%/host/memory.c \
   %D%/host/nest.c \
   %D%/host/region.c \
   %D%/host/row.c \
-  %D%/host/small_loop.c \
   %D%/host/target.c \
   %D%/host/transpose.c \
   %D%/host/update.c \
   %D%/model/columns.c \
   %D%/model/cost.c %D%/model/cost.h \
+  %D%/model/gpus.def \
   %D%/model/library.c %D%/model/library.h \
   %D%/model/nest.c %D%/model/nest.h \
   %D%/model/rows.c \
   %D%/model/strategy.c %D%/model/strategy.h \
   %D%/model/target.c %D%/model/target.h \
   %D%/model/turned.c \
+  %D%/nvptx/block.c \
+  %D%/nvptx/columns.c \
   %D%/nvptx/grid.c %D%/nvptx/grid.h \
+  %D%/nvptx/launch.c \
   %D%/nvptx/nvptx.h \
-  %D%/nvptx/ptx.c
+  %D%/nvptx/ptx.c \
+  %D%/nvptx/rows.c \
+  %D%/nvptx/sort.c \
+  %D%/nvptx/turn.c \
+  %D%/nvptx/update.c

@@ -1,4 +1,4 @@
-/* collective/bench.c -- one line per operation and size: `all-reduce weft-shm ranks 2 bytes 64 ...`. */
+/* collective/bench.c -- one line per operation and size, in the columns of nccl-tests. */
 #include <config.h>
 
 #include "collective/bench.h"
@@ -120,13 +120,90 @@ static bool named(const bench *b, const char *name)
 }
 static bool wanted(const bench *b, weft_coll_kind kind) { return !b->o.ops || named(b, weft_coll_kind_name(kind)); }
 
-static void print_line(const bench *b, int kind, int64_t bytes, const int64_t *sorted, int n)
+/* ---- the table ---- */
+
+static void print_heading(const bench *b)
+{
+  printf("# weft-%s, %d ranks; time is the median, p99 the 99th percentile of rank 0; #wrong counts all ranks\n",
+         how_names[b->o.how], b->o.ranks);
+  printf("# %10s %12s %5s %-15s %5s %10s %10s %8s %8s %7s\n", "size", "count", "type", "operation", "redop", "time",
+         "p99", "algbw", "busbw", "#wrong");
+  printf("# %10s %12s %5s %-15s %5s %10s %10s %8s %8s %7s\n", "(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)",
+         "(GB/s)", "");
+}
+
+/* What the algorithm's rate is multiplied with to give the rate of a rank's link, as nccl-tests define it. */
+static double bus_factor(int kind, int ranks)
+{
+  double others = (double)(ranks - 1) / ranks;
+
+  switch (kind) {
+  case WEFT_ALL_REDUCE: return 2 * others;
+  case WEFT_ALL_GATHER:
+  case WEFT_REDUCE_SCATTER:
+  case WEFT_ALL_TO_ALL: return others;
+  default: return 1;
+  }
+}
+
+static void print_line(const bench *b, int kind, const weft_coll_op *op, int64_t bytes, const int64_t *sorted, int n,
+                       int64_t wrong)
 {
   double p50_us = (double)sorted[n / 2] / 1e3, p99_us = (double)sorted[n - 1 - n / 100] / 1e3;
-  printf("%-15s weft-%-7s ranks %d  bytes %9lld  iters %5d  p50 %11.2f us  p99 %11.2f us  %8.3f GB/s\n", name_of(kind),
-         how_names[b->o.how], b->o.ranks, (long long)bytes, n, p50_us, p99_us,
-         (double)bytes / (double)WEFT_MAX(sorted[n / 2], INT64_C(1)));
+  double rate = (double)bytes / (double)WEFT_MAX(sorted[n / 2], INT64_C(1)); /* bytes per ns: GB/s */
+  bool is_barrier = kind == WEFT_BARRIER;
+
+  printf("  %10lld %12zu %5s %-15s %5s %10.2f %10.2f %8.3f %8.3f %7lld\n", (long long)bytes,
+         is_barrier ? (size_t)0 : op->count, is_barrier ? "-" : "f32", name_of(kind),
+         op->reduction == WEFT_SUM ? "sum" : "-", p50_us, p99_us, rate, rate * bus_factor(kind, b->o.ranks),
+         (long long)wrong);
   fflush(stdout);
+}
+
+/* ---- checking ---- */
+
+/* Element `i` of what a rank sends: small integers, whose sums over all ranks are exact in f32. */
+static float sent(int rank, int64_t i) { return (float)((rank + 1) * (int)(i % 7 + 1)); }
+
+/* Element `i` of what rank `rank` of `ranks` receives. Blocks have `count` elements. */
+static float expected(int kind, int rank, int ranks, int64_t count, int64_t i)
+{
+  int all = ranks * (ranks + 1) / 2; /* the sum of rank + 1 */
+
+  switch (kind) {
+  case WEFT_ALL_REDUCE: return (float)all * sent(0, i);
+  case WEFT_ALL_GATHER: return sent((int)(i / count), i % count);
+  case WEFT_REDUCE_SCATTER: return (float)all * sent(0, rank * count + i);
+  case WEFT_ALL_TO_ALL: return sent((int)(i / count), rank * count + i % count);
+  case WEFT_BROADCAST: return sent(0, i);
+  case WEFT_SEND: return sent(rank ^ 1, i);
+  default: return sent(rank, i); /* memcpy */
+  }
+}
+
+/* Runs the operation once on known values. *out_wrong: the elements that any rank received wrong. */
+static weft_status *check(weft_comm *comm, int kind, const weft_coll_op *op, int64_t *out_wrong)
+{
+  int ranks = comm->group->size, rank = comm->rank;
+  int64_t count = (int64_t)op->count, blocks = kind == WEFT_ALL_GATHER || kind == WEFT_ALL_TO_ALL ? ranks : 1;
+  int64_t inputs = count * (kind == WEFT_REDUCE_SCATTER || kind == WEFT_ALL_TO_ALL ? ranks : 1);
+  float *send = (float *)(uintptr_t)op->send, *recv = op->recv;
+  double wrong = 0, total = 0;
+  bool has_partner = kind != WEFT_SEND || (rank ^ 1) < ranks;
+
+  *out_wrong = 0;
+  if (kind == WEFT_BARRIER) return NULL;
+  for (int64_t i = 0; i < count * blocks; i++) recv[i] = -1;
+  for (int64_t i = 0; i < inputs; i++) send[i] = sent(rank, i);
+  WEFT_TRY(run_once(comm, op));
+  for (int64_t i = 0; i < count * blocks && has_partner; i++) wrong += recv[i] != expected(kind, rank, ranks, count, i);
+  WEFT_TRY(weft_coll_run(
+    comm,
+    &(weft_coll_op){
+      .kind = WEFT_ALL_REDUCE, .dtype = WEFT_F64, .reduction = WEFT_SUM, .count = 1, .send = &wrong, .recv = &total},
+    NULL));
+  *out_wrong = (int64_t)total;
+  return NULL;
 }
 
 /* Names of the kinds, then of what --ops may name beside them; NULL past the last. */
@@ -226,8 +303,12 @@ static bool run_sizes(const bench *b, weft_comm *comm, int kind, float *send, fl
                                                                                             : bytes * 16) {
     weft_coll_op op = op_of((weft_coll_kind)kind, b->o.ranks, bytes, send, recv);
     int n = iterations_of(b, empty ? 0 : bytes);
-    if (measure(comm, &op, n, samples) < 0) return true;
-    if (comm->rank == 0) print_line(b, kind, empty ? 0 : bytes, samples, n);
+    int64_t wrong = 0;
+    weft_status *st = check(comm, kind, &op, &wrong);
+    if (st) fprintf(stderr, "rank %d: %s\n", comm->rank, weft_status_text(st, false));
+    weft_status_free(st);
+    if (st || measure(comm, &op, n, samples) < 0) return true;
+    if (comm->rank == 0) print_line(b, kind, &op, empty ? 0 : bytes, samples, n, wrong);
     if (empty) break;
   }
   return false;
@@ -272,6 +353,7 @@ static int run_rank(const bench *b, weft_comm *comm)
     memset(send, 0, room);
     memset(recv, 0, room);
   }
+  if (!failed && !b->o.tune && comm->rank == 0) print_heading(b);
   if (!failed && b->o.tune) failed = tune(b, comm, send, recv, samples);
   for (size_t k = 0; k < WEFT_COUNT(kinds) && !failed && !b->o.tune; k++)
     if (wanted(b, kinds[k])) failed = run_sizes(b, comm, (int)kinds[k], send, recv, samples);
@@ -291,11 +373,11 @@ int coll_bench_simulate(void)
   enum { RANKS_PER_NODE = 8, MOST_SIMULATED = 65536, MOST_ROUNDS = 4096 };
   static const int sizes[] = {64, 1024, 65536};
   static const int64_t bytes[] = {64, 1 << 20};
-  static int labels[MOST_SIMULATED];
+  static uint64_t labels[MOST_SIMULATED];
   coll_topology topology = {0};
   coll_sim_result r;
 
-  for (int i = 0; i < MOST_SIMULATED; i++) labels[i] = i / RANKS_PER_NODE;
+  for (int i = 0; i < MOST_SIMULATED; i++) labels[i] = (uint64_t)(i / RANKS_PER_NODE);
   printf(
     "| operation | algorithm | bytes | ranks | rounds | bytes sent by a rank | bytes over a node's link | time |\n|---|---|---|---|---|---|---|---|\n");
   for (size_t k = 0; k < WEFT_COUNT(kinds); k++)

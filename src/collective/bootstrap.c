@@ -196,10 +196,10 @@ static weft_status *exchange(coll_group *g, weft_deadline deadline, coll_address
 static weft_status *set_topology_locked(coll_group *g)
 {
   weft_mutex_assert_held(&g->mu);
-  int *labels = malloc((size_t)g->size * sizeof *labels);
+  uint64_t *labels = malloc((size_t)g->size * sizeof *labels);
 
   WEFT_TRY_ALLOC(labels);
-  for (int r = 0; r < g->size; r++) labels[r] = (int)(g->addresses[r].node ^ g->addresses[r].node >> 32);
+  for (int r = 0; r < g->size; r++) labels[r] = g->addresses[r].node;
   weft_status *st = coll_topology_init(&g->topology, labels, g->size);
   free(labels);
   return st;

@@ -109,9 +109,10 @@ static void ask_all(coll_group *g, inquiry *qs, int count, uint64_t seq)
   for (int i = 0; i < count && fds; i++) {
     const coll_address *to = &g->addresses[qs[i].rank];
     bool local = to->node == own->node;
-    coll_key pair;
+    coll_key pair = {0};
     weft_status *st = coll_door_pair_key(&to->door, &pair);
     coll_handshake_init(&qs[i].shake, true, &pair);
+    coll_key_wipe(&pair);
     if (!st) st = coll_dial(to, local, &qs[i].fd);
     qs[i].reader.passed_fd = -1;
     qs[i].connecting = !local;

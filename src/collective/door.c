@@ -103,10 +103,11 @@ weft_status *coll_door_group_id(const coll_key *door, uint64_t public_id, uint64
   coll_key pair, id;
 
   WEFT_TRY(coll_door_pair_key(door, &pair));
-  if (!coll_key_derive(&pair, "weft group", &part, 1, &id))
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
-  memcpy(out, &id, sizeof *out);
-  return NULL;
+  bool derived = coll_key_derive(&pair, "weft group", &part, 1, &id);
+  if (derived) memcpy(out, &id, sizeof *out);
+  coll_key_wipe(&pair);
+  coll_key_wipe(&id);
+  return derived ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
 }
 
 /* ---- the session ---- */

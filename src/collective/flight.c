@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "collective/seal.h"
 
 static int64_t realtime_offset_ns(void)
 {
@@ -20,6 +21,20 @@ static int64_t realtime_offset_ns(void)
 
   clock_gettime(CLOCK_REALTIME, &now);
   return now.tv_sec * WEFT_NS_PER_S + now.tv_nsec - weft_now_ns();
+}
+
+/* A number for the name of a group's files. The group's id is known to members only, and cannot be computed from this
+ * number. */
+static uint64_t file_number(const coll_group *g)
+{
+  coll_key id = {0}, derived = {0};
+  uint64_t number = 0;
+
+  memcpy(&id, &g->id, sizeof g->id);
+  if (coll_key_derive(&id, "weft flight file", NULL, 0, &derived)) memcpy(&number, &derived, sizeof number);
+  coll_key_wipe(&id);
+  coll_key_wipe(&derived);
+  return number;
 }
 
 /* Maps a file that the kernel keeps up to date even if this process is killed.  NULL: it cannot be made, which is
@@ -30,9 +45,9 @@ static void *map_file(const weft_comm *comm, const char *directory, size_t bytes
   int fd, failed;
   void *map;
 
-  snprintf(path, sizeof path, "%s/flight-%016llx-rank%d.bin", directory, (unsigned long long)comm->group->id,
+  snprintf(path, sizeof path, "%s/flight-%016llx-rank%d.bin", directory, (unsigned long long)file_number(comm->group),
            comm->rank);
-  fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600); /* what it says is for the job's user */
   failed = fd < 0 || ftruncate(fd, (off_t)bytes) != 0;
   map = failed ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (map == MAP_FAILED) WEFT_LOG("coll", WARN, "flight recorder %s: %s", path, strerror(errno));

@@ -32,23 +32,17 @@ static bool wait_for(int fd, short events, weft_deadline deadline)
   return poll(&one, 1, weft_deadline_poll_ms(deadline)) > 0;
 }
 
-/* Both sides prove that they belong to the job. */
-static weft_status *shake_hands(int fd, bool local, const coll_address *who, weft_deadline deadline, coll_session *out)
+static weft_status *prove(coll_handshake *shake, int fd, bool local, const coll_address *who, weft_deadline deadline,
+                          coll_session *out)
 {
-  coll_handshake shake;
-  coll_key pair;
   coll_shake got;
 
-  WEFT_TRY(coll_door_pair_key(&who->door, &pair));
-  coll_handshake_init(&shake, true, &pair);
   if (!wait_for(fd, POLLOUT, deadline))
     return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
-  while ((got = coll_handshake_go_on(&shake, fd, !local, out)) == COLL_SHAKE_WAITS)
+  while ((got = coll_handshake_go_on(shake, fd, !local, out)) == COLL_SHAKE_WAITS)
     if (!wait_for(fd, POLLIN, deadline))
       return WEFT_ERR(DEADLINE_EXCEEDED, "pid %d on %.64s does not answer: stopped, or starved of CPU", who->pid,
                       who->host);
-  coll_key_wipe(&pair);
-  coll_key_wipe(&shake.pair);
   if (got == COLL_SHAKE_DENIED)
     return WEFT_ERR(
       UNAUTHENTICATED,
@@ -56,6 +50,20 @@ static weft_status *shake_hands(int fd, bool local, const coll_address *who, wef
       who->pid, who->host);
   return got == COLL_SHAKE_DONE ? NULL
                                 : WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
+}
+
+/* Both sides prove that they belong to the job. */
+static weft_status *shake_hands(int fd, bool local, const coll_address *who, weft_deadline deadline, coll_session *out)
+{
+  coll_handshake shake;
+  coll_key pair;
+
+  WEFT_TRY(coll_door_pair_key(&who->door, &pair));
+  coll_handshake_init(&shake, true, &pair);
+  coll_key_wipe(&pair);
+  weft_status *st = prove(&shake, fd, local, who, deadline, out);
+  coll_key_wipe(&shake.pair);
+  return st;
 }
 
 static weft_status *read_text(int fd, coll_session *session, const coll_address *who, weft_deadline deadline, FILE *out)

@@ -327,6 +327,7 @@ static void leave(coord_agent_core *core)
 
   core->state = COORD_TASK_DISCONNECTED;
   core->is_leaving = false;
+  core->service_incarnation = 0; /* calls fail from here on: nothing would end one that waits */
   weft_status_free(WEFT_MOVE(core->pending_error));
   if (is_active(core, &core->heartbeat)) finish(core, &core->heartbeat, NULL, cancelled);
   if (is_active(core, &core->poll)) finish(core, &core->poll, NULL, cancelled);
@@ -451,7 +452,7 @@ void coord_agent_core_call(coord_agent_core *core, int64_t now_ns, coord_op *op)
     st = COORD_ERR(FAILED_PRECONDITION, "%s: this agent is in error: %s", coord_method_name(op->request.method),
                    weft_status_message(core->error));
   else if (core->service_incarnation == 0)
-    st = COORD_ERR(FAILED_PRECONDITION, "%s: this agent has not been connected", coord_method_name(op->request.method));
+    st = COORD_ERR(FAILED_PRECONDITION, "%s: this agent is not connected", coord_method_name(op->request.method));
   else if (op->request.method == COORD_BARRIER || op->request.method == COORD_CANCEL_BARRIER)
     st = prepare_barrier(core, op, &barrier);
   if (st) return reject(op, st);

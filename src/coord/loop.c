@@ -25,7 +25,8 @@ struct coord_loop {
   struct epoll_event events[EVENTS_PER_WAIT]; /* the batch that is being worked on */
   int event_count;
   weft_mutex mu;
-  coord_job *first_job, **last_job WEFT_GUARDED_BY(mu);
+  coord_job *first_job WEFT_GUARDED_BY(mu);
+  coord_job **last_job WEFT_GUARDED_BY(mu);
 };
 
 static void run_jobs(coord_io *io, uint32_t events)

@@ -1,142 +1,63 @@
-/* cpu/compiler.c -- compiles HLO to an executable: the CPU's passes, its kernels, and its target for src/lower. */
+/* cpu/compiler.c -- compiles HLO to an executable: the CPU's passes and its kernels. */
 #include <config.h>
 
-#include "base/log.h"
 #include "cpu/cpu_internal.h"
 #include "passes/pass.h"
 #include "runtime/trace.h"
 
-/* ---- the target ------------------------------------------------------------------------------------------------ */
-
-static const cpu_maker *find_maker(hlo_opcode op)
+static weft_status *read_options(bool no_excess_precision, gen_options *out)
 {
-  const cpu_maker *maker = cpu_makers;
-  while (maker->make && maker->op != op) maker++;
-  return maker->make ? maker : NULL;
-}
-
-static int64_t scratch_bytes(void *ctx, const hlo_instr *instr)
-{
-  const cpu_target *target = ctx;
-
-  if (instr->op == HLO_FUSION) {
-    const gen_kernel *kernel = gen_code_kernel(target->code, instr);
-    return kernel ? kernel->shared_bytes : 0;
-  }
-  const cpu_maker *maker = find_maker(instr->op);
-  return maker && maker->scratch_bytes ? maker->scratch_bytes(instr) : 0;
-}
-
-static double cost_ns(void *ctx, const hlo_instr *instr) { return cpu_cost_ns(ctx, instr); }
-
-static void apply_reducer(void *ctx, void *acc, const void *in, size_t count)
-{
-  ((gen_apply_fn *)ctx)((void *[]){acc, (void *)in, acc}, (int64_t)count);
-}
-
-static weft_status *reducer(void *ctx, const hlo_computation *computation, weft_reducer *out_reducer)
-{
-  gen_apply_fn *apply = gen_code_apply(((const cpu_target *)ctx)->code, computation);
-
-  if (!apply) return WEFT_ERR(UNIMPLEMENTED, "reduction by \"%s\"", computation->name);
-  *out_reducer = (weft_reducer){.fn = apply_reducer, .ctx = (void *)apply};
+  WEFT_TRY(gen_options_load(out));
+  out->allow_excess_precision = !no_excess_precision;
   return NULL;
 }
 
-/* Makes the thunk of an operation without a compiled kernel: a library kernel, or the reference evaluator where the
- * library has none. */
-static weft_status *make_without_kernel(low_step *step, rt_thunk **out)
-{
-  const hlo_instr *instr = step->instr;
-  const cpu_maker *maker = find_maker(instr->op);
-  char what[256];
-
-  if (maker) {
-    weft_status *st = maker->make(step, out);
-    /* the evaluator does not know what a custom-call target means */
-    if (weft_status_code(st) != WEFT_UNIMPLEMENTED || instr->op == HLO_CUSTOM_CALL) return st;
-    WEFT_LOG("cpu", DEBUG, "\"%s\" goes to the reference evaluator: %s", instr->name, weft_status_message(st));
-    weft_status_free(st);
-  }
-  if (hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) || hlo_opcode_has_side_effect(instr->op))
-    return WEFT_ERR(UNIMPLEMENTED, "%s on the CPU: %s", hlo_opcode_name(instr->op),
-                    hlo_describe(instr, what, sizeof what));
-  return cpu_eval_thunk_new(step, out);
-}
-
-static weft_status *make(void *ctx, low_step *step, rt_thunk **out)
-{
-  const hlo_instr *instr = step->instr;
-  const gen_kernel *kernel;
-
-  switch (instr->op) {
-  case HLO_FUSION:
-    kernel = gen_code_kernel(((const cpu_target *)ctx)->code, instr);
-    return kernel ? cpu_kernel_thunk_new(step, kernel, out)
-                  : WEFT_ERR(INTERNAL, "fusion \"%s\" has no kernel", instr->name);
-  case HLO_COPY: return cpu_copy_thunk_new(step, out);
-  case HLO_REPLICA_ID: case HLO_PARTITION_ID: return cpu_id_thunk_new(step, out);
-  default: return make_without_kernel(step, out);
-  }
-}
-
-/* ---- the compiler ------------------------------------------------------------------------------------------------ */
-
-static void free_code(void *code) { gen_code_free(code); }
-
-static weft_status *make_code(const weft_compile_options *options, rt_compiled *out, gen_code **out_code)
+static weft_status *make_code(const weft_compile_options *options, const hlo_module *module, gen_code **out_code)
 {
   gen_options gen;
 
-  WEFT_TRY(gen_options_load(&gen));
+  WEFT_TRY(read_options(options->no_excess_precision, &gen));
   gen.keep_text = options->keep_text;
-  gen.allow_excess_precision = !options->no_excess_precision;
-  WEFT_TRY(gen_compile(out->module, &gen, out_code));
-  out->code = *out_code;
-  out->free_code = free_code;
-  out->code_bytes = gen_code_stats(*out_code)->object_bytes;
-  return NULL;
+  return gen_compile(module, &gen, out_code);
 }
 
 static weft_status *compile(cpu_platform *platform, const weft_compile_options *options, cpu_adapt *adapt,
                             rt_compiled *out)
 {
-  cpu_target cpu = {.machine = &gen_cpu_target};
-  low_target target = {.ctx = &cpu, .threads = rt_pool_threads(platform->base.pool), .scratch_bytes = scratch_bytes,
-                       .cost_ns = cost_ns, .make = make, .reducer = reducer};
-  pass_options passes = {.fold_limit_bytes = 1 << 20, .num_threads = target.threads, .target = cpu.machine, .dump_dir = options->dump_dir};
+  pass_options passes = {.fold_limit_bytes = 1 << 20, .num_threads = rt_pool_threads(platform->base.pool), .target = &gen_cpu_target,
+                         .dump_dir = options->dump_dir};
+  gen_code *code;
   int64_t begin = weft_now_ns();
 
   if (!passes.dump_dir && *platform->settings.dump_hlo) passes.dump_dir = platform->settings.dump_hlo;
   WEFT_TRY(pass_run(&pass_cpu_pipeline, out->module, &passes, options->pass_observer, options->observer_ctx));
   if (rt_trace_on) rt_trace_event("compile", "passes", 0, begin);
   begin = weft_now_ns();
-  WEFT_TRY(make_code(options, out, &cpu.code));
+  WEFT_TRY(make_code(options, out->module, &code));
   if (rt_trace_on) rt_trace_event("compile", "kernels", 0, begin);
-  begin = weft_now_ns();
-  if (adapt) adapt(&target);
-  WEFT_TRY(low_lower(&platform->base, &target, options, out));
-  if (rt_trace_on) rt_trace_event("compile", "plan and thunks", 0, begin);
-  return NULL;
+  return cpu_lower(platform, code, options, adapt, out);
 }
 
 weft_status *cpu_compile_adapted(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
                                  cpu_adapt *adapt, weft_executable **out_executable)
 {
   rt_compiled out = {.module = module};
-  weft_status *st = compile((cpu_platform *)platform, options, adapt, &out);
 
-  *out_executable = NULL;
-  if (!st) return weft_executable_new(platform, &out, options, out_executable);
-  rt_program_free(out.program);
-  buf_plan_free(out.plan);
-  gen_code_free(out.code);
-  hlo_module_free(module);
-  return st;
+  return cpu_finish(platform, &out, options, compile((cpu_platform *)platform, options, adapt, &out), out_executable);
 }
 
 weft_status *cpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
                          weft_executable **out_executable)
 {
   return cpu_compile_adapted(platform, module, options, NULL, out_executable);
+}
+
+weft_status *cpu_save(const weft_executable *exe, bool no_excess_precision, const char *cpus, void **out_data,
+                      size_t *out_size)
+{
+  gen_options gen;
+
+  *out_data = NULL;
+  WEFT_TRY(read_options(no_excess_precision, &gen));
+  return gen_code_save(weft_executable_module(exe), weft_executable_code(exe), &gen, cpus, out_data, out_size);
 }

@@ -19,6 +19,7 @@
 
 #include "base/macros.h"
 #include "cpu/conv_plane.h"
+#include "cpu/gemm_block.h"
 #include "cpu/hot.h"
 
 enum {
@@ -29,6 +30,11 @@ enum {
   DIRECT_FEATURES = 12,       /* groups with at most this many output features run as loops */
   MAX_DIRECT_TAPS = 256,
   VECTOR_BYTES = 64,
+#if defined __x86_64__
+  NARROW_BYTES = 32, /* bytes of a vector on machines without vectors of VECTOR_BYTES: wider vectors would live in memory */
+#else
+  NARROW_BYTES = 16,
+#endif
   MOST_PHASES = 256,
 };
 #define SMALL_TASK 0.1 /* of TASK_MFLOPS: some 50 us of work */
@@ -451,11 +457,13 @@ typedef struct direct_pixel {
 } direct_pixel;
 
 /* Depthwise: out[g] = sum over t of in[t][g] * kernel[t][g]. */
-#define DEPTHWISE(name, elem, sum, LOAD)                                                                          \
+#define DEPTHWISE(name, elem, sum, LOAD, bytes)                                                                     \
   static CPU_HOT void name(const direct_pixel *p, int64_t groups, sum *restrict out)                              \
   {                                                                                                               \
-    typedef sum vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(sum)), may_alias));                  \
-    enum { LANES = VECTOR_BYTES / sizeof(sum) };                                                                  \
+    typedef sum vec __attribute__((vector_size(bytes), aligned(sizeof(sum)), may_alias));                         \
+    typedef uint16_t halves __attribute__((vector_size(bytes / 2), aligned(2), may_alias, unused));               \
+    typedef uint32_t words __attribute__((vector_size(bytes), unused));                                           \
+    enum { LANES = bytes / sizeof(sum) };                                                                         \
     int64_t g = 0;                                                                                                \
     for (; g + 2 * LANES <= groups; g += 2 * LANES) {                                                             \
       vec s0 = {0}, s1 = {0};                                                                                     \
@@ -481,12 +489,14 @@ typedef struct direct_pixel {
     }                                                                                                             \
   }
 #define LOAD_AS_IS(from) (*(const vec *)(from))
-typedef uint16_t half_lanes __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
-typedef uint32_t lanes_u32 __attribute__((vector_size(VECTOR_BYTES)));
-#define LOAD_BF16(from) ((vec)(__builtin_convertvector(*(const half_lanes *)(from), lanes_u32) << 16))
-DEPTHWISE(depthwise_f32, float, float, LOAD_AS_IS)
-DEPTHWISE(depthwise_f64, double, double, LOAD_AS_IS)
-DEPTHWISE(depthwise_bf16, uint16_t, float, LOAD_BF16)
+#define LOAD_BF16(from) ((vec)(__builtin_convertvector(*(const halves *)(from), words) << 16))
+DEPTHWISE(depthwise_f32_wide, float, float, LOAD_AS_IS, VECTOR_BYTES)
+DEPTHWISE(depthwise_f64_wide, double, double, LOAD_AS_IS, VECTOR_BYTES)
+DEPTHWISE(depthwise_bf16_wide, uint16_t, float, LOAD_BF16, VECTOR_BYTES)
+DEPTHWISE(depthwise_f32_narrow, float, float, LOAD_AS_IS, NARROW_BYTES)
+DEPTHWISE(depthwise_f64_narrow, double, double, LOAD_AS_IS, NARROW_BYTES)
+DEPTHWISE(depthwise_bf16_narrow, uint16_t, float, LOAD_BF16, NARROW_BYTES)
+#define DEPTHWISE_OF(name) (cpu_block_is_fast() ? name##_wide : name##_narrow)
 
 /* out[group][o] = sum over t, i of in[t][group][i] * kernel[t][i][group][o]. */
 #define DIRECT(name, type)                                                                                        \
@@ -563,13 +573,13 @@ static void direct_task(void *ctx, int64_t task)
       p.in += c->window[last].stride * c->lhs_features * lhs_bytes;
     else list_taps(c, at, job->lhs + batch * c->in_pixels * c->lhs_features * lhs_bytes, &p);
     if (narrow) {
-      depthwise_bf16(&p, c->groups, scratch + weights);
+      DEPTHWISE_OF(depthwise_bf16)(&p, c->groups, scratch + weights);
       cpu_convert(WEFT_BF16, out, WEFT_F32, scratch + weights, 1, c->all_features);
     } else if (c->out_type == WEFT_F32) {
-      if (is_depthwise(c)) depthwise_f32(&p, c->groups, (float *)out);
+      if (is_depthwise(c)) DEPTHWISE_OF(depthwise_f32)(&p, c->groups, (float *)out);
       else direct_f32(c, &p, (float *)out);
     } else {
-      if (is_depthwise(c)) depthwise_f64(&p, c->groups, (double *)out);
+      if (is_depthwise(c)) DEPTHWISE_OF(depthwise_f64)(&p, c->groups, (double *)out);
       else direct_f64(c, &p, (double *)out);
     }
   }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/gemm_block.h"
 #include "cpu/hot.h"
 
 enum {
@@ -22,6 +23,11 @@ enum {
   TASK_FLOPS = 400000,
   VECTOR_BYTES = 64,
   VECTORS = 4,
+#if defined __x86_64__
+  NARROW_BYTES = 32, /* bytes of a vector on machines without vectors of VECTOR_BYTES: wider vectors would live in memory */
+#else
+  NARROW_BYTES = 16,
+#endif
 };
 
 /* The steps of an array's batch and feature dimensions, if its spatial dimensions are dense and in order. */
@@ -82,12 +88,12 @@ bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_sha
 /* ---- one row of the result ----------------------------------------------------------------------------------------- */
 
 /* out[x] = sum over t of weight[t] * in[offset[t] + x]; may write up to 3 vectors beyond `width`. */
-#define ROW(name, type)                                                                                         \
+#define ROW(name, type, bytes)                                                                                   \
   static CPU_HOT void name(int64_t width, int64_t taps, const type *in, const int64_t *offset, const type *weight, \
                            type *out)                                                                           \
   {                                                                                                             \
-    typedef type vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(type)), may_alias));              \
-    enum { LANES = VECTOR_BYTES / sizeof(type) };                                                               \
+    typedef type vec __attribute__((vector_size(bytes), aligned(sizeof(type)), may_alias));                     \
+    enum { LANES = bytes / sizeof(type) };                                                                      \
     int64_t x = 0;                                                                                              \
     for (; x + LANES < width; x += VECTORS * LANES) {                                                           \
       vec s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};                                                               \
@@ -111,8 +117,10 @@ bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_sha
       *(vec *)(out + x) = sum;                                                                                  \
     }                                                                                                           \
   }
-ROW(row_f32, float)
-ROW(row_f64, double)
+ROW(row_f32, float, VECTOR_BYTES)
+ROW(row_f64, double, VECTOR_BYTES)
+ROW(row_f32_narrow, float, NARROW_BYTES)
+ROW(row_f64_narrow, double, NARROW_BYTES)
 
 /* ---- tasks --------------------------------------------------------------------------------------------------------- */
 
@@ -202,6 +210,9 @@ static void plane_group(const plane_job *job, int64_t batch, int64_t group, char
   int64_t lhs_bytes = (int64_t)weft_dtype_bytes(c->lhs_type), rhs_bytes = (int64_t)weft_dtype_bytes(c->rhs_type);
   int64_t taps = c->taps * c->in_features, offset[MAX_TAPS], width = c->out_size[c->spatial - 1];
   double weights[MAX_TAPS];
+  bool wide = cpu_block_is_fast();
+  __typeof__(row_f32) *of_f32 = wide ? row_f32 : row_f32_narrow;
+  __typeof__(row_f64) *of_f64 = wide ? row_f64 : row_f64_narrow;
   char *sums = scratch + p->buffer_bytes;
 
   memset(scratch, 0, (size_t)p->buffer_bytes);
@@ -217,8 +228,8 @@ static void plane_group(const plane_job *job, int64_t batch, int64_t group, char
       int64_t at = 0;
       for (int d = 0; d < c->spatial - 1; d++) at += row[d] * c->window[d].stride * p->step[d];
       if (p->compute == WEFT_F32)
-        row_f32(width, taps, (const float *)scratch + at, offset, (const float *)weights, (float *)sums);
-      else row_f64(width, taps, (const double *)scratch + at, offset, weights, (double *)sums);
+        of_f32(width, taps, (const float *)scratch + at, offset, (const float *)weights, (float *)sums);
+      else of_f64(width, taps, (const double *)scratch + at, offset, weights, (double *)sums);
       cpu_convert(c->out_type, out, p->compute, sums, 1, width);
       out += width * out_bytes;
     } while (next_index(c->spatial - 1, c->out_size, row));

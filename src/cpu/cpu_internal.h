@@ -23,21 +23,34 @@ typedef struct cpu_platform {
 WEFT_NODISCARD weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *cpu_copy_thunk_new(low_step *step, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *cpu_id_thunk_new(low_step *step, rt_thunk **out_thunk); /* replica-id, partition-id */
-/* Makes the thunk of an operation without a kernel; the reference evaluator runs it. */
-WEFT_NODISCARD weft_status *cpu_eval_thunk_new(low_step *step, rt_thunk **out_thunk);
 
 /* Estimated nanoseconds of one step on one thread. */
 double cpu_cost_ns(const cpu_target *target, const hlo_instr *instr);
 
+/* The entries of the platform's table (runtime/platform.h). */
 WEFT_NODISCARD weft_status *cpu_compile(weft_platform *platform, hlo_module *module,
                                         const weft_compile_options *options, weft_executable **out_executable);
+WEFT_NODISCARD weft_status *cpu_save(const weft_executable *exe, bool no_excess_precision, const char *cpus,
+                                     void **out_data, size_t *out_size);
+WEFT_NODISCARD weft_status *cpu_load(weft_platform *platform, hlo_module *module, const void *code, size_t size,
+                                     const weft_compile_options *options, weft_executable **out_executable);
 
-/* Compiles for a platform that is built on the CPU's kernels: `adapt` may put that platform's own functions into the
- * target. */
+/* Compile and load for a platform that is built on the CPU's kernels: `adapt` may put that platform's own functions
+ * into the target. */
 typedef void cpu_adapt(low_target *target);
 WEFT_NODISCARD weft_status *cpu_compile_adapted(weft_platform *platform, hlo_module *module,
                                                 const weft_compile_options *options, cpu_adapt *adapt,
                                                 weft_executable **out_executable);
+WEFT_NODISCARD weft_status *cpu_load_adapted(weft_platform *platform, hlo_module *module, const void *code, size_t size,
+                                             const weft_compile_options *options, cpu_adapt *adapt,
+                                             weft_executable **out_executable);
+
+/* Plans out->module and makes its program over `code`, which it takes, also on failure: it is in out->code. */
+WEFT_NODISCARD weft_status *cpu_lower(cpu_platform *platform, gen_code *code, const weft_compile_options *options,
+                                      cpu_adapt *adapt, rt_compiled *out);
+/* Makes the executable of `parts`; if `st` (taken) is an error, frees them and returns it. */
+WEFT_NODISCARD weft_status *cpu_finish(weft_platform *platform, rt_compiled *parts, const weft_compile_options *options,
+                                       weft_status *st, weft_executable **out_executable);
 
 /* ---- topology (hwloc) ---- */
 

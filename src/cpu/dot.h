@@ -4,18 +4,9 @@
 
 #include "base/status.h"
 #include "cpu/gemm.h"
+#include "cpu/transpose.h"
 #include "hlo/hlo.h"
 #include "runtime/pool.h"
-
-/* A copy of an array into another order of its dimensions. */
-typedef struct cpu_transpose {
-  int rank;
-  int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* in the new order; steps are those of the source, in elements */
-  int64_t elems, elem_bytes;
-} cpu_transpose;
-
-/* dst (dense) = src in the new order. */
-void cpu_transpose_run(const cpu_transpose *t, rt_pool *pool, void *dst, const void *src);
 
 typedef struct cpu_dot {
   cpu_gemm gemm;                 /* of one batch */

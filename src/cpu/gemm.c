@@ -1,6 +1,6 @@
 /* cpu/gemm.c -- matrix products: the table of kernels, of which a product takes the first that fits, and the kernels
  * that use OpenBLAS, directly or on converted panels.  Weft's own kernels are in gemm_amx.c, gemm_vnni.c, gemm_pairs.c,
- * gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
+ * gemm_few.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
 #include <config.h>
 
 #include "cpu/gemm.h"
@@ -15,6 +15,7 @@
 #include "cpu/gemm_amx.h"
 #include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
+#include "cpu/gemm_few.h"
 #include "cpu/gemm_pairs.h"
 #include "cpu/gemm_tiny.h"
 #include "cpu/gemm_vnni.h"
@@ -71,19 +72,41 @@ static weft_dtype compute_type(const cpu_gemm *g)
   return any_double ? WEFT_F64 : WEFT_F32;
 }
 
-/* Bytes of scratch of tile_by_panels: the two panels and the sums. `at`, if not NULL, receives the offsets of b's
- * panel and of the sums. */
-static int64_t panel_scratch(const cpu_gemm *g, int64_t at[2])
+/* The product of m by n converted panels over all of k. */
+static cpu_gemm panel_product(const cpu_gemm *g, int64_t m, int64_t n)
+{
+  bool turned = g->b_row == 1 && g->b_col != 1; /* b's panel keeps b's order */
+  return (cpu_gemm){.a_type = g->compute,
+                    .b_type = g->compute,
+                    .c_type = g->compute,
+                    .m = m,
+                    .n = n,
+                    .k = g->k,
+                    .a_row = g->k,
+                    .a_col = 1,
+                    .b_row = turned ? 1 : n,
+                    .b_col = turned ? g->k : 1,
+                    .c_row = n,
+                    .via = WEFT_INVALID,
+                    .compute = g->compute};
+}
+
+/* Bytes of scratch of tile_by_panels: the two panels, the sums and what gemm_dense.c needs. `at`, if not NULL, receives the
+ * offsets of b's panel, of the sums and of the last part. */
+static int64_t panel_scratch(const cpu_gemm *g, int64_t at[3])
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), panel = WEFT_MIN(g->k, PANEL_K);
   int64_t b_at = WEFT_ALIGN_UP(g->tile_m * panel * bytes, 64),
-          sum_at = b_at + WEFT_ALIGN_UP(g->tile_n * panel * bytes, 64);
+          sum_at = b_at + WEFT_ALIGN_UP(g->tile_n * panel * bytes, 64),
+          end = sum_at + WEFT_ALIGN_UP(g->tile_m * g->tile_n * bytes, 64);
+  cpu_gemm dense = panel_product(g, g->tile_m, g->tile_n);
 
   if (at) {
     at[0] = b_at;
     at[1] = sum_at;
+    at[2] = end;
   }
-  return sum_at + g->tile_m * g->tile_n * bytes;
+  return end + (g->k <= PANEL_K ? cpu_dense_panel_scratch(&dense) : 0);
 }
 
 /* Scratch of tile_by_vector. */
@@ -146,6 +169,10 @@ static void pack(const cpu_gemm *g, char *to, weft_dtype from_type, const char *
   weft_dtype type = g->compute;
   int64_t bytes = (int64_t)weft_dtype_bytes(type), from_bytes = (int64_t)weft_dtype_bytes(from_type);
 
+  if (col_step == 1 && row_step == cols) { /* one run */
+    cols *= rows;
+    rows = 1;
+  }
   for (int64_t r = 0; r < rows; r++)
     cpu_convert(type, to + r * cols * bytes, from_type, from + r * row_step * from_bytes, col_step, cols);
   if (g->via == WEFT_INVALID) return;
@@ -173,16 +200,38 @@ static bool tile_by_vector(const cpu_gemm *g, int64_t m, int64_t n, const char *
   return done;
 }
 
+static void put_sums(const cpu_gemm *g, int64_t m, int64_t n, const char *sum, char *c)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
+
+  if (g->c_row == n) { /* one run */
+    n *= m;
+    m = 1;
+  }
+  for (int64_t i = 0; i < m; i++)
+    cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * n * bytes, 1, n);
+}
+
 static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c,
                            char *scratch)
 {
-  int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->compute);
   int64_t a_bytes = (int64_t)weft_dtype_bytes(g->a_type), b_bytes = (int64_t)weft_dtype_bytes(g->b_type);
   int64_t panel = WEFT_MIN(g->k, PANEL_K);
-  int64_t at[2];
+  int64_t at[3];
 
   panel_scratch(g, at);
   char *pa = scratch, *pb = scratch + at[0], *sum = scratch + at[1];
+  cpu_gemm dense = panel_product(g, m, n);
+
+  if (g->k <= PANEL_K && cpu_dense_panel_scratch(&dense) > 0) {
+    pack(g, pa, g->a_type, a, m, g->k, g->a_row, g->a_col);
+    if (dense.b_row == 1) pack(g, pb, g->b_type, b, n, g->k, g->b_col, g->b_row);
+    else pack(g, pb, g->b_type, b, g->k, n, g->b_row, g->b_col);
+    cpu_dense_tile(&dense, m, n, pa, pb, sum, scratch + at[2]);
+    put_sums(g, m, n, sum, c);
+    return;
+  }
   memset(sum, 0, (size_t)(m * n * bytes));
   for (int64_t l = 0; l < g->k; l += panel) {
     int64_t k = WEFT_MIN(panel, g->k - l);
@@ -196,8 +245,7 @@ static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *
       blas_gemm(g->compute, m, n, k, pa, k, 1, pb, n, 1, true, sum, n);
     }
   }
-  for (int64_t i = 0; i < m; i++)
-    cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * n * bytes, 1, n);
+  put_sums(g, m, n, sum, c);
 }
 
 /* ---- the table of kernels ---------------------------------------------------------------------------------------- */
@@ -274,6 +322,7 @@ static const gemm_kernel kernels[] = {
   {CPU_GEMM_VNNI, cpu_vnni_fits, cpu_vnni_plan, NULL, cpu_vnni_tile},
   {CPU_GEMM_PAIRS, cpu_pairs_fits, cpu_pairs_plan, NULL, cpu_pairs_tile},
   {CPU_GEMM_TINY, tiny_fits, NULL, NULL, tiny_tile},
+  {CPU_GEMM_FEW, cpu_few_fits, cpu_few_plan, NULL, cpu_few_tile},
   {CPU_GEMM_DENSE, dense_fits, cpu_dense_plan, NULL, cpu_dense_tile},
   {CPU_GEMM_BLAS, blas_fits, NULL, NULL, blas_tile},
   {CPU_GEMM_BLOCK, block_fits, NULL, block_scratch, block_tile},

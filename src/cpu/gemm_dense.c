@@ -218,10 +218,17 @@ bool cpu_dense_fits(const cpu_gemm *g)
   return g->b_col == 1 ? g->m >= LEAST_FAR || is_near(g) : g->m >= LEAST_PACKED;
 }
 
+int64_t cpu_dense_panel_scratch(const cpu_gemm *g)
+{
+  bool fits = (g->c_type == WEFT_F32 || g->c_type == WEFT_F64) && kernel_for(g->c_type);
+
+  return fits ? VECTORS * kernel_for(g->c_type)->lanes * block_of_k(g) * (int64_t)weft_dtype_bytes(g->c_type) : 0;
+}
+
 void cpu_dense_plan(cpu_gemm *g)
 {
   const kernel *kernel = kernel_for(g->c_type);
-  int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = VECTORS * kernel->lanes;
+  int64_t width = VECTORS * kernel->lanes;
   double most = WEFT_MAX(LEAST_TILE_FLOPS, WEFT_MIN(MOST_TILE_FLOPS, g->flops / TILES));
   double of_row = WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1);
 
@@ -235,7 +242,7 @@ void cpu_dense_plan(cpu_gemm *g)
     double columns = most / WEFT_MAX(2.0 * (double)g->tile_m * (double)g->k, 1);
     g->tile_n = WEFT_MIN(g->tile_n, WEFT_ALIGN_UP(WEFT_MAX((int64_t)columns, 1), width));
   }
-  g->scratch_bytes = width * block_of_k(g) * bytes;
+  g->scratch_bytes = cpu_dense_panel_scratch(g);
 }
 
 void cpu_dense_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
@@ -272,6 +279,12 @@ bool cpu_dense_fits(const cpu_gemm *gemm)
 }
 
 void cpu_dense_plan(cpu_gemm *gemm) { (void)gemm; }
+
+int64_t cpu_dense_panel_scratch(const cpu_gemm *gemm)
+{
+  (void)gemm;
+  return 0;
+}
 
 void cpu_dense_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
 {

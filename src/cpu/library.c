@@ -5,9 +5,11 @@
 #include "cpu/conv.h"
 #include "cpu/dot.h"
 #include "cpu/fft.h"
+#include "cpu/lapack.h"
 #include "cpu/linalg.h"
 #include "cpu/makers.h"
 #include "cpu/sort.h"
+#include "lower/host_steps.h"
 
 /* Defines a maker, which fills `plan` by INIT and makes a thunk of it, and a runner, which calls RUN with the
  * arguments. */
@@ -93,10 +95,17 @@ LIBRARY_THUNK(triangular_solve, cpu_triangular_solve, cpu_triangular_solve_init(
 LIBRARY_THUNK(fft, cpu_fft, cpu_fft_init(&plan, step->arena, instr),
               cpu_fft_run(plan, pool, args[0], args[1], plan->scratch_bytes ? args[2] : NULL))
 
+/* ---- custom calls ------------------------------------------------------------------------------------------------ */
+
+static weft_status *custom_call_make(low_step *step, rt_thunk **out_thunk)
+{
+  return low_custom_call_make(step, cpu_lapack_register, out_thunk);
+}
+
 /* ---- the table ------------------------------------------------------------------------------------------------------- */
 
 const cpu_maker cpu_makers[] = {
-  {HLO_CUSTOM_CALL, cpu_custom_call_make, NULL},
+  {HLO_CUSTOM_CALL, custom_call_make, NULL},
   {HLO_CHOLESKY, cholesky_make, NULL},
   {HLO_CONCATENATE, cpu_concatenate_make, NULL},
   {HLO_CONVOLUTION, convolution_make, convolution_scratch},

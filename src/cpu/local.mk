@@ -3,16 +3,16 @@ libweftcore_la_SOURCES += \
   %D%/conv.c %D%/conv.h %D%/conv_plane.c %D%/conv_plane.h \
   %D%/convert.c \
   %D%/cpu_internal.h \
-  %D%/dot.c %D%/dot.h \
+  %D%/dot.c %D%/dot.h %D%/transpose.c %D%/transpose.h \
   %D%/fft.c %D%/fft.h %D%/fft_lines.h \
-  %D%/gemm.c %D%/gemm.h %D%/gemm_amx.c %D%/gemm_amx.h %D%/gemm_block.c %D%/gemm_block.h %D%/gemm_dense.c %D%/gemm_dense.h %D%/gemm_micro.h %D%/gemm_pairs.c %D%/gemm_pairs.h %D%/gemm_turn.h %D%/gemm_vnni.c %D%/gemm_vnni.h \
+  %D%/gemm.c %D%/gemm.h %D%/gemm_amx.c %D%/gemm_amx.h %D%/gemm_block.c %D%/gemm_block.h %D%/gemm_dense.c %D%/gemm_dense.h %D%/gemm_few.c %D%/gemm_few.h %D%/gemm_micro.h %D%/gemm_pairs.c %D%/gemm_pairs.h %D%/gemm_turn.h %D%/gemm_vnni.c %D%/gemm_vnni.h \
   %D%/gemm_tiny.c %D%/gemm_tiny.h %D%/hot.h \
-  %D%/custom_call.c %D%/lapack.c %D%/lapack.h %D%/library.c %D%/linalg.c %D%/linalg.h \
+  %D%/lapack.c %D%/lapack.h %D%/library.c %D%/linalg.c %D%/linalg.h \
   %D%/hwloc.c \
   %D%/makers.h \
-  %D%/print.c \
   %D%/platform.c %D%/platform.h \
   %D%/rng_state.c \
-  %D%/sort.c %D%/sort.h %D%/sort_match.c \
+  %D%/sort.c %D%/sort.h %D%/sort_keys.h %D%/sort_match.c %D%/sort_plain.c %D%/sort_plain.h \
+  %D%/target.c \
   %D%/thunks.c \
   %D%/topology.c %D%/topology.h

@@ -33,11 +33,8 @@ typedef struct cpu_maker {
   int64_t (*scratch_bytes)(const hlo_instr *instr); /* optional */
 } cpu_maker;
 
-/* cpu/custom_call.c: decides by the call's target */
-WEFT_NODISCARD weft_status *cpu_custom_call_make(low_step *step, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *cpu_rng_state_make(low_step *step, rt_thunk **out_thunk);   /* cpu/rng_state.c */
 WEFT_NODISCARD weft_status *cpu_concatenate_make(low_step *step, rt_thunk **out_thunk); /* cpu/concatenate.c */
-WEFT_NODISCARD weft_status *cpu_print_make(low_step *step, rt_thunk **out_thunk); /* cpu/print.c: interpreter.print */
 
 /* The library kernels, ended by an entry with make NULL. */
 extern const cpu_maker cpu_makers[];

@@ -13,7 +13,6 @@
 #include "cpu/gemm.h"
 #include "cpu/platform.h"
 #include "cpu/topology.h"
-#include "runtime/feed.h"
 
 static const int64_t HUGE = 2 << 20; /* allocations from this size on are mapped, and ask for huge pages */
 
@@ -53,7 +52,7 @@ static weft_status *allocate(weft_device *device, int space, int64_t bytes, void
       data = start;
     }
   }
-  if (!data) return WEFT_ERR(RESOURCE_EXHAUSTED, "cannot allocate %lld bytes", (long long)bytes);
+  if (!data) return WEFT_ERR(RESOURCE_EXHAUSTED, "cannot allocate %s", WEFT_BYTES(bytes));
   *out_data = data;
   return NULL;
 }
@@ -79,16 +78,15 @@ static void destroy(weft_platform *platform)
 {
   cpu_platform *cpu = (cpu_platform *)platform;
 
-  coll_cliques_free(platform->cliques);
-  free(platform->incarnations);
-  rt_pool_free(platform->pool);
-  for (int i = 0; i < platform->device_count; i++) rt_device_fini(&platform->devices[i]);
-  free(platform->devices);
+  rt_platform_end(platform);
   cpu_topology_free(cpu->topology);
-  rt_channels_free(platform);
-  weft_mutex_fini(&platform->channels_mu);
-  weft_mutex_fini(&platform->launch_mu);
   free(cpu);
+}
+
+static const char *kind(const weft_platform *platform, int ordinal)
+{
+  (void)platform, (void)ordinal;
+  return "cpu";
 }
 
 static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
@@ -103,27 +101,12 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
     return WEFT_ERR(INVALID_ARGUMENT, "%d devices: 1 to %d are possible", devices, WEFT_DEVICES_A_PROCESS);
   if (threads < 1) threads = cpu_usable_threads();
   base->flush_denormals = cpu->settings.flush_denormals;
-  base->process_index = wanted->process_index;
-  base->process_count = WEFT_MAX(wanted->process_count, 1);
   base->memory_limit = cpu_memory_bytes();
-  base->devices = calloc((size_t)devices, sizeof *base->devices);
-  WEFT_TRY_ALLOC(base->devices);
-  for (int i = 0; i < devices; i++) {
-    int64_t id = wanted->device_ids ? wanted->device_ids[i]
-                                    : (int64_t)wanted->process_index * WEFT_DEVICES_A_PROCESS + i;
-    base->device_count++; /* from here on a platform that is only half made can be destroyed */
-    WEFT_TRY(rt_device_init(&base->devices[i], base, id, i, "cpu"));
+  WEFT_TRY(rt_platform_add_devices(base, wanted, devices, kind));
+  for (int i = 0; i < devices; i++)
     base->devices[i].cache_limit = cpu->settings.cache_bytes > 0 ? cpu->settings.cache_bytes
                                                                  : base->memory_limit / 8 / devices;
-  }
-  if (wanted->incarnations && wanted->process_count > 0) {
-    size_t bytes = (size_t)wanted->process_count * sizeof *base->incarnations;
-    base->incarnations = malloc(bytes);
-    WEFT_TRY_ALLOC(base->incarnations);
-    memcpy(base->incarnations, wanted->incarnations, bytes);
-  }
-  WEFT_TRY(
-    coll_cliques_new(wanted->kv, "weft/clique", &(coll_clique_factory){base->ops->communicator, base}, &base->cliques));
+  WEFT_TRY(rt_platform_join_job(base, wanted));
   if (cpu->settings.pin) WEFT_TRY(cpu_topology_new(&cpu->topology));
   return rt_pool_new(&(rt_pool_options){.threads = threads, .on_start = on_worker_start, .ctx = cpu}, &base->pool);
 }
@@ -136,11 +119,7 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
   *out_platform = NULL;
   cpu_blas_init();
   WEFT_TRY_ALLOC(cpu);
-  cpu->base.ops = &cpu_platform_ops;
-  atomic_init(&cpu->base.refs, 1);
-  weft_mutex_init(&cpu->base.launch_mu);
-  weft_mutex_init(&cpu->base.channels_mu);
-  cpu->base.host_loops_back = wanted->host_loops_back;
+  rt_platform_begin(&cpu->base, &cpu_platform_ops, wanted);
   st = fill(cpu, wanted);
   if (st) {
     destroy(&cpu->base);
@@ -159,5 +138,5 @@ static const weft_device_ops cpu_device_ops = {
 
 const weft_platform_ops cpu_platform_ops = {
   .size = sizeof(weft_platform_ops), .name = "cpu", .create = create, .destroy = destroy, .device = &cpu_device_ops,
-  .compile = cpu_compile, .describe = cpu_topology_print,
+  .compile = cpu_compile, .describe = cpu_topology_print, .save = cpu_save, .load = cpu_load,
 };

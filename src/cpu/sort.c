@@ -11,158 +11,38 @@
 
 #include "base/macros.h"
 #include "cpu/hot.h"
+#include "cpu/sort_keys.h"
+#include "cpu/sort_plain.h"
 
 enum {
-  RUN = 16,                 /* sorted by insertion */
-  RADIX_FROM = 512,         /* from this many elements on radix sort is faster */
   PIECE = 1 << 16,          /* elements of a long slice that one task sorts or merges */
   TASK_ELEMS = 1 << 14,     /* elements of short slices that one task takes */
+  PLAIN_PARALLEL_FROM = 1 << 17, /* elements of a slice of one operand that all threads sort */
 };
 
 typedef unsigned __int128 item; /* key in the upper 64 bits */
 /* key in the upper 32 bits: for keys of at most 32 bits in slices of less than 2^32 elements */
 typedef uint64_t small;
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------- */
-
-static bool has_order(weft_dtype type)
-{
-  switch (weft_dtype_class_of(type)) {
-  case WEFT_CLASS_PRED:
-  case WEFT_CLASS_SINT:
-  case WEFT_CLASS_UINT: return true;
-  case WEFT_CLASS_FLOAT: return type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32 || type == WEFT_F64;
-  default: return false;
-  }
-}
-
-static uint64_t load_bits(const void *from, int64_t bytes)
-{
-  switch (bytes) {
-  case 1: return *(const uint8_t *)from;
-  case 2: return *(const uint16_t *)from;
-  case 4: return *(const uint32_t *)from;
-  default: return *(const uint64_t *)from;
-  }
-}
-
-/* How an element is mapped to its key; decided once for each sort. */
-typedef struct key_map {
-  int64_t bytes;
-  uint64_t sign, mask, inf; /* inf: the bits of infinity, for floats */
-  bool is_float, is_signed, descending, merge_zeros, merge_nans, nans_last;
-} key_map;
-
-static key_map map_of(const cpu_sort_key *key)
-{
-  int bits = (int)weft_dtype_bytes(key->type) * 8;
-  key_map m = {
-    .bytes = bits / 8, .sign = UINT64_C(1) << (bits - 1), .mask = UINT64_MAX >> (64 - bits),
-    .is_float = weft_dtype_is_float(key->type), .is_signed = weft_dtype_is_signed(key->type),
-    .descending = key->descending, .merge_zeros = key->merge_zeros, .merge_nans = key->merge_nans,
-    .nans_last = key->nans_last,
-  };
-
-  if (m.is_float) {
-    const weft_float_format *f = weft_dtype_float_format(key->type);
-    m.inf = ((UINT64_C(1) << f->exponent_bits) - 1) << f->mantissa_bits;
-  }
-  return m;
-}
-
-static inline __attribute__((always_inline)) uint64_t key_of(const key_map *m, const char *from)
-{
-  uint64_t bits = load_bits(from, m->bytes);
-
-  if (m->is_float) {
-    uint64_t magnitude = bits & ~m->sign;
-    if (m->merge_nans && magnitude > m->inf) {
-      if (m->nans_last) return m->mask;
-      bits = m->mask & ~m->sign; /* all NaNs become the positive NaN */
-    } else if (m->merge_zeros && magnitude == 0) {
-      bits = 0;
-    }
-    bits ^= bits & m->sign ? m->mask : m->sign; /* turns sign and magnitude into unsigned order */
-  } else if (m->is_signed) {
-    bits ^= m->sign;
-  }
-  return m->descending ? ~bits & m->mask : bits;
-}
-
 /* ---- sorting items -------------------------------------------------------------------------------------------------- */
 
-/* Both kinds of item get the same code. sort_NAME sorts data[n] with `spare` of the same size, and returns the one
- * of the two that holds the result. `shift` is where the key starts, `bytes` its size. */
-#define SORTS(name, T)                                                                                          \
-  static void insert_##name(T *data, int64_t n)                                                                 \
-  {                                                                                                             \
-    for (int64_t i = 1; i < n; i++) {                                                                           \
-      T x = data[i];                                                                                            \
-      int64_t j = i;                                                                                            \
-      for (; j > 0 && data[j - 1] > x; j--) data[j] = data[j - 1];                                              \
-      data[j] = x;                                                                                              \
-    }                                                                                                           \
-  }                                                                                                             \
-  static void merge_##name(T *to, const T *a, int64_t an, const T *b, int64_t bn)                               \
-  {                                                                                                             \
-    const T *a_end = a + an, *b_end = b + bn;                                                                   \
-    while (a < a_end && b < b_end) {                                                                            \
-      T x = *a, y = *b;                                                                                         \
-      bool take_b = y < x;                                                                                      \
-      *to++ = take_b ? y : x;                                                                                   \
-      b += take_b;                                                                                              \
-      a += !take_b;                                                                                             \
-    }                                                                                                           \
-    memcpy(to, a, (size_t)(a_end - a) * sizeof(T));                                                             \
-    memcpy(to + (a_end - a), b, (size_t)(b_end - b) * sizeof(T));                                               \
-  }                                                                                                             \
-  static T *merge_sort_##name(T *data, T *spare, int64_t n)                                                     \
-  {                                                                                                             \
-    for (int64_t i = 0; i < n; i += RUN) insert_##name(data + i, WEFT_MIN(RUN, n - i));                         \
-    for (int64_t width = RUN; width < n; width *= 2) {                                                          \
-      for (int64_t lo = 0; lo < n; lo += 2 * width) {                                                           \
-        int64_t mid = WEFT_MIN(lo + width, n), hi = WEFT_MIN(lo + 2 * width, n);                                \
-        merge_##name(spare + lo, data + lo, mid - lo, data + mid, hi - mid);                                    \
-      }                                                                                                         \
-      T *swap = data;                                                                                           \
-      data = spare;                                                                                             \
-      spare = swap;                                                                                             \
-    }                                                                                                           \
-    return data;                                                                                                \
-  }                                                                                                             \
-  static T *sort_##name(T *data, T *spare, int64_t n, int shift, int bytes)                                     \
-  {                                                                                                             \
-    if (n < RADIX_FROM) return merge_sort_##name(data, spare, n);                                               \
-    int64_t counts[8][256] = {{0}};                                                                             \
-    for (int64_t i = 0; i < n; i++)                                                                             \
-      for (int d = 0; d < bytes; d++) counts[d][(uint8_t)(data[i] >> (shift + 8 * d))]++;                       \
-    for (int d = 0; d < bytes; d++) {                                                                           \
-      int64_t at[256], sum = 0;                                                                                 \
-      if (counts[d][(uint8_t)(data[0] >> (shift + 8 * d))] == n) continue; /* all alike in this byte */         \
-      for (int v = 0; v < 256; v++) {                                                                           \
-        at[v] = sum;                                                                                            \
-        sum += counts[d][v];                                                                                    \
-      }                                                                                                         \
-      for (int64_t i = 0; i < n; i++) spare[at[(uint8_t)(data[i] >> (shift + 8 * d))]++] = data[i];             \
-      T *swap = data;                                                                                           \
-      data = spare;                                                                                             \
-      spare = swap;                                                                                             \
-    }                                                                                                           \
-    return data;                                                                                                \
-  }                                                                                                             \
-  /* The number of items that come from a among the first k of the merge of a and b. */                         \
-  static int64_t split_##name(const T *a, int64_t an, const T *b, int64_t bn, int64_t k)                        \
-  {                                                                                                             \
-    int64_t lo = WEFT_MAX(0, k - bn), hi = WEFT_MIN(k, an);                                                     \
-    while (lo < hi) {                                                                                           \
-      int64_t mid = lo + (hi - lo) / 2;                                                                         \
-      if (a[mid] < b[k - mid - 1]) lo = mid + 1;                                                                \
-      else hi = mid;                                                                                            \
-    }                                                                                                           \
-    return lo;                                                                                                  \
+CPU_SORTS(item, item)
+CPU_SORTS(small, small)
+
+/* The number of items that come from a among the first k of the merge of a and b. */
+#define SPLIT(name, T)                                                                                        \
+  static int64_t split_##name(const T *a, int64_t an, const T *b, int64_t bn, int64_t k)                      \
+  {                                                                                                           \
+    int64_t lo = WEFT_MAX(0, k - bn), hi = WEFT_MIN(k, an);                                                   \
+    while (lo < hi) {                                                                                         \
+      int64_t mid = lo + (hi - lo) / 2;                                                                       \
+      if (a[mid] < b[k - mid - 1]) lo = mid + 1;                                                              \
+      else hi = mid;                                                                                          \
+    }                                                                                                         \
+    return lo;                                                                                                \
   }
-SORTS(item, item)
-SORTS(small, small)
+SPLIT(item, item)
+SPLIT(small, small)
 
 /* The memory of one slice while it is sorted: the order, then two lists of items. */
 static int64_t order_bytes(int64_t n) { return WEFT_ALIGN_UP(n * (int64_t)sizeof(int64_t), 64); }
@@ -176,7 +56,7 @@ typedef struct slice_job {
   const cpu_sort *sort;
   const char *keys;         /* the first element of the key's operand in this slice */
   int64_t key_bytes;
-  key_map map;
+  sort_key_map map;
   int64_t *order;
   bool first;               /* `order` is not filled yet: it stands for 0, 1, 2, ... */
   bool is_small;
@@ -189,7 +69,7 @@ static void fill_items(const slice_job *job, int64_t begin, int64_t end)
   int64_t step = job->sort->inner * job->key_bytes;
 
   for (int64_t p = begin; p < end; p++) {
-    uint64_t key = key_of(&job->map, job->keys + (job->first ? p : job->order[p]) * step);
+    uint64_t key = sort_key_of(&job->map, job->keys + (job->first ? p : job->order[p]) * step);
     if (job->is_small) ((small *)job->data)[p] = key << 32 | (uint64_t)p;
     else ((item *)job->data)[p] = (item)key << 64 | (uint64_t)p;
   }
@@ -300,7 +180,7 @@ static void sort_slice(const cpu_sort *s, void *const *ins, void *const *outs, i
     const cpu_sort_key *key = &s->keys[k];
     job.key_bytes = s->bytes[key->operand];
     job.keys = (const char *)ins[key->operand] + base * job.key_bytes;
-    job.map = map_of(key);
+    job.map = sort_map_of(key);
     job.is_small = key_is_small(s, key);
     job.data = data;
     job.spare = spare;
@@ -402,7 +282,7 @@ static void sort_long_slice(const cpu_sort *s, rt_pool *pool, void *const *ins, 
     const cpu_sort_key *key = &s->keys[k];
     job.key_bytes = s->bytes[key->operand];
     job.keys = (const char *)ins[key->operand] + base * job.key_bytes;
-    job.map = map_of(key);
+    job.map = sort_map_of(key);
     job.is_small = key_is_small(s, key);
     job.data = memory + order_bytes(n);
     job.spare = (char *)job.data + n * (int64_t)sizeof(item);
@@ -436,7 +316,7 @@ weft_status *cpu_sort_init(cpu_sort *s, const hlo_instr *instr, gen_compare_fn *
   for (int i = 0; i < instr->operand_count; i++)
     s->bytes[i] = (int64_t)weft_dtype_bytes(instr->operands[i]->shape->type);
   bool by_keys = cpu_sort_match(instr->called[0], s->keys, &s->key_count);
-  for (int k = 0; k < s->key_count && by_keys; k++) by_keys = has_order(s->keys[k].type);
+  for (int k = 0; k < s->key_count && by_keys; k++) by_keys = sort_has_order(s->keys[k].type);
   if (!by_keys) {
     s->key_count = 0;
     s->before = before;
@@ -448,11 +328,17 @@ weft_status *cpu_sort_init(cpu_sort *s, const hlo_instr *instr, gen_compare_fn *
   s->slices = s->n ? hlo_shape_elems(shape) / s->n : 0;
   s->parallel_slice = !s->before && s->n >= 4 * PIECE && s->slices < 16;
   s->scratch_bytes = s->parallel_slice ? slice_bytes(s->n) : 0;
+  if (cpu_sort_is_plain(s)) {
+    s->parallel_slice = s->n >= PLAIN_PARALLEL_FROM && s->slices < 16;
+    s->scratch_bytes = s->parallel_slice ? cpu_sort_plain_scratch(s->n, s->bytes[0]) : 0;
+  }
   return NULL;
 }
 
 weft_status *cpu_sort_run(const cpu_sort *s, rt_pool *pool, void *const *ins, void *const *outs, void *scratch)
 {
+  if (cpu_sort_is_plain(s)) return cpu_sort_plain_run(s, pool, ins[0], outs[0], scratch);
+
   sort_job job = {.s = s, .ins = ins, .outs = outs, .slices_per_task = WEFT_MAX(1, TASK_ELEMS / WEFT_MAX(1, s->n))};
 
   if (s->parallel_slice) {
@@ -470,7 +356,7 @@ weft_status *cpu_topk_init(cpu_topk *t, const hlo_instr *instr)
 {
   const hlo_shape *shape = instr->operands[0]->shape;
 
-  if (!has_order(shape->type)) return WEFT_ERR(UNIMPLEMENTED, "topk of %s", weft_dtype_name(shape->type));
+  if (!sort_has_order(shape->type)) return WEFT_ERR(UNIMPLEMENTED, "topk of %s", weft_dtype_name(shape->type));
   if (shape->dims[shape->rank - 1] >= INT64_C(1) << 32)
     return WEFT_ERR(UNIMPLEMENTED, "topk of 2^32 elements and more");
   *t = (cpu_topk){.type = shape->type,
@@ -486,7 +372,7 @@ weft_status *cpu_topk_init(cpu_topk *t, const hlo_instr *instr)
  * positions. */
 static item *sort_shuffled(item *data, item *spare, int64_t n, int key_bytes)
 {
-  if (n >= RADIX_FROM && sort_item(data, spare, n, 0, 4) == spare) return sort_item(spare, data, n, 64, key_bytes);
+  if (n >= CPU_RADIX_FROM && sort_item(data, spare, n, 0, 4) == spare) return sort_item(spare, data, n, 64, key_bytes);
   return sort_item(data, spare, n, 64, key_bytes);
 }
 
@@ -496,7 +382,7 @@ static item *select_least(item *data, item *spare, int64_t n, int64_t k, int key
 {
   int64_t lo = 0, hi = n;
 
-  for (int rounds = 0; hi - lo > RUN && lo < k && k < hi; rounds++) {
+  for (int rounds = 0; hi - lo > CPU_SORT_RUN && lo < k && k < hi; rounds++) {
     if (rounds > 64) return sort_shuffled(data, spare, n, key_bytes);
     item a = data[lo], b = data[lo + (hi - lo) / 2], c = data[hi - 1];
     item pivot = a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
@@ -514,7 +400,7 @@ static item *select_least(item *data, item *spare, int64_t n, int64_t k, int key
     else if (k >= i) lo = i;
     else return data;
   }
-  insert_item(data + lo, hi - lo > RUN ? 0 : hi - lo);
+  insert_item(data + lo, hi - lo > CPU_SORT_RUN ? 0 : hi - lo);
   return data;
 }
 
@@ -544,7 +430,7 @@ enum { SCAN = 32, FEW = 32 };
   KEEP_BELOW(keep_##name##_8, uint8_t, T, shift)                                                             \
   KEEP_BELOW(keep_##name##_16, uint16_t, T, shift)                                                           \
   KEEP_BELOW(keep_##name##_32, uint32_t, T, shift)                                                           \
-  static int64_t keep_##name(const key_map *m, const char *in, uint64_t bar, int64_t at, T *kept)            \
+  static int64_t keep_##name(const sort_key_map *m, const char *in, uint64_t bar, int64_t at, T *kept)            \
   {                                                                                                          \
     uint64_t order = m->descending ? m->mask : 0;                                                            \
     uint64_t clear = order ^ (m->is_float || m->is_signed ? m->sign : 0), set = m->is_float ? order ^ m->mask : clear; \
@@ -578,17 +464,17 @@ typedef struct topk_job {
     for (; i > 0 && best[i - 1] > x; i--) best[i] = best[i - 1];                                             \
     best[i] = x;                                                                                             \
   }                                                                                                          \
-  static void few_##name(const key_map *map, const char *in, int64_t n, int64_t k, T *best)                  \
+  static void few_##name(const sort_key_map *map, const char *in, int64_t n, int64_t k, T *best)                  \
   {                                                                                                          \
     T kept[SCAN];                                                                                            \
     int64_t i = 0;                                                                                           \
-    for (; i < k; i++) best[i] = (T)key_of(map, in + i * map->bytes) << shift | (uint64_t)i;                 \
+    for (; i < k; i++) best[i] = (T)sort_key_of(map, in + i * map->bytes) << shift | (uint64_t)i;                 \
     insert_##name(best, k);                                                                                  \
     for (; i + SCAN <= n; i += SCAN) {                                                                       \
       int64_t count = keep_##name(map, in + i * map->bytes, (uint64_t)(best[k - 1] >> shift), i, kept);      \
       for (int64_t p = 0; p < count; p++) take_##name(best, k, kept[p]);                                     \
     }                                                                                                        \
-    for (; i < n; i++) take_##name(best, k, (T)key_of(map, in + i * map->bytes) << shift | (uint64_t)i);     \
+    for (; i < n; i++) take_##name(best, k, (T)sort_key_of(map, in + i * map->bytes) << shift | (uint64_t)i);     \
   }
 FEW_BEST(small, small, 32)
 FEW_BEST(item, item, 64)
@@ -606,7 +492,7 @@ static void few_task(void *ctx, int64_t row)
 {
   const topk_job *job = ctx;
   const cpu_topk *t = job->t;
-  key_map map = map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
+  sort_key_map map = sort_map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
   const char *in = job->in + row * t->n * map.bytes;
   union { small few[FEW]; item wide[FEW]; } best;
   bool is_small = map.bytes <= 4 && t->n <= UINT32_MAX; /* key and position have 32 bits each */
@@ -625,7 +511,7 @@ static void topk_task(void *ctx, int64_t row)
   const cpu_topk *t = job->t;
   int64_t bytes = (int64_t)weft_dtype_bytes(t->type);
   int64_t room = WEFT_MIN(t->n, 2 * t->k + 128), kept = 0; /* little room: the bar falls soon */
-  key_map map = map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
+  sort_key_map map = sort_map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
   item *data = rt_thread_scratch(2 * (room + SCAN) * (int64_t)sizeof *data), *spare = data + room + SCAN;
   const char *in = job->in + row * t->n * bytes;
   uint64_t bar = UINT64_MAX;
@@ -642,7 +528,7 @@ static void topk_task(void *ctx, int64_t row)
       kept += keep_item(&map, in + i * bytes, bar, i, data + kept);
       i += SCAN;
     } else {
-      uint64_t key = key_of(&map, in + i * bytes);
+      uint64_t key = sort_key_of(&map, in + i * bytes);
       if (!barred || key < bar) data[kept++] = (item)key << 64 | (uint64_t)i;
       i++;
     }

@@ -7,7 +7,6 @@
 
 #include "codegen/model/cost.h"
 #include "cpu/cpu_internal.h"
-#include "hlo/eval.h"
 
 bool cpu_pays_to_share(const low_step *step, double ns)
 {
@@ -167,79 +166,6 @@ weft_status *cpu_id_thunk_new(low_step *step, rt_thunk **out_thunk)
 {
   return low_thunk_new(step, step->instr->op == HLO_REPLICA_ID ? &replica_id_ops : &partition_id_ops, sizeof(rt_thunk),
                        out_thunk);
-}
-
-/* ---- the reference evaluator ----------------------------------------------------------------------------------- */
-
-typedef struct cpu_eval_thunk {
-  rt_thunk base;
-  const hlo_instr *instr; /* an instruction of the executable's module */
-} cpu_eval_thunk;
-
-/* A literal over the buffers, leaf by leaf. The recursion is as deep as tuples nest. */
-static weft_status *wrap(weft_arena *arena, const hlo_shape *shape, void *const **args, const hlo_literal **out)
-{
-  hlo_literal *literal = WEFT_ARENA_NEW(arena, hlo_literal);
-
-  WEFT_TRY_ALLOC(literal);
-  literal->shape = shape;
-  *out = literal;
-  if (!hlo_shape_is_tuple(shape)) {
-    literal->data = *(*args)++;
-    return NULL;
-  }
-  literal->elements = WEFT_ARENA_ARRAY(arena, const hlo_literal *, shape->rank);
-  WEFT_TRY_ALLOC(literal->elements);
-  for (int i = 0; i < shape->rank; i++) WEFT_TRY(wrap(arena, shape->elements[i], args, &literal->elements[i]));
-  return NULL;
-}
-
-static void unwrap(const hlo_literal *literal, void *const **args)
-{
-  if (hlo_shape_is_tuple(literal->shape)) {
-    for (int i = 0; i < literal->shape->rank; i++) unwrap(literal->elements[i], args);
-    return;
-  }
-  int64_t bytes = hlo_shape_bytes(literal->shape);
-  if (bytes > 0) memcpy(**args, literal->data, (size_t)bytes);
-  (*args)++;
-}
-
-static weft_status *evaluate(const cpu_eval_thunk *t, void *const *args, weft_arena *arena)
-{
-  const hlo_instr *instr = t->instr;
-  /* as a kernel of that type would do */
-  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .stepwise_sums = true};
-  const hlo_literal **operands = WEFT_ARENA_ARRAY(arena, const hlo_literal *, instr->operand_count), *result;
-
-  WEFT_TRY_ALLOC(operands);
-  for (int i = 0; i < instr->operand_count; i++) WEFT_TRY(wrap(arena, instr->operands[i]->shape, &args, &operands[i]));
-  WEFT_TRY(hlo_eval_instr(instr, operands, &options, arena, &result));
-  unwrap(result, &args);
-  return NULL;
-}
-
-static weft_status *eval_execute(const rt_thunk *thunk, rt_ctx *ctx)
-{
-  weft_arena arena;
-  weft_status *st;
-
-  weft_arena_init(&arena);
-  st = evaluate((const cpu_eval_thunk *)thunk, rt_args(thunk, ctx), &arena);
-  weft_arena_fini(&arena);
-  return st;
-}
-static const rt_thunk_ops eval_ops = {sizeof(rt_thunk_ops), "reference", .run = eval_execute};
-
-weft_status *cpu_eval_thunk_new(low_step *step, rt_thunk **out_thunk)
-{
-  rt_thunk *thunk;
-
-  WEFT_TRY(low_thunk_new(step, &eval_ops, sizeof(cpu_eval_thunk), &thunk));
-  ((cpu_eval_thunk *)thunk)->instr = step->instr;
-  thunk->cost_ns *= 50;
-  *out_thunk = thunk;
-  return NULL;
 }
 
 /* ---- costs ----------------------------------------------------------------------------------------------------- */

@@ -101,10 +101,11 @@ static weft_status *copy_literal(weft_arena *arena, const hlo_literal *from, con
   return NULL;
 }
 
-static void nested_arena_init(const eval_ctx *ctx, weft_arena *arena)
+size_t eval_nested_limit(const eval_ctx *ctx)
 {
-  weft_arena_init(arena);
-  arena->limit_bytes = ctx->arena->limit_bytes;
+  const weft_arena *outer = ctx->arena;
+
+  return outer->limit_bytes ? (outer->limit_bytes - WEFT_MIN(outer->total_bytes, outer->limit_bytes)) / 2 + 1 : 0;
 }
 
 /* ---- structure and control flow ---------------------------------------------------------------------------------- */
@@ -204,13 +205,23 @@ static weft_status *loop_leave(eval_ctx *ctx, eval_loop *loop, const hlo_literal
   return NULL;
 }
 
+/* Lets `arena` grow by what `all` bytes leave beside the other two. */
+static void share_limit(weft_arena *arena, const weft_arena *second, const weft_arena *third, size_t all)
+{
+  size_t taken = second->total_bytes + third->total_bytes;
+
+  if (all) arena->limit_bytes = taken < all ? all - taken : 1;
+}
+
 /* Two arenas hold the loop's state in alternation.  The work of each iteration is done in a third. */
 static weft_status *while_turns(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                 weft_arena *work, weft_arena hold[2], const hlo_literal **out)
 {
   int64_t limit = ctx->options->max_loop_iterations;
+  size_t most_bytes = eval_nested_limit(ctx);
   eval_loop loop;
 
+  share_limit(work, &hold[0], &hold[1], most_bytes);
   WEFT_TRY(loop_init(ctx, instr, operands, work, &loop));
   for (int64_t turn = 0;; turn++) {
     WEFT_TRY(eval_check_deadline(ctx));
@@ -220,10 +231,12 @@ static weft_status *while_turns(eval_ctx *ctx, const hlo_instr *instr, const hlo
     if (limit > 0 && turn >= limit)
       return WEFT_ERR(RESOURCE_EXHAUSTED, "while %s: over %lld iterations", instr->name, (long long)limit);
     WEFT_TRY(eval_computation(&loop.turns, instr->called[0], loop.state, loop.next));
+    share_limit(&hold[turn & 1], &hold[~turn & 1], work, most_bytes);
     for (int d = 0; d < loop.turns.device_count; d++)
       WEFT_TRY(copy_literal(&hold[turn & 1], loop.next[d], &loop.state[d]));
     weft_arena_reset(&hold[~turn & 1]);
     weft_arena_reset(work);
+    share_limit(work, &hold[0], &hold[1], most_bytes);
   }
 }
 
@@ -233,9 +246,9 @@ static weft_status *eval_while(eval_ctx *ctx, const hlo_instr *instr, const hlo_
   weft_arena work, hold[2];
   weft_status *st;
 
-  nested_arena_init(ctx, &work);
-  nested_arena_init(ctx, &hold[0]);
-  nested_arena_init(ctx, &hold[1]);
+  weft_arena_init(&work);
+  weft_arena_init(&hold[0]);
+  weft_arena_init(&hold[1]);
   st = while_turns(ctx, instr, operands, &work, hold, out);
   weft_arena_fini(&work);
   weft_arena_fini(&hold[0]);
@@ -461,6 +474,13 @@ static weft_status *start(const hlo_eval_options *options, weft_arena *arena, ev
   return NULL;
 }
 
+/* An arena that has a limit already keeps it. */
+static void limit_arena(weft_arena *arena, const hlo_eval_options *options)
+{
+  if (options->max_bytes > 0 && arena->limit_bytes == 0)
+    arena->limit_bytes = arena->total_bytes + (size_t)options->max_bytes;
+}
+
 weft_status *hlo_eval_computation(const hlo_computation *comp, const hlo_literal *const *arguments,
                                   const hlo_eval_options *options, weft_arena *arena, const hlo_literal **out_result)
 {
@@ -469,7 +489,7 @@ weft_status *hlo_eval_computation(const hlo_computation *comp, const hlo_literal
 
   *out_result = NULL;
   WEFT_TRY(start(options, arena, &ctx));
-  if (options->max_bytes > 0 && limit == 0) arena->limit_bytes = arena->total_bytes + (size_t)options->max_bytes;
+  limit_arena(arena, options);
   weft_status *st = eval_computation(&ctx, comp, arguments, out_result);
   arena->limit_bytes = limit;
   return st;
@@ -485,6 +505,7 @@ weft_status *hlo_eval_instr(const hlo_instr *instr, const hlo_literal *const *op
                             weft_arena *arena, const hlo_literal **out_result)
 {
   hlo_eval_options one_device = *options;
+  size_t limit = arena->limit_bytes;
   eval_ctx ctx;
 
   *out_result = NULL;
@@ -492,5 +513,8 @@ weft_status *hlo_eval_instr(const hlo_instr *instr, const hlo_literal *const *op
   WEFT_TRY(start(&one_device, arena, &ctx));
   for (int i = 0; i < instr->operand_count; i++)
     WEFT_TRY(check_shape(operands[i], instr->operands[i]->shape, instr->name));
-  return eval_instr(&ctx, instr, operands, out_result);
+  limit_arena(arena, options);
+  weft_status *st = eval_instr(&ctx, instr, operands, out_result);
+  arena->limit_bytes = limit;
+  return st;
 }

@@ -9,7 +9,8 @@
 typedef struct hlo_eval_options {
   int64_t max_loop_iterations; /* of each while; 0: no limit */
   weft_deadline deadline;      /* checked between instructions and iterations */
-  /* that an evaluation adds to the arena, unless the arena has a limit already; 0: no limit */
+  /* that an evaluation adds to the arena, unless the arena has a limit already; 0: no limit.  Loops and called
+   * computations may hold as many bytes again while they run. */
   int64_t max_bytes;
   uint64_t seed;               /* for rng, on each device */
   /* the devices, which run in lockstep; both 0: one device, on which operations that ask for devices (collectives,

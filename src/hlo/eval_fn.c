@@ -90,6 +90,7 @@ weft_status *eval_fn_new(eval_ctx *ctx, const hlo_computation *comp, eval_fn **o
   WEFT_TRY_ALLOC(fn);
   weft_arena_init(&fn->scratch);
   weft_arena_init(&fn->keep);
+  fn->scratch.limit_bytes = eval_nested_limit(ctx);
   fn->ctx = *ctx;
   fn->ctx.arena = &fn->scratch;
   fn->comp = comp;

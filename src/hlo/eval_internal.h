@@ -91,6 +91,10 @@ WEFT_NODISCARD weft_status *eval_zeros(eval_ctx *ctx, const hlo_shape *shape, co
 /* DEADLINE_EXCEEDED if the deadline of the evaluation has passed, else NULL. */
 WEFT_NODISCARD weft_status *eval_check_deadline(const eval_ctx *ctx);
 
+/* The limit of the arenas of a loop or a called computation, all together: half of what the limit of ctx->arena leaves,
+ * so that nested loops never hold more than the limit once again.  0: no limit. */
+size_t eval_nested_limit(const eval_ctx *ctx);
+
 /* ---- called computations ----------------------------------------------------------------------------------------- */
 
 /* A computation over scalars, prepared for a call for each element of an array. */

@@ -343,6 +343,7 @@ typedef struct clone_ctx {
   hlo_computation **comps; /* by source computation id: the clone, or NULL */
   hlo_instr **instrs;      /* by source instruction id minus `least`: the clone */
   int least;
+  bool renames; /* `to` had computations, so the names of `from` may be taken */
   weft_arena *scratch;
 } clone_ctx;
 
@@ -440,8 +441,10 @@ static weft_status *clone_computation(clone_ctx *ctx, const hlo_computation *com
     WEFT_TRY(keep_alive(ctx->to, ctx->from));
     /* the source list has callees first, so the callees of a computation are cloned before it */
     for (const hlo_computation *c = ctx->from->first; c; c = c->next) {
+      const char *own_name = c->name;
       if (!needed[c->id] || c == comp) continue;
-      WEFT_TRY(new_computation(ctx->to, c->name, before, &ctx->comps[c->id]));
+      if (ctx->renames) WEFT_TRY(hlo_unique_name(ctx->to, c->name, &own_name));
+      WEFT_TRY(new_computation(ctx->to, own_name, before, &ctx->comps[c->id]));
       WEFT_TRY(clone_body(ctx, c, ctx->comps[c->id]));
     }
   }
@@ -453,11 +456,12 @@ weft_status *hlo_computation_clone(hlo_module *module, const hlo_computation *co
                                    hlo_computation *before, hlo_computation **out_comp)
 {
   weft_arena scratch;
-  clone_ctx ctx = {.to = module, .from = comp->module, .scratch = &scratch};
+  clone_ctx ctx = {
+    .to = module, .from = comp->module, .renames = module->computation_count > 0, .scratch = &scratch};
   weft_status *st = NULL;
 
   *out_comp = NULL;
-  if (name || module->computation_count) st = hlo_unique_name(module, name ? name : comp->name, &name);
+  if (name || ctx.renames) st = hlo_unique_name(module, name ? name : comp->name, &name);
   weft_arena_init(&scratch);
   if (!st) st = clone_computation(&ctx, comp, name, before, out_comp);
   weft_arena_fini(&scratch);

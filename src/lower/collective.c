@@ -110,12 +110,13 @@ static void unpack(char *to, const char *from, int64_t rows, int64_t blocks, int
 /* ---- addresses ------------------------------------------------------------------------------------------------- */
 
 /* The thunk's arguments as addresses for the host's communicators. For a device that the host cannot see they are
- * written to `room`, which holds one pointer for each use. NULL: the device offers no such addresses. */
+ * written to `room`, which holds one pointer for each use, unless they are copies in host memory already. NULL: the
+ * device offers no such addresses. */
 static void *const *host_args(const rt_thunk *thunk, const rt_ctx *ctx, void **room)
 {
   void *const *args = rt_args(thunk, ctx);
 
-  if (!ctx->info->device || weft_device_is_host_visible(ctx->info->device)) return args;
+  if (!ctx->info->device || thunk->wants_host_memory || weft_device_is_host_visible(ctx->info->device)) return args;
   for (int i = 0; i < thunk->use_count; i++) {
     room[i] = args[i] ? weft_device_host_address(ctx->info->device, args[i]) : NULL;
     if (args[i] && !room[i]) return NULL;
@@ -566,5 +567,8 @@ weft_status *low_collective_make(low_module *m, low_step *step, rt_thunk **out_t
   WEFT_TRY(find_grouping(m, step->instr, &grouping, &index));
   hlo_grouping *own = weft_arena_memdup(step->arena, &grouping, sizeof grouping);
   WEFT_TRY_ALLOC(own);
-  return make(step, own, index, m->partitions, m->out->module->name, out_thunk);
+  WEFT_TRY(make(step, own, index, m->partitions, m->out->module->name, out_thunk));
+  const weft_device_ops *device = m->platform->ops->device;
+  (*out_thunk)->wants_host_memory = !device->spaces[0].is_host_visible && !device->host_address;
+  return NULL;
 }

@@ -5,6 +5,7 @@ libweftcore_la_SOURCES += \
   %D%/call_inliner.c \
   %D%/collective_combiner.c \
   %D%/conditional_simplifier.c \
+  %D%/conv_canonicalizer.c %D%/convolution.h \
   %D%/constant_folding.c \
   %D%/cse.c \
   %D%/copy_insertion.c %D%/dce.c \
@@ -21,7 +22,7 @@ libweftcore_la_SOURCES += \
   %D%/async_expander.c %D%/no_ops.c %D%/one_form.c \
   %D%/normalize_layouts.c \
   %D%/pass.c %D%/pass.h %D%/passes.h \
-  %D%/pipeline_cpu.c \
+  %D%/pipeline.h %D%/pipeline_common.c %D%/pipeline_cpu.c %D%/pipeline_gpu.c \
   %D%/reduce_splitter.c %D%/reduce_window_rewriter.c \
   %D%/regions.c \
   %D%/rng_expander.c \

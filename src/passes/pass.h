@@ -48,5 +48,7 @@ WEFT_NODISCARD weft_status *pass_run(const pass_pipeline *pipeline, hlo_module *
 /* Takes a verified module and leaves a scheduled module of fusions, library calls, control flow, collectives and
  * tuples, with every copy that mandatory aliases need. */
 extern const pass_pipeline pass_cpu_pipeline;
+/* The same for a GPU: its fusions are such as one launch over a grid computes. */
+extern const pass_pipeline pass_gpu_pipeline;
 
 #endif

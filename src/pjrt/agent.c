@@ -16,7 +16,7 @@
 #include "pjrt/agent.h"
 #include "pjrt/extensions.h"
 
-enum { LIVE_TASKS_MS = 3600 * 1000, FIRST_LOOK_MS = 60 * 1000 , LOOK_MS = 1000};
+enum { LIVE_TASKS_MS = 3600 * 1000, FIRST_LOOK_MS = 60 * 1000, LOOK_MS = 3600 * 1000 };
 
 struct PJRT_WeftAgent {
   PJRT_WeftAgent *next; /* guarded by agents_mu */
@@ -268,8 +268,7 @@ static void *watch_all(void *arg)
 {
   pjrt_watch *watch = arg;
 
-  /* pjrt_agent_unwatch shuts the observer down, which ends a wait that has begun; one that begins after that ends by its
-   * deadline */
+  /* pjrt_agent_unwatch shuts the observer down: a wait that has begun ends then, and one that begins later fails */
   while (!atomic_load(&watch->ends) && look(watch, weft_deadline_after_ms(LOOK_MS))) {}
   return NULL;
 }

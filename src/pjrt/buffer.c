@@ -207,6 +207,53 @@ static weft_status *view(const pjrt_placement *at, void *data, void (*on_free)(v
   return wrap(at, storage, NULL, out_buffer);
 }
 
+/* A transfer to a device with streams. */
+typedef struct sending {
+  char *staging;    /* the elements in the order of the device; NULL: they are sent from the client's memory */
+  weft_event *done; /* retained: the client's memory is not needed any more */
+} sending;
+
+static void sent(void *ctx, const weft_status *error)
+{
+  sending *s = ctx;
+
+  (void)error; /* the buffer has it */
+  weft_event_set(s->done, NULL);
+  weft_event_release(s->done);
+  free(s->staging);
+  free(s);
+}
+
+/* Queues the transfer. `done` becomes ready when the client may change or free `data`. */
+static weft_status *send_host(const pjrt_placement *at, const void *data, const int64_t *strides, bool stays,
+                              weft_event *done, PJRT_Buffer **out_buffer)
+{
+  WEFT_AUTO(weft_event) staged = NULL;
+  sending *s = calloc(1, sizeof *s);
+  weft_buffer *buffer;
+  weft_status *st = NULL;
+
+  WEFT_TRY_ALLOC(s);
+  if (!stays || is_narrow(at->type.type) || !is_in_order(at, strides)) {
+    s->staging = malloc((size_t)weft_array_bytes(&at->type) + 1);
+    if (!s->staging) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    if (!st) st = weft_event_new(&staged);
+    if (!st) fill(at, data, strides, s->staging);
+  }
+  s->done = weft_event_retain(staged ? staged : done);
+  if (!st)
+    st = weft_buffer_write(at->device->device, pjrt_memory_of(at->memory)->kind, &at->type,
+                           s->staging ? s->staging : data, sent, s, &buffer);
+  if (st) {
+    weft_event_release(s->done);
+    free(s->staging);
+    free(s);
+    return st;
+  }
+  if (staged) weft_event_set(done, NULL);
+  return pjrt_buffer_new(buffer, at->memory, at->layout, out_buffer);
+}
+
 static weft_status *copy_host(const pjrt_placement *at, const void *data, const int64_t *strides,
                               PJRT_Buffer **out_buffer)
 {
@@ -224,7 +271,7 @@ static weft_status *from_host(PJRT_Client_BufferFromHostBuffer_Args *args)
   pjrt_placement at;
   WEFT_AUTO(weft_event) done = NULL;
   const int64_t *strides = args->num_byte_strides ? args->byte_strides : NULL;
-  bool alias;
+  bool alias, queued, stays;
 
   WEFT_TRY(pjrt_place(args->device, args->memory, args->type, args->dims, args->num_dims, args->device_layout, &at));
   if (args->num_byte_strides && args->num_byte_strides != args->num_dims)
@@ -233,11 +280,14 @@ static weft_status *from_host(PJRT_Client_BufferFromHostBuffer_Args *args)
   alias = args->host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableZeroCopy &&
           weft_device_is_host_visible(at.device->device) && (uintptr_t)args->data % BUF_ALIGN == 0 &&
           weft_dtype_bits(at.type.type) >= 8 && weft_array_bytes(&at.type) > 0 && is_in_order(&at, strides);
+  queued = weft_device_stream(at.device->device, WEFT_STREAM_IN) && weft_array_bytes(&at.type) > 0;
+  stays = args->host_buffer_semantics != PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
   WEFT_TRY(weft_event_new(&done));
   if (at.type.type == WEFT_TOKEN) WEFT_TRY(wrap(&at, NULL, NULL, &args->buffer));
   else if (alias) WEFT_TRY(view(&at, (void *)args->data, set_event, weft_event_retain(done), &args->buffer));
+  else if (queued) WEFT_TRY(send_host(&at, args->data, strides, stays, done, &args->buffer));
   else WEFT_TRY(copy_host(&at, args->data, strides, &args->buffer));
-  if (!alias) weft_event_set(done, NULL);
+  if (!alias && !queued) weft_event_set(done, NULL);
   return pjrt_event_new(WEFT_MOVE(done), &args->done_with_host_buffer);
 }
 
@@ -467,8 +517,9 @@ PJRT_Error *pjrt_Buffer_DecreaseExternalReferenceCount(PJRT_Buffer_DecreaseExter
 
 /* A copy that waits for its source. */
 typedef struct host_copy {
-  weft_buffer *buffer; /* retained */
+  weft_buffer *buffer; /* retained; NULL where the runtime does the copy */
   weft_event *done;    /* retained */
+  char *staging;       /* where the runtime copies a whole buffer whose elements are to lie otherwise, else NULL */
   char *to;
   int64_t offset, bytes;
   bool as_it_lies;          /* bytes [offset, +bytes) of the storage; else elements by the strides: */
@@ -476,55 +527,79 @@ typedef struct host_copy {
   int64_t from_strides[HLO_MAX_RANK], to_strides[HLO_MAX_RANK];
 } host_copy;
 
-static weft_status *do_copy(const host_copy *c)
+/* Ends the copy.  Takes `st`. */
+static void end_copy(host_copy *c, weft_status *st)
+{
+  weft_event_set(c->done, st);
+  weft_event_release(c->done);
+  weft_buffer_release(c->buffer);
+  free(c->staging);
+  free(c);
+}
+
+static weft_status *rearrange(const host_copy *c)
 {
   WEFT_AUTO(weft_storage) storage = NULL;
-  WEFT_AUTO_STR staging = NULL;
 
   WEFT_TRY(weft_buffer_storage(c->buffer, &storage));
-  if (c->bytes == 0 || !storage) return NULL;
-  if (c->as_it_lies) return weft_storage_read(storage, c->offset, c->to, c->bytes);
-  const char *from = weft_storage_host(storage);
-  if (!from) {
-    WEFT_TRY_ALLOC(staging = malloc((size_t)weft_storage_bytes(storage) + 1));
-    WEFT_TRY(weft_storage_read(storage, 0, staging, weft_storage_bytes(storage)));
-    from = staging;
-  }
-  copy_strided(&c->type, from, c->from_strides, c->to, c->to_strides);
+  if (storage && c->bytes > 0)
+    copy_strided(&c->type, weft_storage_host(storage), c->from_strides, c->to, c->to_strides);
   return NULL;
 }
 
-static void copy_when_defined(void *ctx, const weft_status *error)
+static void rearrange_when_defined(void *ctx, const weft_status *error)
+{
+  end_copy(ctx, error ? weft_status_dup(error) : rearrange(ctx));
+}
+
+static void received(void *ctx, const weft_status *error)
 {
   host_copy *c = ctx;
 
-  weft_event_set(c->done, error ? weft_status_dup(error) : do_copy(c));
-  weft_event_release(c->done);
-  weft_buffer_release(c->buffer);
-  free(c);
+  if (!error && c->staging) copy_strided(&c->type, c->staging, c->from_strides, c->to, c->to_strides);
+  end_copy(c, weft_status_dup(error));
+}
+
+/* Starts a copy that the runtime does: of bytes as they lie, or of a whole buffer to host memory first. Takes `c`. */
+static weft_status *receive(weft_buffer *buffer, host_copy *c)
+{
+  int64_t bytes = c->bytes;
+  weft_status *st = NULL;
+
+  if (!c->as_it_lies) {
+    c->staging = malloc((size_t)bytes + 1);
+    if (!c->staging) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  if (!st) st = weft_buffer_read(buffer, c->offset, bytes, c->staging ? c->staging : c->to, received, c);
+  if (st) end_copy(c, weft_status_dup(st));
+  return st;
+}
+
+/* Starts a copy of elements from memory that the host can see. The client may delete or donate the buffer before it is
+ * defined.  Takes `c`. */
+static weft_status *rearrange_later(weft_buffer *buffer, host_copy *c)
+{
+  weft_status *st = weft_buffer_alias(buffer, weft_buffer_type(buffer), &c->buffer);
+
+  if (!st) st = weft_event_on_ready(weft_buffer_defined(c->buffer), rearrange_when_defined, c);
+  if (st) end_copy(c, weft_status_dup(st));
+  return st;
 }
 
 /* Starts the copy that `copy` describes, with references of its own. */
 static weft_status *start_copy(PJRT_Buffer *buffer, const host_copy *copy, weft_event **out_event)
 {
   WEFT_AUTO(weft_event) done = NULL;
-  WEFT_AUTO(weft_buffer) source = NULL;
   host_copy *c;
-  weft_status *st;
 
   if (weft_buffer_is_deleted(buffer->buffer)) return WEFT_ERR(INVALID_ARGUMENT, "Buffer has been deleted or donated.");
   WEFT_TRY(weft_event_new(&done));
-  if (weft_event_is_ready(weft_buffer_defined(buffer->buffer))) source = weft_buffer_retain(buffer->buffer);
-  else /* the client may delete or donate the buffer before it is defined */
-    WEFT_TRY(weft_buffer_alias(buffer->buffer, weft_buffer_type(buffer->buffer), &source));
   c = malloc(sizeof *c);
   WEFT_TRY_ALLOC(c);
   *c = *copy;
-  c->buffer = weft_buffer_retain(source);
   c->done = weft_event_retain(done);
-  st = weft_event_on_ready(weft_buffer_defined(source), copy_when_defined, c);
-  if (st) copy_when_defined(c, st);
-  weft_status_free(st);
+  bool rearranges = !c->as_it_lies && weft_device_is_host_visible(weft_buffer_device(buffer->buffer));
+  WEFT_TRY(rearranges ? rearrange_later(buffer->buffer, c) : receive(buffer->buffer, c));
   *out_event = WEFT_MOVE(done);
   return NULL;
 }

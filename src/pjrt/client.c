@@ -15,8 +15,6 @@
 #include "pjrt/settings.h"
 #include "runtime/feed.h"
 
-/* JAX's lowering rules, donation, callbacks and compilation cache all look for this word. */
-const char pjrt_platform_name[] = "cpu";
 const char pjrt_platform_version[] = "weft " PACKAGE_VERSION " (LLVM " WEFT_LLVM_VERSION ")";
 
 enum { MAX_PROCESSES = 1 << 16 };
@@ -48,6 +46,62 @@ static weft_status *read_integer(const PJRT_NamedValue *value, const char *name,
   return NULL;
 }
 
+bool pjrt_is_cuda(void)
+{
+  const weft_platform_ops *ops;
+  weft_status *st = plat_default(&ops);
+  bool is = !st && strcmp(ops->name, "cuda") == 0;
+
+  weft_status_ignore(st); /* making the client reports it */
+  return is;
+}
+
+/* JAX's lowering rules, donation, callbacks and compilation cache all look for these words. */
+const char *pjrt_platform_name(void) { return pjrt_is_cuda() ? "cuda" : "cpu"; }
+
+/* The options that XLA's GPU plugin knows and that change nothing here: JAX sends them to every client of the name
+ * "cuda". */
+static bool is_without_effect(const char *name)
+{
+  static const char *const names[] = {
+    "platform_name", "allocator", "memory_fraction", "preallocate", "collective_memory_size",
+    "should_stage_host_to_device_transfers", "abort_collectives_on_failure", "use_tfrt_gpu_client",
+    "max_inflight_computations"};
+
+  for (size_t i = 0; i < WEFT_COUNT(names); i++)
+    if (strcmp(name, names[i]) == 0) return true;
+  return false;
+}
+
+/* The list of devices that the process may use. Errors: UNIMPLEMENTED unless these are the first ones. */
+static weft_status *read_visible_devices(const PJRT_NamedValue *value, int64_t *out_count)
+{
+  if (value->type != PJRT_NamedValue_kInt64List || value->value_size < 1)
+    return WEFT_ERR(INVALID_ARGUMENT, "option visible_devices must be a list of integers");
+  for (size_t i = 0; i < value->value_size; i++)
+    if (value->int64_array_value[i] != (int64_t)i)
+      return WEFT_ERR(UNIMPLEMENTED,
+                      "option visible_devices is not 0, 1, ...: CUDA_VISIBLE_DEVICES chooses any devices");
+  *out_count = (int64_t)value->value_size;
+  return NULL;
+}
+
+/* An option of XLA's GPU plugin. False: it is none. */
+static bool read_gpu_option(const PJRT_NamedValue *value, const char *name, client_settings *s, weft_status **out)
+{
+  *out = NULL;
+  if (!pjrt_is_cuda()) return false;
+  if (is_without_effect(name)) return true;
+  if (strcmp(name, "visible_devices") == 0) {
+    *out = read_visible_devices(value, &s->device_count);
+    return true;
+  }
+  if (strcmp(name, "enable_mock_nccl") != 0 && strcmp(name, "mock_gpu_topology") != 0) return false;
+  if (value->type != PJRT_NamedValue_kBool || value->bool_value)
+    *out = WEFT_ERR(UNIMPLEMENTED, "option %s: there are no devices that only seem to be there", name);
+  return true;
+}
+
 /* The number of devices that the environment asks for: WEFT_NUM_DEVICES, else XLA's own flag; 0 without either. */
 static weft_status *environment_devices(int64_t *out)
 {
@@ -73,9 +127,10 @@ static weft_status *environment_devices(int64_t *out)
 static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_settings *s)
 {
   const char *at = (const char *)args->create_options;
+  weft_status *st;
 
   *s = (client_settings){.device_count = 0, .num_nodes = 1};
-  WEFT_TRY(environment_devices(&s->device_count));
+  if (!pjrt_is_cuda()) WEFT_TRY(environment_devices(&s->device_count)); /* they are CPU devices */
   for (size_t i = 0; i < args->num_options; i++) {
     const PJRT_NamedValue *value = (const PJRT_NamedValue *)at;
     size_t stride = args->create_options[0].struct_size;
@@ -90,6 +145,7 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
       WEFT_TRY(read_integer(value, name, 0, MAX_PROCESSES, &s->node_id));
     else if (strcmp(name, "num_nodes") == 0) WEFT_TRY(read_integer(value, name, 1, MAX_PROCESSES, &s->num_nodes));
     else if (strcmp(name, "weft_agent") == 0) WEFT_TRY(read_integer(value, name, 1, INT64_MAX, &s->agent));
+    else if (read_gpu_option(value, name, s, &st)) WEFT_TRY(st);
     else if (strcmp(name, "asynchronous") != 0 && strcmp(name, "partition_index") != 0)
       return WEFT_ERR(INVALID_ARGUMENT,
                       "unknown option \"%s\" (num_devices, num_threads, node_id, num_nodes, weft_agent are known)",
@@ -312,8 +368,8 @@ PJRT_Device *pjrt_client_device(const PJRT_Client *client, int id)
 
 PJRT_Error *pjrt_Client_PlatformName(PJRT_Client_PlatformName_Args *args)
 {
-  args->platform_name = pjrt_platform_name;
-  args->platform_name_size = strlen(pjrt_platform_name);
+  args->platform_name = pjrt_platform_name();
+  args->platform_name_size = strlen(args->platform_name);
   return NULL;
 }
 

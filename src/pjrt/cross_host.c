@@ -152,6 +152,10 @@ static weft_status *start(transfer *t)
     st = weft_buffer_storage(t->buffer, &t->storage);
     if (st) weft_comm_abort(comm, weft_status_dup(st));
   }
+  if (!st && t->storage && !host_address(t->storage)) {
+    st = WEFT_ERR(UNIMPLEMENTED, "cross-host transfers of memory that has no address on the host");
+    weft_comm_abort(comm, weft_status_dup(st));
+  }
   if (st) return st;
   if (t->storage) *(t->buffer ? (void **)&op.send : &op.recv) = host_address(t->storage);
   return weft_coll_post(comm, &op, &call, &t->operation);

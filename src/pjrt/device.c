@@ -10,7 +10,6 @@
 #include "runtime/trace.h"
 
 const char *const pjrt_memory_kinds[PJRT_MEMORY_KINDS] = {"device", "pinned_host", "unpinned_host"};
-const char pjrt_device_kind[] = "Weft CPU"; /* jax.export looks for "cpu" in it */
 
 /* ---- user data of memories: a few slots, set at client creation ---- */
 
@@ -50,12 +49,14 @@ static const PJRT_Memory_FunctionTable memory_table = {.struct_size = sizeof mem
                                                        .instance_struct_size = sizeof(pjrt_memory),
                                                        .get_user_data = get_user_data, .set_user_data = set_user_data};
 
-void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int local_ordinal)
+void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int local_ordinal, const char *kind)
 {
   *d = (PJRT_DeviceDescription){.id = id, .process_index = process_index, .local_ordinal = local_ordinal};
   /* what JAX prints for a device: it tells Weft from XLA:CPU, whose platform name is the same */
   snprintf(d->debug_string, sizeof d->debug_string, "weft:%d", id);
   snprintf(d->to_string, sizeof d->to_string, "WeftDevice(id=%d)", id);
+  if (!kind) kind = pjrt_is_cuda() ? "NVIDIA GPU" : "Weft CPU"; /* jax.export looks for "cpu" in it */
+  snprintf(d->kind, sizeof d->kind, "%s", kind);
 }
 
 /* The name of the memory's kind, from the device's platform. */
@@ -67,7 +68,8 @@ static const char *kind_of(const pjrt_memory *m)
 weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index, int local_ordinal,
                               weft_device *local)
 {
-  pjrt_describe(&device->description, id, process_index, local_ordinal);
+  pjrt_describe(&device->description, id, process_index, local_ordinal,
+                local && pjrt_is_cuda() ? weft_device_kind(local) : NULL);
   device->client = client;
   device->device = local;
   pjrt_handle_born(device, PJRT_KIND_DEVICE);
@@ -127,8 +129,8 @@ PJRT_Error *pjrt_DeviceDescription_Attributes(PJRT_DeviceDescription_Attributes_
 
 PJRT_Error *pjrt_DeviceDescription_Kind(PJRT_DeviceDescription_Kind_Args *args)
 {
-  args->device_kind = pjrt_device_kind;
-  args->device_kind_size = strlen(pjrt_device_kind);
+  args->device_kind = args->device_description->kind;
+  args->device_kind_size = strlen(args->device_kind);
   return NULL;
 }
 

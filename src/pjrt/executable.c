@@ -1,4 +1,4 @@
-/* pjrt/executable.c -- programs: compiled, asked about, serialised, loaded again. */
+/* pjrt/executable.c -- programs: compiled, and asked about. */
 #include <config.h>
 
 #include <inttypes.h>
@@ -28,13 +28,13 @@ static void values_fini(pjrt_values *v)
   free(v->layouts);
 }
 
-static void program_release(pjrt_program *p)
+void pjrt_program_release(pjrt_program *p)
 {
   if (!p || __atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
   weft_executable_release(p->exe);
   free(p->name);
-  free(p->source);
   free(p->options);
+  free(p->cpus);
   values_fini(&p->params);
   values_fini(&p->outputs);
   pjrt_shardings_fini(&p->param_shardings);
@@ -44,9 +44,8 @@ static void program_release(pjrt_program *p)
   free(p->assignment);
   free(p);
 }
-WEFT_DEFINE_AUTO(pjrt_program, program_release)
 
-static pjrt_program *program_retain(pjrt_program *p)
+pjrt_program *pjrt_program_retain(pjrt_program *p)
 {
   __atomic_add_fetch(&p->refs, 1, __ATOMIC_RELAXED); /* the caller's reference keeps it alive */
   return p;
@@ -158,15 +157,6 @@ static weft_status *describe_program(pjrt_program *p)
                          &module->entry_result_shape, 1, &p->outputs);
 }
 
-/* Where a program is compiled: for a client, or ahead of time for a topology on a platform of its own. */
-typedef struct target {
-  weft_platform *platform;
-  const PJRT_TopologyDescription *topology;
-  const PJRT_Client *client; /* NULL: ahead of time */
-} target;
-
-static target target_of(const PJRT_Client *client) { return (target){client->platform, client->topology, client}; }
-
 /* A program that is compiled ahead of time (`client` NULL) is not run, so it has no devices. */
 static weft_status *describe_devices(pjrt_program *p, const PJRT_Client *client)
 {
@@ -268,71 +258,120 @@ static int64_t nanoseconds(int64_t seconds)
   return WEFT_MAX(WEFT_MIN(seconds, INT64_MAX / WEFT_NS_PER_S), -1) * WEFT_NS_PER_S;
 }
 
-/* Takes `module`.  `options_data` is kept for Serialize and GetCompileOptions. */
-static weft_status *compile(target on, hlo_module *module, const void *options_data, size_t options_size,
-                            pjrt_program **out_program)
+weft_compile_options pjrt_compile_options(const pjrt_options *options)
 {
-  WEFT_AUTO(hlo_module) owned = module;
-  WEFT_AUTO(pjrt_program) p = calloc(1, sizeof *p);
-  weft_compile_options compile_options = {0};
-  pjrt_options options;
-  weft_status *st;
-  uint64_t hash = UINT64_C(0xcbf29ce484222325);
-  int dump_number = 0;
+  return (weft_compile_options){
+    .replica_count = options->replica_count,
+    .partition_count = options->partition_count,
+    .device_assignment = options->assignment,
+    .dump_dir = options->dump_passes ? options->dump_dir : NULL,
+    .order = options->order,
+    .budget_bytes = options->budget_bytes,
+    .no_excess_precision = options->no_excess_precision,
+    .collective_timeout_ns = nanoseconds(options->collective_timeout_s),
+    .collective_warn_ns = nanoseconds(options->collective_warn_s),
+  };
+}
 
+weft_status *pjrt_program_new(const void *options_data, size_t options_size, pjrt_program **out_program)
+{
+  WEFT_AUTO(pjrt_program) p = calloc(1, sizeof *p);
+
+  *out_program = NULL;
   WEFT_TRY_ALLOC(p);
   p->refs = 1;
   p->options = malloc(options_size + 1);
-  p->name = strdup(module->name);
-  if (!p->options || !p->name) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY_ALLOC(p->options);
   if (options_size) memcpy(p->options, options_data, options_size);
   p->options_size = options_size;
-  WEFT_TRY(hlo_to_proto(module, &p->source, &p->source_size));
-  WEFT_TRY(pjrt_options_read(options_data, options_size, &options));
-  p->portable = options.portable;
-  compile_options.replica_count = options.replica_count;
-  compile_options.partition_count = options.partition_count;
-  compile_options.device_assignment = options.assignment;
-  compile_options.dump_dir = options.dump_passes ? options.dump_dir : NULL;
-  compile_options.order = options.order;
-  compile_options.budget_bytes = options.budget_bytes;
-  compile_options.no_excess_precision = options.no_excess_precision;
-  compile_options.collective_timeout_ns = nanoseconds(options.collective_timeout_s);
-  compile_options.collective_warn_ns = nanoseconds(options.collective_warn_s);
-  pjrt_dump(&options, module, "before_optimizations", &dump_number);
-  module->replica_count = options.replica_count;
-  module->num_partitions = options.partition_count;
-  st = hlo_ints_new(module, options.parameter_flag_count, options.parameter_flags, &module->propagate_to_parameters);
-  if (!st) st = hlo_ints_new(module, options.output_flag_count, options.output_flags, &module->propagate_to_output);
-  if (!st) st = pjrt_options_lay_out(&options, module);
-  if (!st) st = weft_compile(on.platform, WEFT_MOVE(owned), &compile_options, &p->exe);
-  if (!st && options.partition_count > 1) /* as the compiler has completed them */
-    st = pjrt_shardings_read(weft_executable_module(p->exe), &p->param_shardings, &p->output_shardings);
-  if (!st) pjrt_dump(&options, weft_executable_module(p->exe), "cpu_after_optimizations", &dump_number);
-  if (!st) st = serialize_assignment(p, on.topology, &options);
-  pjrt_options_fini(&options);
-  WEFT_TRY(st);
-  hash = hash_bytes(hash, p->source, p->source_size);
-  /* Clients derive launch ids from the fingerprint, so all processes must have the same one. The options differ,
-   * since they say which process each is. */
-  if (on.topology->process_count == 1) hash = hash_bytes(hash, p->options, p->options_size);
-  else hash = hash_bytes(hash, p->assignment, p->assignment_size);
-  hash = hash_bytes(hash, pjrt_platform_version, strlen(pjrt_platform_version));
-  snprintf(p->fingerprint, sizeof p->fingerprint, "weft-%016" PRIx64, hash);
+  *out_program = WEFT_MOVE(p);
+  return NULL;
+}
+
+weft_status *pjrt_program_describe(pjrt_program *p, pjrt_target on, const pjrt_options *options)
+{
+  const hlo_module *module = weft_executable_module(p->exe);
+
+  p->portable = options->portable;
+  p->name = strdup(module->name);
+  p->cpus = options->cpus ? strdup(options->cpus) : NULL;
+  WEFT_TRY_ALLOC(p->name && (p->cpus || !options->cpus));
+  if (options->partition_count > 1) /* as the compiler has completed them */
+    WEFT_TRY(pjrt_shardings_read(module, &p->param_shardings, &p->output_shardings));
+  WEFT_TRY(serialize_assignment(p, on.topology, options));
   WEFT_TRY(describe_program(p));
   WEFT_TRY(describe_devices(p, on.client));
   describe_costs(p);
-  p->calls_python = calls_python(weft_executable_module(p->exe));
+  p->calls_python = calls_python(module);
+  return NULL;
+}
+
+/* Clients derive launch ids from the fingerprint, so all processes must have the same one. The options differ, since
+ * they say which process each is. */
+static weft_status *hash_source(const hlo_module *module, uint64_t *hash)
+{
+  void *source;
+  size_t size;
+
+  WEFT_TRY(hlo_to_proto(module, &source, &size));
+  *hash = hash_bytes(UINT64_C(0xcbf29ce484222325), source, size);
+  free(source);
+  return NULL;
+}
+
+static void set_fingerprint(pjrt_program *p, uint64_t hash, const PJRT_TopologyDescription *topology)
+{
+  if (topology->process_count == 1) hash = hash_bytes(hash, p->options, p->options_size);
+  else hash = hash_bytes(hash, p->assignment, p->assignment_size);
+  hash = hash_bytes(hash, pjrt_platform_version, strlen(pjrt_platform_version));
+  snprintf(p->fingerprint, sizeof p->fingerprint, "weft-%016" PRIx64, hash);
+}
+
+/* Takes `module`, to which it gives what the options say of it. */
+static weft_status *compile_module(pjrt_program *p, pjrt_target on, hlo_module *module, const pjrt_options *options)
+{
+  WEFT_AUTO(hlo_module) owned = module;
+  weft_compile_options compile_options = pjrt_compile_options(options);
+  int dump_number = 0;
+
+  pjrt_dump(options, module, "before_optimizations", &dump_number);
+  module->replica_count = options->replica_count;
+  module->num_partitions = options->partition_count;
+  WEFT_TRY(
+    hlo_ints_new(module, options->parameter_flag_count, options->parameter_flags, &module->propagate_to_parameters));
+  WEFT_TRY(hlo_ints_new(module, options->output_flag_count, options->output_flags, &module->propagate_to_output));
+  WEFT_TRY(pjrt_options_lay_out(options, module));
+  WEFT_TRY(weft_compile(on.platform, WEFT_MOVE(owned), &compile_options, &p->exe));
+  pjrt_dump(options, weft_executable_module(p->exe), "cpu_after_optimizations", &dump_number);
+  return pjrt_program_describe(p, on, options);
+}
+
+/* Takes `module`.  `options_data` is kept for Serialize and GetCompileOptions. */
+static weft_status *compile(pjrt_target on, hlo_module *module, const void *options_data, size_t options_size,
+                            pjrt_program **out_program)
+{
+  WEFT_AUTO(hlo_module) owned = module;
+  WEFT_AUTO(pjrt_program) p = NULL;
+  pjrt_options options;
+  uint64_t hash;
+
+  WEFT_TRY(pjrt_program_new(options_data, options_size, &p));
+  WEFT_TRY(hash_source(module, &hash));
+  WEFT_TRY(pjrt_options_read(options_data, options_size, &options));
+  weft_status *st = compile_module(p, on, WEFT_MOVE(owned), &options);
+  pjrt_options_fini(&options);
+  WEFT_TRY(st);
+  set_fingerprint(p, hash, on.topology);
   *out_program = WEFT_MOVE(p);
   return NULL;
 }
 
 /* Takes the reference. */
-static weft_status *load(PJRT_Client *client, pjrt_program *program, PJRT_LoadedExecutable **out)
+weft_status *pjrt_loaded_new(PJRT_Client *client, pjrt_program *program, PJRT_LoadedExecutable **out)
 {
   *out = calloc(1, sizeof **out);
   if (!*out) {
-    program_release(program);
+    pjrt_program_release(program);
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
   (*out)->program = program;
@@ -350,10 +389,10 @@ PJRT_Error *pjrt_Client_Compile(PJRT_Client_Compile_Args *args)
 
   PJRT_TRY(pjrt_read_program(args->program, &module));
   pjrt_allow_inspection(true);
-  st = compile(target_of(args->client), module, args->compile_options, args->compile_options_size, &program);
+  st = compile(pjrt_target_of(args->client), module, args->compile_options, args->compile_options_size, &program);
   pjrt_allow_inspection(false);
   PJRT_TRY(st);
-  return pjrt_error(load(args->client, program, &args->executable));
+  return pjrt_error(pjrt_loaded_new(args->client, program, &args->executable));
 }
 
 /* Takes the reference. */
@@ -361,7 +400,7 @@ static weft_status *executable_new(pjrt_program *program, PJRT_Executable **out)
 {
   *out = calloc(1, sizeof **out);
   if (!*out) {
-    program_release(program);
+    pjrt_program_release(program);
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
   (*out)->program = program;
@@ -389,13 +428,14 @@ static weft_status *compile_ahead(PJRT_Compile_Args *args, pjrt_program **out_pr
 {
   WEFT_AUTO(weft_platform) platform = NULL;
   hlo_module *module;
-  target on;
+  pjrt_target on;
 
   if (!args->client && !args->topology) return WEFT_ERR(INVALID_ARGUMENT, "neither a client nor a topology was given");
   WEFT_TRY(pjrt_read_program(args->program, &module));
   if (args->client)
-    return compile(target_of(args->client), module, args->compile_options, args->compile_options_size, out_program);
-  on = (target){.topology = args->topology};
+    return compile(pjrt_target_of(args->client), module, args->compile_options, args->compile_options_size,
+                   out_program);
+  on = (pjrt_target){.topology = args->topology};
   weft_status *st = platform_for(args->topology, &platform);
   if (st) {
     hlo_module_free(module);
@@ -413,118 +453,13 @@ PJRT_Error *pjrt_Compile(PJRT_Compile_Args *args)
   return pjrt_error(executable_new(program, &args->executable));
 }
 
-/* A program that was compiled for another client, or ahead of time, is compiled again: kernels are bound to their
- * process. */
-PJRT_Error *pjrt_Client_Load(PJRT_Client_Load_Args *args)
-{
-  const pjrt_program *p = args->executable->program;
-  bool overridden = PJRT_HAS(args, compile_options_size) && args->compile_options && args->compile_options_size;
-  hlo_module *module;
-  pjrt_program *program;
-
-  if (p->client_serial == args->client->serial && !overridden)
-    return pjrt_error(load(args->client, program_retain(args->executable->program), &args->loaded_executable));
-  PJRT_TRY(hlo_from_proto(p->source, p->source_size, &module));
-  PJRT_TRY(compile(target_of(args->client), module, overridden ? args->compile_options : p->options,
-                   overridden ? args->compile_options_size : p->options_size, &program));
-  return pjrt_error(load(args->client, program, &args->loaded_executable));
-}
-
-/* ---- serialisation: a header, the compile options, the module before compilation ---- */
-
-typedef struct serial_header {
-  char magic[8]; /* "weftexe1" */
-  char version[32];
-  uint64_t options_size, source_size, checksum;
-} serial_header;
-_Static_assert(sizeof(serial_header) == PJRT_SERIAL_HEADER &&
-                 offsetof(serial_header, options_size) == PJRT_SERIAL_SIZES,
-               "as internal.h says");
-static const char serial_magic[8] = {'w', 'e', 'f', 't', 'e', 'x', 'e', '1'};
-
-/* The checksum of the header, with 0 as its checksum, and of all that follows. */
-static uint64_t checksum_of(serial_header header, const void *rest, size_t size)
-{
-  header.checksum = 0;
-  return hash_bytes(hash_bytes(UINT64_C(0xcbf29ce484222325), &header, sizeof header), rest, size);
-}
-
-void pjrt_serial_seal(void *bytes, size_t size)
-{
-  serial_header header;
-
-  memcpy(&header, bytes, sizeof header);
-  memcpy(header.magic, serial_magic, sizeof header.magic);
-  memset(header.version, 0, sizeof header.version);
-  snprintf(header.version, sizeof header.version, "%s", PACKAGE_VERSION);
-  header.checksum = checksum_of(header, (char *)bytes + sizeof header, size - sizeof header);
-  memcpy(bytes, &header, sizeof header);
-}
-
-static void free_serialized(PJRT_SerializedExecutable *serialized) { free(serialized); }
-
-PJRT_Error *pjrt_Executable_Serialize(PJRT_Executable_Serialize_Args *args)
-{
-  const pjrt_program *p = args->executable->program;
-  size_t size = sizeof(serial_header) + p->options_size + p->source_size;
-  char *bytes = calloc(1, size);
-  serial_header header = {.options_size = p->options_size, .source_size = p->source_size};
-
-  if (!bytes) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
-  memcpy(bytes, &header, sizeof header);
-  memcpy(bytes + sizeof header, p->options, p->options_size);
-  memcpy(bytes + sizeof header + p->options_size, p->source, p->source_size);
-  pjrt_serial_seal(bytes, size);
-  args->serialized_bytes = bytes;
-  args->serialized_bytes_size = size;
-  args->serialized_executable = (PJRT_SerializedExecutable *)bytes;
-  args->serialized_executable_deleter = free_serialized;
-  return NULL;
-}
-
-static weft_status *deserialize(PJRT_Client *client, const char *bytes, size_t size, const char *options,
-                                size_t options_size, pjrt_program **out_program)
-{
-  WEFT_AUTO(hlo_module) module = NULL;
-  serial_header header;
-
-  if (size < sizeof header || memcmp(bytes, serial_magic, sizeof serial_magic) != 0)
-    return WEFT_ERR(INVALID_ARGUMENT, "not a serialized executable of Weft (%zu bytes)", size);
-  memcpy(&header, bytes, sizeof header);
-  if (!memchr(header.version, '\0', sizeof header.version) || strcmp(header.version, PACKAGE_VERSION) != 0)
-    return WEFT_ERR(FAILED_PRECONDITION, "the executable was serialized by Weft %.*s, this is %s",
-                    (int)sizeof header.version, header.version, PACKAGE_VERSION);
-  if (header.options_size > size - sizeof header || header.source_size != size - sizeof header - header.options_size ||
-      header.checksum != checksum_of(header, bytes + sizeof header, size - sizeof header))
-    return WEFT_ERR(DATA_LOSS, "the serialized executable is damaged");
-  if (!options) {
-    options = bytes + sizeof header;
-    options_size = header.options_size;
-  }
-  WEFT_TRY(hlo_from_proto(bytes + sizeof header + header.options_size, header.source_size, &module));
-  WEFT_TRY(hlo_verify(module)); /* the checksum detects damage, but not who wrote the bytes */
-  return compile(target_of(client), WEFT_MOVE(module), options, options_size, out_program);
-}
-
-PJRT_Error *pjrt_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args *args)
-{
-  bool overridden = PJRT_HAS(args, overridden_serialized_compile_options_size) &&
-                    args->overridden_serialized_compile_options;
-  pjrt_program *program;
-
-  PJRT_TRY(deserialize(args->client, args->serialized_executable, args->serialized_executable_size,
-                       overridden ? args->overridden_serialized_compile_options : NULL,
-                       overridden ? args->overridden_serialized_compile_options_size : 0, &program));
-  return pjrt_error(load(args->client, program, &args->loaded_executable));
-}
-
 /* ---- questions ---- */
 
 PJRT_Error *pjrt_Executable_Destroy(PJRT_Executable_Destroy_Args *args)
 {
   if (!args->executable) return NULL;
   pjrt_handle_gone(args->executable);
-  program_release(args->executable->program);
+  pjrt_program_release(args->executable->program);
   free(args->executable);
   return NULL;
 }
@@ -533,7 +468,7 @@ PJRT_Error *pjrt_LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args *ar
 {
   if (!args->executable) return NULL;
   pjrt_handle_gone(args->executable);
-  program_release(args->executable->program);
+  pjrt_program_release(args->executable->program);
   pjrt_client_release(args->executable->client);
   free(args->executable);
   return NULL;
@@ -541,7 +476,7 @@ PJRT_Error *pjrt_LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args *ar
 
 PJRT_Error *pjrt_LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args *args)
 {
-  return pjrt_error(executable_new(program_retain(args->loaded_executable->program), &args->executable));
+  return pjrt_error(executable_new(pjrt_program_retain(args->loaded_executable->program), &args->executable));
 }
 
 PJRT_Error *pjrt_LoadedExecutable_Delete(PJRT_LoadedExecutable_Delete_Args *args)

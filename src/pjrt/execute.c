@@ -157,14 +157,14 @@ static weft_status *read_incarnations(PJRT_Client *client, const PJRT_ExecuteOpt
 }
 
 /* True if Execute returns only after the program has run, and with the program's error. As on XLA:CPU, this is so
- * for a program that calls Python and whose inputs are all defined. JAX's own code counts on it: Pallas'
+ * for a program that calls Python and whose inputs are all defined, or depend on queued work of devices only. JAX's own code counts on it: Pallas'
  * interpreters drop results and take the effects for done; an error that came later would be reported to the next
  * operation with effects; and Python does not wait for callbacks when it ends. */
 static bool runs_at_once(const pjrt_program *p, const frame *f)
 {
   if (!p->calls_python) return false;
   for (int i = 0; i < p->device_count * p->params.count; i++)
-    if (!weft_event_is_ready(weft_buffer_defined(f->buffers[i]))) return false;
+    if (!weft_buffer_is_recorded(f->buffers[i])) return false;
   return true;
 }
 

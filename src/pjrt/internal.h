@@ -75,7 +75,7 @@ enum { PJRT_MEMORY_KINDS = WEFT_MEMORY_SPACES }; /* the spaces of a platform, na
 
 struct PJRT_DeviceDescription {
   int id, process_index, local_ordinal;
-  char debug_string[64], to_string[64];
+  char debug_string[64], to_string[64], kind[64];
 };
 
 struct PJRT_Device {
@@ -95,9 +95,8 @@ typedef struct pjrt_memory {
 } pjrt_memory;
 
 extern const char *const pjrt_memory_kinds[PJRT_MEMORY_KINDS];
-extern const char pjrt_device_kind[];
-
-void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int local_ordinal);
+/* `kind` (borrowed, copied): what the device is; NULL: any device of the platform that clients are made for. */
+void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int local_ordinal, const char *kind);
 /* Fills `device`; for a device of this process (`local` not NULL) also makes its memories. */
 WEFT_NODISCARD weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index,
                                              int local_ordinal, weft_device *local);
@@ -142,7 +141,11 @@ struct PJRT_Client {
 PJRT_Client *pjrt_client_retain(PJRT_Client *client);               /* returns client */
 void pjrt_client_release(PJRT_Client *client);                      /* NULL is fine */
 PJRT_Device *pjrt_client_device(const PJRT_Client *client, int id); /* by global id, or NULL */
-extern const char pjrt_platform_name[], pjrt_platform_version[];
+extern const char pjrt_platform_version[];
+/* Is "cuda" the platform that clients are made for in this process (WEFT_PLATFORM, and what the machine has)? */
+bool pjrt_is_cuda(void);
+/* As clients of other makes call the platform: "cuda", or "cpu" for every other. */
+const char *pjrt_platform_name(void);
 
 /* From now on the client's callbacks are not called: operations fail with CANCELLED. */
 void pjrt_kv_close(weft_kv *kv);
@@ -242,6 +245,7 @@ typedef struct pjrt_options {
   bool no_excess_precision; /* xla_allow_excess_precision=false */
   buf_order order;        /* weft_memory */
   int64_t budget_bytes;
+  char *cpus;             /* weft_cpu: processors that saved code is for; malloc'd or NULL */
 } pjrt_options;
 /* Reads a CompileOptionsProto.  Errors: INVALID_ARGUMENT in the words that JAX's tests expect. */
 WEFT_NODISCARD weft_status *pjrt_options_read(const void *data, size_t size, pjrt_options *out_options);
@@ -294,8 +298,7 @@ typedef struct pjrt_program {
   weft_executable *exe;
   char *name;
   char fingerprint[40];
-  void *source;          /* the module before compilation, as a serialized HloModuleProto: for Serialize */
-  size_t source_size;
+  char *cpus;            /* the processors that Serialize makes code for (weft_cpu), or NULL: this one */
   char *options;         /* serialized CompileOptionsProto as given */
   size_t options_size;
   pjrt_values params, outputs;
@@ -310,6 +313,28 @@ typedef struct pjrt_program {
   size_t assignment_size;
   bool portable;
 } pjrt_program;
+/* A program with a copy of its options and nothing else. */
+WEFT_NODISCARD weft_status *pjrt_program_new(const void *options_data, size_t options_size, pjrt_program **out_program);
+pjrt_program *pjrt_program_retain(pjrt_program *program); /* returns program */
+void pjrt_program_release(pjrt_program *program);         /* NULL is fine */
+WEFT_DEFINE_AUTO(pjrt_program, pjrt_program_release)
+
+/* Where a program is compiled or loaded: for a client, or ahead of time for a topology on a platform of its own. */
+typedef struct pjrt_target {
+  weft_platform *platform;
+  const PJRT_TopologyDescription *topology;
+  const PJRT_Client *client; /* NULL: ahead of time */
+} pjrt_target;
+static inline pjrt_target pjrt_target_of(const PJRT_Client *client)
+{
+  return (pjrt_target){client->platform, client->topology, client};
+}
+/* The options of the compiler that `options` say; borrows them. */
+weft_compile_options pjrt_compile_options(const pjrt_options *options);
+/* Fills in all that clients ask about a program whose `exe` is set, but for its fingerprint. */
+WEFT_NODISCARD weft_status *pjrt_program_describe(pjrt_program *program, pjrt_target on, const pjrt_options *options);
+/* Takes the reference `program`, also on failure. */
+WEFT_NODISCARD weft_status *pjrt_loaded_new(PJRT_Client *client, pjrt_program *program, PJRT_LoadedExecutable **out);
 
 struct PJRT_Executable {
   pjrt_program *program;
@@ -322,10 +347,4 @@ struct PJRT_LoadedExecutable {
 
 /* A module from what a client sends: MLIR text or bytecode, or a serialized HloModuleProto.  Verified. */
 WEFT_NODISCARD weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_module);
-/* Makes `bytes` a whole serialised executable of this version: fills in the header, but for the two sizes, which are
- * there already. `size` is at least PJRT_SERIAL_HEADER. */
-void pjrt_serial_seal(void *bytes, size_t size);
-/* where the header has the sizes of options and program, 8 bytes each */
-enum { PJRT_SERIAL_HEADER = 64, PJRT_SERIAL_SIZES = 40 };
-
 #endif

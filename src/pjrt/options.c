@@ -84,6 +84,10 @@ static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
     WEFT_TRY_NOTE(buf_order_parse(value.text, &out->order, &out->budget_bytes), "compile option weft_memory");
     return NULL;
   }
+  if (strcmp(o->key, "weft_cpu") == 0) {
+    WEFT_TRY(convert(o, TEXT, &value));
+    return set_text(&out->cpus, value.text);
+  }
   if (!(kind = find_debug_option(o->key))) return WEFT_ERR(INVALID_ARGUMENT, "No such compile option: '%s'", o->key);
   WEFT_TRY(convert(o, *kind, &value));
   if (strcmp(o->key, "xla_dump_to") == 0) return set_text(&out->dump_dir, value.text);
@@ -236,6 +240,7 @@ void pjrt_options_fini(pjrt_options *options)
   if (options->message) pjrt_pb__compile_options__free_unpacked(options->message, NULL);
   free(options->assignment);
   free(options->dump_dir);
+  free(options->cpus);
   free(options->parameter_flags);
   free(options->output_flags);
   *options = (pjrt_options){0};

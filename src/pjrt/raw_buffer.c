@@ -81,6 +81,9 @@ static weft_status *to_device(PJRT_RawBuffer_CopyRawHostToDevice_Args *args)
   WEFT_AUTO(weft_storage) storage = NULL;
   weft_event *done;
 
+  WEFT_TRY(pjrt_check_handle(args->buffer, PJRT_KIND_RAW_BUFFER, "buffer"));
+  /* the run or transfer that defines the buffer has deadlines of its own */
+  WEFT_TRY(weft_event_await(weft_buffer_defined(args->buffer->alias.buffer), WEFT_NO_DEADLINE));
   WEFT_TRY(storage_of(args->buffer, &storage));
   WEFT_TRY(pjrt_check_range(weft_array_bytes(weft_buffer_type(args->buffer->alias.buffer)), args->offset,
                             args->transfer_size));

@@ -78,7 +78,7 @@ PJRT_Error *pjrt_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args
   if (!descriptions) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
   for (int p = 0; p < processes; p++)
     for (int d = 0; d < devices; d++)
-      pjrt_describe(&descriptions[p * devices + d], p * WEFT_DEVICES_A_PROCESS + d, p, d);
+      pjrt_describe(&descriptions[p * devices + d], p * WEFT_DEVICES_A_PROCESS + d, p, d, NULL);
   st = pjrt_topology_new(descriptions, processes * devices, &args->topology);
   free(descriptions);
   return pjrt_error(st);
@@ -92,8 +92,8 @@ PJRT_Error *pjrt_TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Ar
 
 PJRT_Error *pjrt_TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args *args)
 {
-  args->platform_name = pjrt_platform_name;
-  args->platform_name_size = strlen(pjrt_platform_name);
+  args->platform_name = pjrt_platform_name();
+  args->platform_name_size = strlen(args->platform_name);
   return NULL;
 }
 
@@ -162,7 +162,7 @@ PJRT_Error *pjrt_TopologyDescription_Deserialize(PJRT_TopologyDescription_Deseri
   for (int i = 0; !st && i < count; i++) {
     if (fscanf(in, "%d %d %d\n", &id, &process, &ordinal) != 3)
       st = WEFT_ERR(INVALID_ARGUMENT, "the serialized topology ends at device %d of %d", i, count);
-    else pjrt_describe(&descriptions[i], id, process, ordinal);
+    else pjrt_describe(&descriptions[i], id, process, ordinal, NULL);
   }
   if (!st) st = pjrt_topology_new(descriptions, count, &args->topology);
   free(descriptions);

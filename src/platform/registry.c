@@ -7,17 +7,25 @@
 #include <string.h>
 
 #include "cpu/platform.h"
+#include "gpu/platform.h"
 
-enum { MOST_PLATFORMS = 4 };
+enum { MOST_PLATFORMS = 6 };
 
-static const weft_platform_ops *platforms[MOST_PLATFORMS] = {&cpu_platform_ops};
-static int count = 1;
+/* In order of preference: the first one that this machine has is used. */
+static const weft_platform_ops *platforms[MOST_PLATFORMS] = {
+#ifdef WEFT_CUDA_FIRST
+  &gpu_platform_ops, &cpu_platform_ops,
+#else
+  &cpu_platform_ops, &gpu_platform_ops,
+#endif
+};
+static int count = 2;
 
 typedef struct plat_settings {
   const char *name;
 } plat_settings;
 static const weft_option options[] = {
-  {"WEFT_PLATFORM", WEFT_OPT_STRING, "", offsetof(plat_settings, name), "The kind of device to use: cpu; empty: the best that there is"},
+  {"WEFT_PLATFORM", WEFT_OPT_STRING, "", offsetof(plat_settings, name), "The kind of device to use: cpu or cuda; empty: the first that this build prefers and the machine has"},
 };
 const weft_option_table plat_options = {"platform", options, WEFT_COUNT(options)};
 
@@ -32,13 +40,24 @@ static const weft_platform_ops *find(const char *name)
   return NULL;
 }
 
+static const weft_platform_ops *first_available(void)
+{
+  for (int i = 0; i < count; i++) {
+    weft_status *st = platforms[i]->available ? platforms[i]->available() : NULL;
+    bool there = st == NULL;
+    weft_status_ignore(st); /* `weft info` tells why */
+    if (there) return platforms[i];
+  }
+  return &cpu_platform_ops;
+}
+
 weft_status *plat_default(const weft_platform_ops **out_ops)
 {
   plat_settings settings;
   char names[256] = "";
 
   WEFT_TRY(weft_options_load(&plat_options, &settings));
-  *out_ops = *settings.name ? find(settings.name) : platforms[0];
+  *out_ops = *settings.name ? find(settings.name) : first_available();
   if (*out_ops) return NULL;
   for (int i = 0; i < count; i++) {
     size_t used = strlen(names);

@@ -6,13 +6,13 @@
 #include "runtime/platform.h"
 
 /* WEFT_PLATFORM, and the settings of each platform of this build. */
-extern const weft_option_table plat_options, cpu_options, gen_option_table;
-#define PLAT_OPTION_TABLES &plat_options, &cpu_options, &gen_option_table
+extern const weft_option_table plat_options, cpu_options, gen_option_table, gpu_options;
+#define PLAT_OPTION_TABLES &plat_options, &cpu_options, &gen_option_table, &gpu_options
 
 int plat_count(void);
 const weft_platform_ops *plat_at(int index); /* in order of preference */
 
-/* The platform that WEFT_PLATFORM names; the first one if it is empty. Errors: INVALID_ARGUMENT, naming the
+/* The platform that WEFT_PLATFORM names; if it is empty, the first one that is available on this machine. Errors: INVALID_ARGUMENT, naming the
  * platforms of this build. */
 WEFT_NODISCARD weft_status *plat_default(const weft_platform_ops **out_ops);
 

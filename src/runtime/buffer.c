@@ -182,6 +182,8 @@ weft_device *weft_buffer_device(const weft_buffer *buffer) { return buffer->devi
 const weft_array_type *weft_buffer_type(const weft_buffer *buffer) { return &buffer->type; }
 weft_event *weft_buffer_defined(const weft_buffer *buffer) { return buffer->defined; }
 
+bool weft_buffer_is_recorded(const weft_buffer *buffer) { return weft_event_is_ready(rt_buffer_usable(buffer)); }
+
 const weft_status *rt_buffer_known_error(const weft_buffer *buffer)
 {
   const rt_definition *definition = buffer->definition;
@@ -333,7 +335,8 @@ typedef struct copy {
   rt_job job;
   weft_buffer *from, *to;
   int space;            /* of `to` */
-  weft_storage *source; /* retained while queued */
+  weft_storage *source; /* retained while queued, as is the target: either buffer may be deleted */
+  weft_storage *target;
   weft_event *done;
   weft_event_waiter waiter;
   rt_after after;
@@ -343,6 +346,7 @@ static void end_copy(copy *c, weft_status *st)
 {
   weft_event_set(c->done, st);
   weft_storage_release(c->source);
+  weft_storage_release(c->target);
   rt_buffer_end_use(c->from);
   weft_buffer_release(c->from);
   weft_buffer_release(c->to);
@@ -379,6 +383,7 @@ static weft_status *copy_bytes(copy *c, weft_stream *stream)
   if (c->from->definition && stream) WEFT_TRY(rt_definition_wait(c->from->definition, device, stream));
   if (c->source)
     WEFT_TRY(weft_device_copy(device, stream, target->data, c->from->device, c->source->data, c->from->bytes));
+  c->target = weft_storage_retain(target);
   rt_buffer_fill(c->to, WEFT_MOVE(target));
   return NULL;
 }

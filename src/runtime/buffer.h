@@ -71,6 +71,27 @@ WEFT_NODISCARD weft_status *weft_buffer_copy_to_device(weft_buffer *buffer, weft
 WEFT_NODISCARD weft_status *weft_buffer_copy_to(weft_buffer *buffer, weft_device *device, int space,
                                                 weft_buffer **out_buffer);
 
+/* ---- transfers with the host ---- */
+
+/* Called once when a transfer has ended.  `error` (borrowed) is NULL if all bytes have been copied.  The caller is a
+ * worker, the thread that defines the buffer, or the thread that starts the transfer, before its call returns. */
+typedef void weft_transfer_done(void *ctx, const weft_status *error);
+
+/* Makes a buffer in memory space `space` of `device` from the dense row-major elements at `host`, which must stay and
+ * not change until done(ctx, error) has been called.  On a device with streams the copy is queued, and the buffer is
+ * recorded on return; elsewhere the copy is done on return.  If an error is returned, `done` is not called. */
+WEFT_NODISCARD weft_status *weft_buffer_write(weft_device *device, int space, const weft_array_type *type,
+                                              const void *host, weft_transfer_done *done, void *ctx,
+                                              weft_buffer **out_buffer);
+/* Copies bytes [offset, offset + bytes) of the buffer to `host`, which must stay until done(ctx, error) has been called.
+ * Asynchronous: the copy begins when the buffer is defined, or on devices with streams when it is recorded.  The buffer
+ * may be deleted or donated meanwhile.  The range must lie within the buffer.  Errors: FAILED_PRECONDITION if the buffer
+ * is deleted, RESOURCE_EXHAUSTED; `done` is not called then. */
+WEFT_NODISCARD weft_status *weft_buffer_read(weft_buffer *buffer, int64_t offset, int64_t bytes, void *host,
+                                             weft_transfer_done *done, void *ctx);
+
+/* ---- promises and references ---- */
+
 /* A pending buffer without bytes. One successful weft_buffer_fulfil or one weft_buffer_fail must follow, not both. */
 WEFT_NODISCARD weft_status *weft_buffer_promise(weft_device *device, const weft_array_type *type,
                                                 weft_buffer **out_buffer);
@@ -93,6 +114,8 @@ WEFT_DEFINE_AUTO(weft_buffer, weft_buffer_release)
 weft_device *weft_buffer_device(const weft_buffer *buffer);
 const weft_array_type *weft_buffer_type(const weft_buffer *buffer);
 weft_event *weft_buffer_defined(const weft_buffer *buffer); /* borrowed; keeps its outcome after deletion */
+/* Whether the buffer is defined, or will be as soon as work that is queued on a stream has been done. */
+bool weft_buffer_is_recorded(const weft_buffer *buffer);
 
 /* Deletes the buffer. Its bytes stay until work in flight and external references have done with them. A second call
  * does nothing. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "runtime/device.h"
+#include "runtime/host_copies.h"
 #include "runtime/program_internal.h"
 
 /* ---- faults ---------------------------------------------------------------------------------------------------- */
@@ -51,8 +52,11 @@ static void go_on(void *arg, weft_status *error)
   weft_status *st = queued_error(frame, error);
   /* If other steps wait for this step's start, the run cannot end before rt_thunk_started has told them, so the
    * frame is still there at that call. */
-  bool awaited = thunk->parent->nodes[thunk->node].started_count > 0 && !thunk->parent->in_order, ended = st != NULL;
+  bool awaited = thunk->parent->nodes[thunk->node].started_count > 0 && !thunk->parent->in_order, ended;
 
+  if (!st && thunk->wants_host_memory && !weft_device_is_host_visible(frame->ctx.info->device))
+    st = rt_host_copies_begin(thunk, &frame->ctx, &async->copies);
+  ended = st != NULL;
   if (!st && inner->run) {
     st = inner->run(thunk, &frame->ctx);
     ended = true;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "runtime/feed.h"
 #include "runtime/runtime_internal.h"
 
@@ -34,9 +35,9 @@ static void *pop_block(const weft_device *device, rt_free_list *list, rt_taker t
 
   if (at < 0) return NULL;
   if (device->queues && taker == RT_ANYONE) {
-    if (list->blocks[0].number > device->ops->reached(device->streams[WEFT_STREAM_COMPUTE])) return NULL;
-    rt_free_block first = list->blocks[0];
-    list->blocks[0] = list->blocks[at];
+    rt_free_block first = list->blocks[0]; /* the oldest: they stand in the order in which they were freed */
+    if (first.number > device->ops->reached(device->streams[WEFT_STREAM_COMPUTE])) return NULL;
+    memmove(list->blocks, list->blocks + 1, (size_t)at * sizeof *list->blocks);
     list->blocks[at] = first;
   }
   list->count = at;
@@ -109,8 +110,8 @@ weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_ta
   weft_status *st = NULL;
 
   if (bytes > device->platform->memory_limit)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "%lld bytes asked for, the machine has %lld", (long long)bytes,
-                    (long long)device->platform->memory_limit);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "%s asked for, the machine has %s", WEFT_BYTES(bytes),
+                    WEFT_BYTES(device->platform->memory_limit));
   weft_mutex_lock(&device->memory_mu);
   *out_data = pop_block(device, &device->free_blocks[space][class], taker);
   if (*out_data) device->memory.cached_bytes -= size;
@@ -123,7 +124,11 @@ weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_ta
   if (WEFT_UNLIKELY(st != NULL)) {
     weft_mutex_lock(&device->memory_mu);
     device->memory.bytes_in_use -= size;
+    weft_memory_stats memory = device->memory;
     weft_mutex_unlock(&device->memory_mu);
+    st = weft_status_note(st, __FILE__, __LINE__,
+                          "%s asked for; arrays and programs on device %lld hold %s, its cache %s", WEFT_BYTES(bytes),
+                          (long long)device->id, WEFT_BYTES(memory.bytes_in_use), WEFT_BYTES(memory.cached_bytes));
   } else if (WEFT_UNLIKELY(device->queues) && device->ops->fills_memory) {
     fill_block(device, taker == RT_COMPUTE ? device->streams[WEFT_STREAM_COMPUTE] : NULL, *out_data, NEW_BYTE, size);
   }
@@ -166,7 +171,8 @@ const weft_device_ops *weft_device_operations(const weft_device *device) { retur
 
 void *weft_device_host_address(weft_device *device, void *data)
 {
-  return device->is_host_visible ? data : device->ops->host_address(device, data);
+  if (device->is_host_visible) return data;
+  return device->ops->host_address ? device->ops->host_address(device, data) : NULL;
 }
 
 weft_status *weft_device_write(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes)

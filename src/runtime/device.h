@@ -44,6 +44,7 @@ typedef struct weft_stream weft_stream; /* the platform's own */
  * and must stay until the call. */
 typedef struct weft_stream_call {
   struct weft_stream_call *next; /* the platform's */
+  uint64_t number;               /* the platform's */
   /* Called on a thread of the platform: `fn` must be brief, must not wait and must not call device operations.
    * `error` (borrowed) is NULL if the work has been done. Otherwise the stream is broken, and the work has not been
    * done. */
@@ -71,7 +72,7 @@ typedef struct weft_device_ops {
                        int64_t bytes);
   weft_status *(*fill)(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes);
   /* The address at which the host's own communicators may read and write `data` while no queued work uses it; NULL:
-   * there is none. */
+   * there is none. Absent: there never is one, and collectives work on copies in host memory. */
   void *(*host_address)(weft_device *device, void *data);
 
   /* Streams.  All NULL where the work of this kind of device is done when the call that asks for it returns. */

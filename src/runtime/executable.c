@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "collective/settings.h"
 #include "runtime/constants.h"
 #include "runtime/runtime_internal.h"
@@ -83,6 +84,7 @@ struct weft_executable {
   void ***constants;        /* by local device: rt_constants_upload */
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
+  bool no_excess_precision; /* as it was compiled */
   bool waits_on_host;       /* runs start when their inputs are defined, not only recorded: see rt_program_asks_host */
   int64_t collective_timeout_ns, collective_warn_ns; /* 0: the settings */
   int64_t *global_ids;      /* by place: the global id of the device there */
@@ -170,8 +172,9 @@ static weft_status *fill_devices(weft_executable *exe, const weft_compile_option
                             : weft_platform_device(platform, (int)i);
     exe->global_ids[i] = options->device_assignment ? options->device_assignment[i] : device->id;
     if (!device) continue;
-    if (exe->device_count == platform->device_count)
-      return WEFT_ERR(INVALID_ARGUMENT, "device %lld is assigned twice", (long long)device->id);
+    for (int d = 0; d < exe->device_count; d++)
+      if (exe->devices[d] == device)
+        return WEFT_ERR(INVALID_ARGUMENT, "device %lld is assigned twice", (long long)device->id);
     exe->places[exe->device_count] = i;
     exe->devices[exe->device_count++] = device;
   }
@@ -243,6 +246,7 @@ weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts, co
   exe->parts = *parts;
   weft_arena_init(&exe->arena);
   weft_mutex_init(&exe->mu);
+  exe->no_excess_precision = options->no_excess_precision;
   exe->collective_timeout_ns = options->collective_timeout_ns;
   exe->collective_warn_ns = options->collective_warn_ns;
   WEFT_TRY(fill_types(exe));
@@ -284,9 +288,11 @@ void weft_executable_release(weft_executable *exe) WEFT_UNSHARED
   weft_platform_release(platform);
 }
 
+weft_platform *weft_executable_platform(const weft_executable *exe) { return exe->platform; }
 const hlo_module *weft_executable_module(const weft_executable *exe) { return exe->parts.module; }
 const buf_plan *weft_executable_plan(const weft_executable *exe) { return exe->parts.plan; }
 const void *weft_executable_code(const weft_executable *exe) { return exe->parts.code; }
+bool weft_executable_has_excess_precision(const weft_executable *exe) { return !exe->no_excess_precision; }
 int64_t weft_executable_code_bytes(const weft_executable *exe) { return exe->parts.code_bytes; }
 int weft_executable_param_count(const weft_executable *exe) { return exe->param_count; }
 int weft_executable_output_count(const weft_executable *exe) { return exe->output_count; }
@@ -312,9 +318,9 @@ weft_status *weft_executable_print(const weft_executable *exe, FILE *out)
 {
   return rt_program_print(exe->parts.program, out);
 }
-weft_status *weft_executable_svg(const weft_executable *exe, FILE *out)
+void weft_executable_each_step(const weft_executable *exe, void (*visit)(void *ctx, const weft_step *step), void *ctx)
 {
-  return rt_program_svg(exe->parts.program, out);
+  rt_program_each_step(exe->parts.program, visit, ctx);
 }
 
 /* ---- runs: memory ---------------------------------------------------------------------------------------------- */
@@ -406,6 +412,26 @@ static void recycle_run(weft_run *run)
 
 static char nothing[BUF_ALIGN] __attribute__((aligned(64))); /* where empty arrays are */
 
+enum { NAMED_BUFFERS = 5 };
+
+/* Adds to `st` (taken) what memory the program needs, and its largest buffers. */
+static weft_status *name_memory(weft_status *st, const buf_plan *plan)
+{
+  const buf_stats *s = buf_plan_stats(plan);
+  buf_placed largest[NAMED_BUFFERS];
+  int count = buf_plan_largest(plan, NAMED_BUFFERS, largest);
+  char text[512];
+
+  st = weft_status_note(st, __FILE__, __LINE__,
+                        "program \"%s\" needs %s of parameters, %s of results and %s of temporaries",
+                        buf_plan_module(plan)->name, WEFT_BYTES(s->parameter_bytes), WEFT_BYTES(s->output_bytes),
+                        WEFT_BYTES(s->temp_bytes));
+  for (int i = 0; i < count; i++)
+    st = weft_status_note(st, __FILE__, __LINE__, "temporary of %s: %s", WEFT_BYTES(largest[i].bytes),
+                          buf_placed_text(&largest[i], text, sizeof text));
+  return st;
+}
+
 /* Binds the run's memory: inputs (in place, or copied where the program writes into an input that others still use),
  * outputs, the arena. */
 static weft_status *bind(weft_run *run)
@@ -438,12 +464,15 @@ static weft_status *bind(weft_run *run)
         run->output_memory[o] = weft_storage_retain(run->input_memory[exe->output_param[o]]);
       continue;
     }
-    WEFT_TRY(rt_storage_new(run->device, 0, buf_plan_alloc(plan, alloc)->bytes, RT_COMPUTE, &run->output_memory[o]));
+    weft_status *st =
+      rt_storage_new(run->device, 0, buf_plan_alloc(plan, alloc)->bytes, RT_COMPUTE, &run->output_memory[o]);
+    if (WEFT_UNLIKELY(st != NULL)) return name_memory(st, plan);
     run->base[alloc] = run->output_memory[o]->data;
   }
   run->base[temp] = nothing;
   if (temp_bytes > 0) {
-    WEFT_TRY(rt_device_take(run->device, 0, temp_bytes, RT_COMPUTE, &run->temp));
+    weft_status *st = rt_device_take(run->device, 0, temp_bytes, RT_COMPUTE, &run->temp);
+    if (WEFT_UNLIKELY(st != NULL)) return name_memory(st, plan);
     run->base[temp] = run->temp;
   }
   WEFT_TRY(rt_frame_acquire(exe->parts.program, &run->frame));
@@ -527,6 +556,13 @@ static void end_run(weft_run *run, weft_status *st)
 
 /* ---- runs: queued on a stream ---------------------------------------------------------------------------------- */
 
+/* Adds the program and the device to an error of queued work (taken), which knows neither. NULL for NULL. */
+static weft_status *name_program(const weft_run *run, weft_status *st)
+{
+  return weft_status_note(st, __FILE__, __LINE__, "program \"%s\" on device %lld", run->exe->parts.module->name,
+                          (long long)run->device->id);
+}
+
 /* Ends a run whose work has been done and whose inputs' events are all ready. */
 static void conclude(weft_run *run)
 {
@@ -534,7 +570,7 @@ static void conclude(weft_run *run)
   weft_status *fault = run->frame ? rt_frame_take_fault(run->frame) : NULL;
 
   if (st) weft_status_free(fault);
-  else st = fault ? fault : input_error(run);
+  else st = fault ? name_program(run, fault) : input_error(run);
   end_run(run, st);
 }
 
@@ -559,7 +595,7 @@ static void work_done(void *ctx, weft_status *error)
   weft_run *run = ctx;
 
   if (run->error) weft_status_free(error);
-  else run->error = error;
+  else run->error = name_program(run, error);
   run->job = (rt_job){.run = conclude_job};
   atomic_store_explicit(&run->waiting, 1, memory_order_relaxed);
   for (int p = 0; p < run->exe->param_count; p++) {
@@ -611,7 +647,7 @@ static void program_done(void *arg, weft_status *st)
 {
   weft_run *run = arg;
 
-  if (WEFT_UNLIKELY(run->device->queues)) leave_queued(run, st);
+  if (WEFT_UNLIKELY(run->device->queues)) leave_queued(run, name_program(run, st));
   else end_run(run, st);
 }
 

@@ -6,6 +6,7 @@
 #include "hlo/hlo.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
+#include "runtime/steps.h"
 
 typedef struct weft_executable weft_executable;
 
@@ -15,7 +16,8 @@ WEFT_DEFINE_AUTO(weft_executable, weft_executable_release)
 
 const hlo_module *weft_executable_module(const weft_executable *exe); /* optimised and scheduled */
 const buf_plan *weft_executable_plan(const weft_executable *exe);
-const void *weft_executable_code(const weft_executable *exe); /* the platform's own: a gen_code on the CPU */
+const void *weft_executable_code(const weft_executable *exe);          /* the platform's own: a gen_code on the CPU */
+bool weft_executable_has_excess_precision(const weft_executable *exe); /* narrow floats stay f32 inside kernels */
 int64_t weft_executable_code_bytes(const weft_executable *exe);
 int weft_executable_param_count(const weft_executable *exe);  /* leaves of all parameters */
 int weft_executable_output_count(const weft_executable *exe); /* leaves of the result */
@@ -50,8 +52,9 @@ typedef struct weft_launch {
  * FAILED_PRECONDITION for a deleted input; RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *launch);
 
-/* For people: the thunks and their dependences as text, or as a drawing (`svg`). */
+/* For people: the thunks and their dependences as text. */
 WEFT_NODISCARD weft_status *weft_executable_print(const weft_executable *exe, FILE *out);
-WEFT_NODISCARD weft_status *weft_executable_svg(const weft_executable *exe, FILE *out);
+/* Calls `visit` for every step: computation by computation, the entry first. `step` is valid during the call. */
+void weft_executable_each_step(const weft_executable *exe, void (*visit)(void *ctx, const weft_step *step), void *ctx);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "runtime/host_copies.h"
 #include "runtime/program_internal.h"
 #include "runtime/trace.h"
 
@@ -54,13 +55,21 @@ static bool execute(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
   int64_t begin = WEFT_UNLIKELY(rt_trace_on) ? weft_now_ns() : 0;
   const char *kind = thunk->ops->kind, *name = thunk->name;
   int device = frame->ctx.info->device_ordinal;
+  rt_trace_step outer = {0};
   bool done = true;
 
+  if (WEFT_UNLIKELY(begin != 0)) {
+    outer = rt_trace_current;
+    rt_trace_current = (rt_trace_step){kind, name, device};
+  }
   if (thunk->ops->run) *out = thunk->ops->run(thunk, &frame->ctx);
   else if (thunk->ops->control) done = thunk->ops->control(thunk, &frame->ctx, out);
   else if (thunk->ops->enqueue) *out = thunk->ops->enqueue(thunk, &frame->ctx);
   else done = start_thunk(frame, thunk, out);
-  if (WEFT_UNLIKELY(begin != 0) && done) rt_trace_event(kind, name, device, begin);
+  if (WEFT_UNLIKELY(begin != 0)) {
+    if (done) rt_trace_event(kind, name, device, begin);
+    rt_trace_current = outer;
+  }
   return done;
 }
 
@@ -255,6 +264,8 @@ void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st) WEFT_NO_
   rt_pool *pool = ctx->pool;
   bool someone_must_go_on = true;
 
+  if (WEFT_UNLIKELY(frame->asyncs[thunk->index].copies != NULL))
+    st = rt_host_copies_end(thunk, ctx, WEFT_MOVE(frame->asyncs[thunk->index].copies), st);
   frame->asyncs[thunk->index].st = st;
   if (atomic_exchange_explicit(&frame->asyncs[thunk->index].phase, RT_ENDED, memory_order_acq_rel) == RT_STARTING)
     return; /* the starting thread goes on */

@@ -26,8 +26,10 @@ _Static_assert(sizeof(waiter) <= sizeof(rt_thunk_state), "a waiter fits");
 struct rt_feed {
   weft_mutex mu; /* a leaf */
   weft_cond changed;
-  item *first, *last WEFT_GUARDED_BY(mu);
-  waiter *waiting, *last_waiting WEFT_GUARDED_BY(mu); /* only while there is no item */
+  item *first WEFT_GUARDED_BY(mu);
+  item *last WEFT_GUARDED_BY(mu);
+  waiter *waiting WEFT_GUARDED_BY(mu); /* only while there is no item */
+  waiter *last_waiting WEFT_GUARDED_BY(mu);
   int64_t bytes WEFT_GUARDED_BY(mu);
   bool closed WEFT_GUARDED_BY(mu);
 };
@@ -41,7 +43,7 @@ weft_status *rt_feed_new(rt_feed **out_feed)
   return NULL;
 }
 
-void rt_feed_free(rt_feed *feed)
+void rt_feed_free(rt_feed *feed) WEFT_UNSHARED
 {
   if (!feed) return;
   for (item *i = feed->first, *next; i; i = next) {

@@ -91,7 +91,10 @@ weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Hand
   return NULL;
 }
 
-bool rt_ffi_calls_python(const char *name) { return strstr(name, "python_cpu_callback") != NULL; }
+bool rt_ffi_calls_python(const char *name)
+{
+  return strstr(name, "python_cpu_callback") || strstr(name, "python_gpu_callback");
+}
 
 bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle)
 {
@@ -347,7 +350,7 @@ weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *instr, const XL
   /* jaxlib's Python callbacks keep a cache of transposes in the state that their instantiate stage makes, but PJRT's
    * extension does not pass that stage on. They look into the cache only for results that are not C-contiguous,
    * which the jax_plugins package rules out. Otherwise they need only a pointer that is not NULL. */
-  if (!bundle->instantiate && instr->op == HLO_CUSTOM_CALL && strstr(instr->u.custom->target, "_python_cpu_callback")) {
+  if (!bundle->instantiate && instr->op == HLO_CUSTOM_CALL && rt_ffi_calls_python(instr->u.custom->target)) {
     call->blank_state = weft_arena_alloc(arena, BLANK_STATE_BYTES);
     WEFT_TRY_ALLOC(call->blank_state);
   }

@@ -3,7 +3,11 @@
 
 #include "runtime/platform.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/log.h"
+#include "runtime/feed.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/trace.h"
 
@@ -18,6 +22,55 @@ weft_status *weft_platform_new(const weft_platform_ops *ops, const weft_platform
     WEFT_TRY_NOTE(rt_device_open(&platform->devices[i]), "platform \"%s\"", ops->name);
   *out_platform = WEFT_MOVE(platform);
   return NULL;
+}
+
+void rt_platform_begin(weft_platform *platform, const weft_platform_ops *ops, const weft_platform_options *wanted)
+{
+  platform->ops = ops;
+  atomic_init(&platform->refs, 1);
+  weft_mutex_init(&platform->launch_mu);
+  weft_mutex_init(&platform->channels_mu);
+  platform->host_loops_back = wanted->host_loops_back;
+  platform->process_index = wanted->process_index;
+  platform->process_count = WEFT_MAX(wanted->process_count, 1);
+}
+
+weft_status *rt_platform_add_devices(weft_platform *platform, const weft_platform_options *wanted, int count,
+                                     const char *(*kind)(const weft_platform *platform, int ordinal))
+{
+  platform->devices = calloc((size_t)count, sizeof *platform->devices);
+  WEFT_TRY_ALLOC(platform->devices);
+  for (int i = 0; i < count; i++) {
+    int64_t id = wanted->device_ids ? wanted->device_ids[i]
+                                    : (int64_t)wanted->process_index * WEFT_DEVICES_A_PROCESS + i;
+    platform->device_count++;
+    WEFT_TRY(rt_device_init(&platform->devices[i], platform, id, i, kind(platform, i)));
+  }
+  return NULL;
+}
+
+weft_status *rt_platform_join_job(weft_platform *platform, const weft_platform_options *wanted)
+{
+  if (wanted->incarnations && wanted->process_count > 0) {
+    size_t bytes = (size_t)wanted->process_count * sizeof *platform->incarnations;
+    platform->incarnations = malloc(bytes);
+    WEFT_TRY_ALLOC(platform->incarnations);
+    memcpy(platform->incarnations, wanted->incarnations, bytes);
+  }
+  return coll_cliques_new(wanted->kv, "weft/clique", &(coll_clique_factory){platform->ops->communicator, platform},
+                          &platform->cliques);
+}
+
+void rt_platform_end(weft_platform *platform)
+{
+  coll_cliques_free(platform->cliques);
+  free(platform->incarnations);
+  rt_pool_free(platform->pool);
+  for (int i = 0; i < platform->device_count; i++) rt_device_fini(&platform->devices[i]);
+  free(platform->devices);
+  rt_channels_free(platform);
+  weft_mutex_fini(&platform->channels_mu);
+  weft_mutex_fini(&platform->launch_mu);
 }
 
 weft_platform *weft_platform_retain(weft_platform *platform)

@@ -54,6 +54,18 @@ typedef struct weft_platform_ops {
                                          const weft_compile_options *options, weft_executable **out_executable);
   /* Optional: describes the machine as this platform sees it, in indented lines for a user. */
   WEFT_NODISCARD weft_status *(*describe)(FILE *out);
+  /* Optional: NULL if this machine has devices of the platform's kind. Errors: UNAVAILABLE, saying what is missing.
+   * Absent: it always has. */
+  WEFT_NODISCARD weft_status *(*available)(void);
+  /* Optional, both or none: the machine code of an executable as bytes for files, and an executable from the bytes and
+   * from a module equal to weft_executable_module(exe). Absent: programs of this platform cannot be saved.
+   * save: `cpus` is in the platform's own words, NULL: for this machine; no_excess_precision as at compilation;
+   *       *out_data is malloc'd and belongs to the caller. Thread-safe.
+   * load: takes `module`, also on failure. The bytes may be damaged, or of a machine of another kind: an error. */
+  WEFT_NODISCARD weft_status *(*save)(const weft_executable *exe, bool no_excess_precision, const char *cpus,
+                                      void **out_data, size_t *out_size);
+  WEFT_NODISCARD weft_status *(*load)(weft_platform *platform, hlo_module *module, const void *code, size_t size,
+                                      const weft_compile_options *options, weft_executable **out_executable);
   /* moves the data of collectives (collective/communicator.h); NULL: the host's does */
   const struct coll_communicator_ops *communicator;
 } weft_platform_ops;

@@ -19,7 +19,8 @@ struct rt_pool {
   pthread_t *workers;
   weft_mutex mu;
   weft_cond offered;
-  rt_job *first, *last WEFT_GUARDED_BY(mu); /* with wanted > 0, oldest first */
+  rt_job *first WEFT_GUARDED_BY(mu); /* with wanted > 0, oldest first */
+  rt_job *last WEFT_GUARDED_BY(mu);
   int sleeping WEFT_GUARDED_BY(mu);
   bool stopping WEFT_GUARDED_BY(mu);
   atomic_int wanted; /* sum over jobs: what spinning workers look at */
@@ -32,6 +33,8 @@ typedef struct worker { rt_pool *pool; int index; } worker;
 
 /* How long a thread looks for work or for the end of a loop before it sleeps: about what waking it costs. */
 enum { SPIN_NS = 50000 };
+
+enum { WAKES = 2 }; /* sleepers that one thread wakes */
 
 /* Pauses, and lets go of the core: the thread that is waited for may need this very core. */
 static void wait_a_little(void)
@@ -49,6 +52,13 @@ static void unlink_job(rt_pool *pool, rt_job *job) WEFT_REQUIRES(pool->mu)
   *(job->prev ? &job->prev->next : &pool->first) = job->next;
   *(job->next ? &job->next->prev : &pool->last) = job->prev;
   job->prev = job->next = NULL;
+}
+
+/* Wakes WAKES sleepers at most. Each of them wakes as many again while workers are wanted. So a thread that offers work wakes few
+ * and goes on, and all workers are awake after a number of steps that grows with the logarithm of their number. */
+static void wake_some(rt_pool *pool, int wanted) WEFT_REQUIRES(pool->mu)
+{
+  for (int i = 0; i < WAKES && i < wanted && i < pool->sleeping; i++) weft_cond_signal(&pool->offered);
 }
 
 static void *work(void *arg)
@@ -76,6 +86,7 @@ static void *work(void *arg)
       if (--job->wanted == 0) unlink_job(pool, job);
       atomic_fetch_sub_explicit(&pool->wanted, 1, memory_order_relaxed);
     }
+    wake_some(pool, atomic_load_explicit(&pool->wanted, memory_order_relaxed));
     weft_mutex_unlock(&pool->mu);
     if (!job) return NULL;
     job->run(job);
@@ -139,7 +150,7 @@ void rt_pool_offer(rt_pool *pool, rt_job *job, int count)
   }
   job->wanted += count;
   atomic_fetch_add_explicit(&pool->wanted, count, memory_order_relaxed);
-  for (int i = 0; i < count && i < pool->sleeping; i++) weft_cond_signal(&pool->offered);
+  wake_some(pool, count);
   weft_mutex_unlock(&pool->mu);
 }
 
@@ -161,7 +172,7 @@ int rt_pool_withdraw(rt_pool *pool, rt_job *job)
 /* Each thread that takes part in a loop has a share of the indices. Loops of the same size give a thread the same
  * share, so that what it wrote in one step lies in its own cache in the next. A thread that has finished its share
  * takes indices that are left in other shares. */
-enum { MOST_SHARES = 16 };
+enum { MOST_SHARES = 128 }; /* 8 KiB on the stack */
 
 typedef struct share {
   _Alignas(64) atomic_llong next; /* the next index to run */
@@ -173,6 +184,7 @@ typedef struct loop {
   void (*fn)(void *ctx, int64_t index);
   void *ctx;
   int share_count, cpu;
+  rt_trace_step step; /* of the thread that runs the loop; set while events are recorded */
   share shares[MOST_SHARES];
   _Alignas(64) atomic_int left; /* helpers that have left: release, pairs with the acquire in rt_parallel_for */
 } loop;
@@ -208,7 +220,7 @@ static void help(rt_job *job)
   int64_t begin = WEFT_UNLIKELY(rt_trace_on) ? weft_now_ns() : 0;
   make_way(l);
   run_indices(l, 1 + my_index % (l->share_count - 1));
-  if (WEFT_UNLIKELY(begin != 0)) rt_trace_event("share", "(of another thread's step)", -1, begin);
+  if (WEFT_UNLIKELY(begin != 0)) rt_trace_help(&l->step, begin);
   atomic_fetch_add_explicit(left, 1, memory_order_release);
   /* The loop may be gone now; waking an address is harmless whatever is there. */
   syscall(SYS_futex, left, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
@@ -228,6 +240,7 @@ void rt_parallel_for(rt_pool *pool, int64_t count, void (*fn)(void *ctx, int64_t
   l.ctx = ctx;
   l.share_count = WEFT_MIN(helpers + 1, MOST_SHARES);
   l.cpu = sched_getcpu();
+  l.step = WEFT_UNLIKELY(rt_trace_on) ? rt_trace_current : (rt_trace_step){0};
   atomic_init(&l.left, 0);
   for (int s = 0; s < l.share_count; s++) {
     atomic_init(&l.shares[s].next, count / l.share_count * s + WEFT_MIN(s, count % l.share_count));

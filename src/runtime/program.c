@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/svg.h"
 #include "buffer/hazard.h"
 #include "runtime/program_internal.h"
 
@@ -562,73 +561,27 @@ weft_status *rt_program_print(const rt_program *program, FILE *out)
   return ferror(out) ? WEFT_ERR(UNKNOWN, "cannot write the program") : NULL;
 }
 
-enum { WIDE = 170, HIGH = 46, BOX_W = 150, BOX_H = 28, SVG_TOP = 50 };
-
-/* Places a sequence's steps in rows: each stands just above the first step that waits for it, and so below all steps
- * that it waits for. `used` is scratch. Returns the number of rows; *widest becomes at least the number of columns. */
-static int place_steps(const rt_seq *seq, int *row, int *column, int *used, int *widest)
+void rt_program_each_step(const rt_program *program, void (*visit)(void *ctx, const weft_step *step), void *ctx)
 {
-  int rows = 0;
-
-  memset(row, 0, (size_t)seq->count * sizeof *row);
-  memset(used, 0, (size_t)seq->count * sizeof *used);
-  for (int t = 0; t < seq->count; t++)
-    for (int k = 0; k < seq->nodes[t].successor_count; k++) {
-      int *below = &row[seq->successors[seq->nodes[t].successor_begin + k]];
-      *below = WEFT_MAX(*below, row[t] + 1);
-    }
-  for (int t = seq->count - 1; t >= 0; t--) {
-    int first = seq->count;
-    for (int k = 0; k < seq->nodes[t].successor_count; k++)
-      first = WEFT_MIN(first, row[seq->successors[seq->nodes[t].successor_begin + k]]);
-    if (first < seq->count) row[t] = first - 1;
-  }
-  for (int t = 0; t < seq->count; t++) {
-    column[t] = used[row[t]]++;
-    *widest = WEFT_MAX(*widest, used[row[t]]);
-    rows = WEFT_MAX(rows, row[t] + 1);
-  }
-  return rows;
-}
-
-static void draw_steps(const rt_seq *seq, const int *row, const int *column, double top, weft_svg_key *key, FILE *out)
-{
-  for (int t = 0; t < seq->count; t++)
-    for (int k = 0; k < seq->nodes[t].successor_count; k++) {
-      int to = seq->successors[seq->nodes[t].successor_begin + k];
-      fprintf(out, "<line x1=\"%d\" y1=\"%.0f\" x2=\"%d\" y2=\"%.0f\" stroke=\"#999\"/>\n",
-              10 + column[t] * WIDE + BOX_W / 2, top + row[t] * HIGH + BOX_H, 10 + column[to] * WIDE + BOX_W / 2,
-              top + row[to] * HIGH);
-    }
-  for (int t = 0; t < seq->count; t++) { /* drawn after the lines, to cover them */
-    double x = 10 + column[t] * WIDE, y = top + row[t] * HIGH;
-    fprintf(out, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"4\" fill=\"%s\" stroke=\"#555\"/>\n", x,
-            y, BOX_W, BOX_H, weft_svg_colour(key, seq->thunks[t]->ops->kind));
-    weft_svg_label(out, x + 5, y + 18, BOX_W - 10, seq->thunks[t]->name);
-  }
-}
-
-weft_status *rt_program_svg(const rt_program *program, FILE *out)
-{
-  double height = SVG_TOP;
-  WEFT_AUTO_STR memory = NULL;
-  int most = 1, widest = 4;
-  weft_svg_key key = {0};
-
-  for (int s = 0; s < program->seq_count; s++) most = WEFT_MAX(most, program->seqs[s]->count);
-  memory = calloc((size_t)most, 3 * sizeof(int));
-  WEFT_TRY_ALLOC(memory);
-  int *row = (int *)memory, *column = row + most, *used = column + most;
-  for (int s = 0; s < program->seq_count; s++)
-    height += place_steps(program->seqs[s], row, column, used, &widest) * HIGH + SVG_TOP - 10;
-  weft_svg_begin(out, 20 + widest * WIDE, height);
-  height = SVG_TOP;
   for (int s = program->seq_count - 1; s >= 0; s--) {
-    int rows = place_steps(program->seqs[s], row, column, used, &widest);
-    weft_svg_label(out, 10, height - 8, widest * WIDE, program->seqs[s]->name);
-    draw_steps(program->seqs[s], row, column, height, &key, out);
-    height += rows * HIGH + SVG_TOP - 10;
+    const rt_seq *seq = program->seqs[s];
+    for (int t = 0; t < seq->count; t++) {
+      const rt_thunk *thunk = seq->thunks[t];
+      const rt_node *node = &seq->nodes[t];
+      weft_step step = {.sequence = seq->name,
+                        .is_entry = !seq->owner,
+                        .in_order = seq->in_order,
+                        .kind = thunk->ops->kind,
+                        .name = thunk->name,
+                        .detail = thunk->detail,
+                        .cost_ns = thunk->cost_ns,
+                        .splits = thunk->splits,
+                        .trips = thunk->own_ops == &while_ops ? ((const rt_while_thunk *)thunk)->trips : -1,
+                        .successor_count = node->successor_count,
+                        .successors = seq->successors + node->successor_begin};
+      for (int i = 0; i < thunk->seq_count && i < WEFT_STEP_CALLED; i++)
+        step.called[step.called_count++] = thunk->seqs[i]->name;
+      visit(ctx, &step);
+    }
   }
-  weft_svg_legend(out, &key, widest * WIDE, 18);
-  return weft_svg_end(out);
 }

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+#include "runtime/steps.h"
 #include "runtime/thunk.h"
 
 typedef struct rt_seq rt_seq;
@@ -45,8 +46,9 @@ bool rt_program_asks_host(const rt_program *program);
 double rt_program_cost_ns(const rt_program *program); /* all thunks once */
 int rt_program_thunk_count(const rt_program *program);
 WEFT_NODISCARD weft_status *rt_program_print(const rt_program *program, FILE *out);
-/* Draws the steps of each sequence, with a line from each step to those that wait for it. */
-WEFT_NODISCARD weft_status *rt_program_svg(const rt_program *program, FILE *out);
+/* Calls `visit` for every step: sequence by sequence, the entry first, and in the order of the sequence. `step` is
+ * valid during the call. */
+void rt_program_each_step(const rt_program *program, void (*visit)(void *ctx, const weft_step *step), void *ctx);
 
 /* ---- running ---- */
 

@@ -57,6 +57,7 @@ typedef struct rt_async {
   rt_frame *frame;          /* while it waits for a stream: with `thunk`, what goes on then */
   const rt_thunk *thunk;
   rt_after after;
+  struct rt_host_copies *copies; /* of a step that runs now and wants host memory; else NULL */
 } rt_async;
 enum rt_phase { RT_STARTING, RT_LEFT, RT_ENDED };
 

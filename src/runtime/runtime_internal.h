@@ -31,6 +31,17 @@ struct weft_platform {         /* first member of a platform's own struct */
   struct rt_channel *channels WEFT_GUARDED_BY(channels_mu);
 };
 
+/* What the `create` and `destroy` of every platform do with the common part.  A platform that is half made, from
+ * rt_platform_begin on, can be ended. */
+void rt_platform_begin(weft_platform *platform, const weft_platform_ops *ops, const weft_platform_options *wanted);
+/* Makes `count` devices, which are called kind(platform, ordinal): static, or the platform's for its life. */
+WEFT_NODISCARD weft_status *rt_platform_add_devices(weft_platform *platform, const weft_platform_options *wanted,
+                                                    int count,
+                                                    const char *(*kind)(const weft_platform *platform, int ordinal));
+/* Notes the processes of the job, and makes the place where cliques are kept. */
+WEFT_NODISCARD weft_status *rt_platform_join_job(weft_platform *platform, const weft_platform_options *wanted);
+void rt_platform_end(weft_platform *platform); /* frees all but the struct */
+
 /* A freed block. On a device with streams, queued work may still use the block: it is idle once the compute stream
  * has reached point `number`. */
 typedef struct rt_free_block {
@@ -67,7 +78,8 @@ struct weft_device {
   weft_mutex mu;               /* of the queue; the pool's lock is the only one taken under it */
   weft_cond changed;
   weft_cond room;              /* for launches that wait until the queue is shorter */
-  weft_run *first, *last WEFT_GUARDED_BY(mu); /* submitted, not started */
+  weft_run *first WEFT_GUARDED_BY(mu); /* submitted, not started */
+  weft_run *last WEFT_GUARDED_BY(mu);
   int running WEFT_GUARDED_BY(mu);   /* started, not ended */
   int callbacks WEFT_GUARDED_BY(mu); /* running ones inside a host callback: they do not hold up the queue */
   int queued WEFT_GUARDED_BY(mu);    /* runs whose work is all on the compute stream, and not all done */
@@ -163,6 +175,7 @@ typedef struct rt_compiled {
   int grouping_count;          /* groupings of its collectives */
   const hlo_grouping *groupings; /* in the program's arena */
 } rt_compiled;
+weft_platform *weft_executable_platform(const weft_executable *exe); /* borrowed */
 WEFT_NODISCARD weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts,
                                                 const weft_compile_options *options, weft_executable **out_executable);
 

@@ -60,6 +60,9 @@ struct rt_thunk {
   bool splits;         /* run uses rt_parallel_for: its time shrinks with threads */
   int order_group;     /* thunks of one group > 0 (collectives) start in program order, without waiting for each other's
                         * end (control flow of a group ends before the next starts); 0: none; small numbers */
+  /* `run` and `start` work on host memory. On a device with streams whose memory the host cannot use, the executor
+   * gives the step copies of its arguments there, and writes its results back when it has ended. */
+  bool wants_host_memory;
   int seq_count;       /* control flow: the sequences it runs */
   struct rt_seq *const *seqs;
   /* set by rt_program_finish: */

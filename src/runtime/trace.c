@@ -45,16 +45,28 @@ static bool grow_locked(void) WEFT_REQUIRES(mu)
   return true;
 }
 
-void rt_trace_event(const char *kind, const char *name, int device, int64_t begin_ns)
-{
-  event e = {.begin = begin_ns, .end = weft_now_ns(), .thread = (int)syscall(SYS_gettid), .device = device};
+_Thread_local rt_trace_step rt_trace_current;
 
-  snprintf(e.kind, sizeof e.kind, "%s", kind);
-  snprintf(e.name, sizeof e.name, "%s", name);
+static void record(const rt_trace_step *step, bool helps, int64_t begin_ns)
+{
+  event e = {.begin = begin_ns, .end = weft_now_ns(), .thread = (int)syscall(SYS_gettid), .device = step->device, .helps = helps};
+
+  snprintf(e.kind, sizeof e.kind, "%s", step->kind);
+  snprintf(e.name, sizeof e.name, "%s", step->name);
   weft_mutex_lock(&mu);
   if (count < capacity || grow_locked()) events[count++] = e;
   else dropped++;
   weft_mutex_unlock(&mu);
+}
+
+void rt_trace_event(const char *kind, const char *name, int device, int64_t begin_ns)
+{
+  record(&(rt_trace_step){kind, name, device}, false, begin_ns);
+}
+
+void rt_trace_help(const rt_trace_step *step, int64_t begin_ns)
+{
+  record(step->kind ? step : &(rt_trace_step){"share", "(of work outside a step)", -1}, true, begin_ns);
 }
 
 void rt_trace_capture(void)
@@ -116,8 +128,9 @@ weft_status *rt_trace_flush(void)
     json_string(out, e->kind);
     fputs("\",\"name\":\"", out);
     json_string(out, e->name);
-    fprintf(out, "\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{\"device\":%d}}", (double)e->begin / 1e3,
-            (double)(e->end - e->begin) / 1e3, (int)getpid(), e->thread, e->device);
+    fprintf(out, "\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{\"device\":%d,\"helps\":%s}}",
+            (double)e->begin / 1e3, (double)(e->end - e->begin) / 1e3, (int)getpid(), e->thread, e->device,
+            e->helps ? "true" : "false");
   }
   if (dropped) WEFT_LOG("rt", WARN, "WEFT_TRACE: %zu events over the limit of %d were dropped", dropped, MOST_EVENTS);
   weft_mutex_unlock(&mu);

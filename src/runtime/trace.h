@@ -16,11 +16,22 @@ void rt_trace_init(void);
 /* One event on the calling thread, from begin_ns (weft_now_ns) to now.  Strings are copied. */
 void rt_trace_event(const char *kind, const char *name, int device, int64_t begin_ns);
 
+/* A step that a thread is at work on. `kind` NULL: none. The strings are borrowed until the step ends. */
+typedef struct rt_trace_step {
+  const char *kind, *name;
+  int device;
+} rt_trace_step;
+/* The step of the calling thread, set by the executor while events are recorded. */
+extern _Thread_local rt_trace_step rt_trace_current;
+/* The calling thread has helped another thread with its step, from begin_ns to now. */
+void rt_trace_help(const rt_trace_step *step, int64_t begin_ns);
+
 /* What has been recorded, to read. */
 typedef struct rt_trace_record {
   int64_t begin, end; /* weft_now_ns() */
   int thread, device;
-  char kind[16], name[56];
+  bool helps; /* the step is another thread's, which this thread helped; the other thread has an event too */
+  char kind[16], name[95];
 } rt_trace_record;
 
 /* Events are recorded from here to rt_trace_release, whatever WEFT_TRACE says.  Captures may overlap. */

@@ -367,7 +367,8 @@ static weft_status *lower_operations(lowering *l, const mlir_op *op, mlir_stream
     if (op->name[0] != 'r' || strcmp(op->name, "return") != 0) {
       lower_place before = {l->comp, l->comp->last, l->depth, l->undo_count};
       weft_status *st = l->refusals ? lower_reads_refused(l, op) : NULL;
-      if (!st) st = weft_status_note(lower_op(l, op), __FILE__, __LINE__, "%s at %s", op->name, LOWER_AT(l, op));
+      if (!st && (st = lower_op(l, op))) /* the position is looked for in the whole text, so only for an error */
+        st = weft_status_note(st, __FILE__, __LINE__, "%s at %s", op->name, LOWER_AT(l, op));
       if (st) WEFT_TRY(lower_refuse(l, op, &before, st));
       if (stream) WEFT_TRY(mlir_stream_next(stream, &op));
       else op = op->next;

@@ -1,6 +1,10 @@
 /* tests/base/status_test.c -- errors as values: codes, notes, payloads. */
 #include "test.h"
 
+#include <stdlib.h>
+
+#include "alloc.h"
+
 static weft_status *inner(void) { return WEFT_ERR(NOT_FOUND, "no key \"%s\"", "a/b"); }
 
 static weft_status *outer(void)
@@ -42,6 +46,19 @@ TEST(payloads_are_replaced_by_type_and_copied_with_the_status)
   weft_status_free(copy);
 }
 
+TEST(a_payload_that_there_is_no_memory_for_leaves_the_one_before)
+{
+  weft_status *st = weft_status_with_payload(WEFT_ERR(ABORTED, "x"), "type/a", "one", 3);
+  size_t size = 0;
+
+  alloc_fail_at(0);
+  st = weft_status_with_payload(st, "type/a", "three", 5);
+  T_TRUE(alloc_stop());
+  const char *kept = weft_status_payload(st, "type/a", &size);
+  T_TRUE(kept && size == 3 && memcmp(kept, "one", 3) == 0);
+  weft_status_free(st);
+}
+
 TEST(of_very_many_notes_the_ends_are_shown)
 {
   weft_status *st = WEFT_ERR(INTERNAL, "deep");
@@ -56,4 +73,5 @@ TEST(of_very_many_notes_the_ends_are_shown)
 
 TEST_MAIN(UNIT(an_error_keeps_its_code_message_and_context), UNIT(null_is_success_everywhere),
           UNIT(of_very_many_notes_the_ends_are_shown),
-          UNIT(payloads_are_replaced_by_type_and_copied_with_the_status))
+          UNIT(payloads_are_replaced_by_type_and_copied_with_the_status),
+          UNIT(a_payload_that_there_is_no_memory_for_leaves_the_one_before))

@@ -8,9 +8,14 @@ check() { # NAME EXPECTED_CODE PATTERN ARGS...
   if [ $got = "$code" ] && printf '%s' "$out" | grep -q -e "$pattern"; then echo "ok $n - $name"
   else echo "not ok $n - $name"; echo "# weft $*: exit $got, wanted $code and \"$pattern\""; printf '%s\n' "$out" | sed 's/^/# /' | head -n 5; failed=1; fi
 }
-echo 1..39
+echo 1..47
 check "weft" 0 '^Usage: weft COMMAND' --help
-for command in run inspect info coord launch bench; do check "$command --help" 0 "^Usage: weft $command" $command --help; done
+for command in run compile inspect info coord launch bench; do check "$command --help" 0 "^Usage: weft $command" $command --help; done
+check "weft version" 0 '^weft [0-9]' version
+check "weft version --help" 0 '^Usage: weft version' version --help
+check "weft version with a word" 2 'expected no arguments' version now
+check "info --json" 0 '"name": "WEFT_THREADS"' info --json
+check "a table of collectives" 0 ' f32 all-reduce *sum .* 0$' bench collectives --how devices --ops all-reduce --max-bytes 64 --scale 0.01
 check "coord serve --help" 0 '--heartbeat-timeout' coord serve --help
 for sub in status kv barrier; do check "coord $sub --help" 0 "^Usage: weft coord $sub" coord $sub --help; done
 check "bench collectives --help" 0 '^Usage: weft bench collectives' bench collectives --help
@@ -37,12 +42,18 @@ check "info says what is allowed" 0 'WEFT_COLLECTIVE_ORDER .*Allowed fast|rank' 
 check "an operation that is none" 2 'no operation "foo"; expected some of all-reduce, all-gather,.* barrier, memcpy, wait' bench collectives --ops all-reduce,foo
 # What --help lists stands in the man page, and bash completes it.
 n=$((n + 1)); missing=
-for command in run inspect launch 'bench collectives'; do
+for command in run compile inspect launch 'bench collectives'; do
   for option in $("$weft" $command --help | grep -o -e '^  --[a-z-]*' -e ', --[a-z-]*' | tr -d ' ,'); do
     sed 's/\\-/-/g' "${WEFT_SRCDIR:-.}/docs/man/weft.1" | grep -q -e "$option" || missing="$missing $command:$option"
   done
 done
 if [ -z "$missing" ]; then echo "ok $n - the man page has every option"; else echo "not ok $n - the man page has every option"; echo "#$missing"; failed=1; fi
+# The variables of the manifest for Kubernetes are settings.
+n=$((n + 1)); missing=
+for name in $(grep -o 'WEFT_[A-Z_]*' "${WEFT_SRCDIR:-.}/docs/kubernetes/job.yaml" | sort -u); do
+  "$weft" info --json | grep -q "\"name\": \"$name\"" || missing="$missing $name"
+done
+if [ -z "$missing" ]; then echo "ok $n - the manifest for Kubernetes names settings"; else echo "not ok $n - the manifest for Kubernetes names settings"; echo "#$missing"; failed=1; fi
 complete() { # EXPECTED WORDS...
   expected=$1; shift; n=$((n + 1))
   if ! command -v bash >/dev/null; then echo "ok $n - completion # SKIP no bash"; return; fi
@@ -50,7 +61,14 @@ complete() { # EXPECTED WORDS...
     "${WEFT_SRCDIR:-.}/docs/completion/weft" "$weft" "$@")
   if [ "$got" = "$expected" ]; then echo "ok $n - completion of \"$*\""; else echo "not ok $n - completion of \"$*\""; echo "# got \"$got\", wanted \"$expected\""; failed=1; fi
 }
+complete_fish() {
+  n=$((n + 1))
+  if ! command -v fish >/dev/null; then echo "ok $n - completion by fish # SKIP no fish"; return; fi
+  got=$(fish --no-config -c 'source $argv[1]; complete -C "$argv[2] run --r"' "${WEFT_SRCDIR:-.}/docs/completion/weft.fish" "$weft" 2>/dev/null | sort | tr '\n' ' ')
+  case $got in *--repeat*--rtol*) echo "ok $n - completion by fish" ;; *) echo "not ok $n - completion by fish"; echo "# got \"$got\""; failed=1 ;; esac
+}
 complete launch l
+complete_fish
 complete "--rtol --repeat" run --r
 complete "serve status" coord s
 complete "--heartbeat-timeout --help" coord serve --he

@@ -13,3 +13,5 @@ TESTS += %D%/output_test.sh
 EXTRA_DIST += %D%/output_test.sh
 TESTS += %D%/check_test.sh
 EXTRA_DIST += %D%/check_test.sh
+TESTS += %D%/compile_test.sh
+EXTRA_DIST += %D%/compile_test.sh

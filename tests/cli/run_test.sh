@@ -37,6 +37,9 @@ add=$programs/add.hlo
 exits 0 "results and inputs are written" "$weft" run "$add" --output-dir "$tmp/results" --save-inputs "$tmp/inputs"
 exits 0 "what was written is what is expected" \
   "$weft" run "$add" --input "$tmp/inputs/input_0.npy" --input "$tmp/inputs/input_1.npy" --expect "$tmp/results"
+says "agrees with .*/results: 1 result, no error"
+exits 0 "an error within the tolerance is told" "$weft" run "$add" --seed 3 --expect "$tmp/results" --atol 100
+says "agrees with .*, largest error [0-9.e-]*, at most [0-9.e-]* of the tolerance"
 exits 1 "other inputs give other results" "$weft" run "$add" --seed 3 --expect "$tmp/results"
 says "result 0: 6 of 6 elements differ from .*result_0.npy; worst at \[[0-9],[0-9]\]: got .*, want .* times the tolerance"
 exits 0 "a tolerance as large as the differences" "$weft" run "$add" --seed 3 --expect "$tmp/results" --atol 100
@@ -46,7 +49,8 @@ exits 0 "JSON of timed runs" "$weft" run "$add" --repeat 3 --json
 json 'd["repeat"] == 3 and d["median_ms"] > 0 and d["compile_ms"] > 0 and d["peak_rss_mb"] > 0 and d["temp_bytes"] == 0' "$tmp/out"
 
 exits 0 "a profile and a timeline" "$weft" run "$programs/scan.hlo" --quiet --profile --timeline "$tmp/timeline.svg"
-says "self ms .* step"
+says "self ms .* GFLOP/s .* of limit .* step"
+says "limits of this machine, measured now: [0-9.]* GFLOP/s"
 exits 0 "the timeline is XML" python3 -c 'import sys, xml.dom.minidom as x; assert x.parse(sys.argv[1]).getElementsByTagName("g")' "$tmp/timeline.svg"
 exits 0 "a profile in JSON" "$weft" run "$programs/scan.hlo" --json --profile
 json 'd["profile"] and all(s["count"] > 0 and s["self_ms"] >= 0 and s["kind"] and s["name"] for s in d["profile"])' "$tmp/out"
@@ -54,14 +58,107 @@ cat >"$tmp/named.hlo" <<'END'
 e { x = f32[40,40] parameter(0)
  ROOT d = f32[40,40] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(step)/dot_general" source_file="step.py" source_line=41} }
 END
+cat >"$tmp/two.hlo" <<'END'
+e { x = f32[8,8] parameter(0)
+ a = f32[8,8] sine(x)
+ d = f32[8,8] dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ ROOT b = f32[8,8] cosine(d) }
+END
+cat >"$tmp/long.hlo" <<'END'
+c { p = (s32[], f32[]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(2000000000) ROOT r = pred[] compare(i, n), direction=LT }
+b { p = (s32[], f32[]) parameter(0) i = s32[] get-tuple-element(p), index=0 x = f32[] get-tuple-element(p), index=1
+ s = f32[] sine(x) one = s32[] constant(1) j = s32[] add(i, one) ROOT t = (s32[], f32[]) tuple(j, s) }
+e { z = s32[] constant(0) x = f32[] parameter(0) t = (s32[], f32[]) tuple(z, x) ROOT w = (s32[], f32[]) while(t), condition=c, body=b }
+END
+cat >"$tmp/loop.hlo" <<'END'
+c { p = (s32[], f32[300,300]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(40) ROOT r = pred[] compare(i, n), direction=LT }
+b { p = (s32[], f32[300,300]) parameter(0) i = s32[] get-tuple-element(p), index=0 x = f32[300,300] get-tuple-element(p), index=1
+ d = f32[300,300] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ one = s32[] constant(1) j = s32[] add(i, one) ROOT t = (s32[], f32[300,300]) tuple(j, d) }
+e { z = s32[] constant(0) x = f32[300,300] parameter(0) t = (s32[], f32[300,300]) tuple(z, x) ROOT w = (s32[], f32[300,300]) while(t), condition=c, body=b }
+END
+cat >"$tmp/unknown.mlir" <<'END'
+module { func.func @main(%a: tensor<?x3xf32>) -> tensor<?x3xf32> { %0 = stablehlo.add %a, %a : tensor<?x3xf32> return %0 : tensor<?x3xf32> } }
+END
+cat >"$tmp/gather.hlo" <<'END'
+e { x = f32[2] parameter(0) ROOT g = f32[8] all-gather(x), replica_groups={{0,1,2,3}}, dimensions={0} }
+END
+cat >"$tmp/large.hlo" <<'END'
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+e { x = f32[1000000] parameter(0)
+ b = f32[1000000,1000000] broadcast(x), dimensions={0}
+ s = f32[1000000,1000000] sine(b)
+ m = f32[1000000,1000000] dot(s, s), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(f)/outer" source_file="f.py" source_line=7}
+ z = f32[] constant(0) ROOT r = f32[1000000] reduce(m, z), dimensions={1}, to_apply=add }
+END
 exits 0 "the profile of a program that tells its source" "$weft" run "$tmp/named.hlo" --profile
 says "dot .*(jit(step)/dot_general, step.py:41)"
-exits 0 "the memory plan and the steps, drawn" "$weft" inspect "$programs/scan.hlo" --memory --svg "$tmp/plan.svg"
-exits 0 "..." "$weft" inspect "$programs/scan.hlo" --thunks --svg "$tmp/steps.svg"
+exits 0 "the memory plan, drawn" "$weft" inspect "$tmp/two.hlo" --memory --svg "$tmp/plan.svg"
+grep -q "peak: .* at step" "$tmp/plan.svg" && grep -q "parameter 0: " "$tmp/plan.svg"; ok $? "the drawing marks the peak and shows the parameters"
 exits 0 "they are XML with a legend" python3 -c '
 import sys, xml.dom.minidom as x
 for path in sys.argv[1:]: assert any(t.firstChild.data in ("fusion", "kernel") for t in x.parse(path).getElementsByTagName("text"))' \
-  "$tmp/steps.svg" "$tmp/timeline.svg"
+  "$tmp/plan.svg" "$tmp/timeline.svg"
+
+exits 0 "the profile of a loop" "$weft" run "$tmp/loop.hlo" --quiet --profile
+says " 1 .* while  *%w.*, 40 rounds"
+says " 40 .* dot "
+exits 0 "what inspect shows, as JSON" "$weft" inspect "$programs/scan.hlo" --passes --diff --memory --thunks --kernels --cost --json
+json 'any(p["changed"] and any(l[0] == "+" and "while(" in l for l in p["diff"]) for p in d["passes"])' "$tmp/out"
+json 'd["memory"]["peak_bytes"] <= d["memory"]["temp_bytes"] and sum(p["bytes"] for p in d["memory"]["parameters"]) == 132' "$tmp/out"
+json 'd["steps"] and d["kernels"] and all(k["bytes"] > 0 for k in d["cost"])' "$tmp/out"
+exits 0 "passes with what they changed" "$weft" inspect "$programs/scan.hlo" --diff
+says "^- .*scan(a, i)"
+says "^+ .* while("
+says "^total  *runs"
+printf 'HloModule odd\n\nENTRY e {\n  x = f32[2] parameter(0), metadata={op_name="\377\303"}\n  ROOT r = f32[2] negate(x), metadata={op_name="n\303\251\300"}\n}\n' >"$tmp/odd.hlo"
+exits 0 "names that are no UTF-8, as JSON" "$weft" inspect "$tmp/odd.hlo" --passes --thunks --memory --json
+json 'json.dumps(d)' "$tmp/out"
+exits 2 "JSON of what is no data" "$weft" inspect "$add" --json --optimized
+exits 0 "one kernel alone" "$weft" inspect "$tmp/two.hlo" --kernels
+kernels=$(sed -n 's/^\([a-z_.0-9-]*\)  .* us$/\1/p' "$tmp/out")
+exits 0 "..." "$weft" inspect "$tmp/two.hlo" --kernel "$(echo "$kernels" | head -n 1)"
+[ "$(echo "$kernels" | wc -l)" -eq 2 ] && [ "$(grep -c '^define internal void @k' "$tmp/out")" -eq 1 ]; ok $? "... of two, and its IR holds no other"
+
+exits 0 "a page of a run" "$weft" run "$tmp/named.hlo" --quiet --html "$tmp/run.html"
+exits 0 "a page of a program" "$weft" inspect "$programs/scan.hlo" --html "$tmp/inspect.html"
+cat >"$tmp/page.py" <<'END'
+import json, re, sys
+text = open(sys.argv[1], encoding="utf-8").read()
+d = json.loads(re.search(r"^const D = (.*);$", text, re.M)[1])
+assert len(text) < 5 << 20 and not re.search(r"(src|href)=", text), "one file of at most 5 MB"
+for c in d["computations"]:
+    for x in c["instructions"]:
+        assert all(0 <= o < len(c["instructions"]) for o in x[4]) and all(0 <= k < len(d["computations"]) for k in x[5]) and x[6] < len(d["sources"])
+assert d["passes"] and d["steps"] and d["memory"]["parameters"]
+if len(sys.argv) > 2:
+    step = next(s for s in d["profile"]["steps"] if s[1] == "dot")
+    assert step[3] == 1 and step[6] > 0 and step[7] > 0 and d["profile"]["spans"] and ["jit(step)/dot_general", "step.py", 41] in d["sources"]
+END
+exits 0 "its data is whole" python3 "$tmp/page.py" "$tmp/inspect.html"
+exits 0 "... with profile, timeline and source lines" python3 "$tmp/page.py" "$tmp/run.html" profile
+if command -v chromium >/dev/null; then
+  for tab in passes graph timeline; do
+    exits 0 "the page's $tab in a browser" timeout 120 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage \
+      --user-data-dir="$tmp/chromium" --enable-logging=stderr --virtual-time-budget=3000 --dump-dom "file://$tmp/run.html#/$tab"
+    ! grep -q "CONSOLE.*Error" "$tmp/err"; ok $? "... runs without an error"
+    grep -q "id=\"tab_$tab\" class=\"on\"" "$tmp/out"; ok $? "... and shows the tab"
+  done
+else
+  cases=$((cases + 1)); echo "ok $cases - the pages in a browser # SKIP no chromium"
+fi
+
+exits 3 "a time limit" "$weft" run "$tmp/long.hlo" --timeout 8s
+says "DEADLINE_EXCEEDED: --timeout: 8 s have passed while it was running the program"
+exits 0 "a time limit that is not reached" "$weft" run "$add" --quiet --timeout 5m
+exits 2 "unknown sizes without inputs" "$weft" run "$tmp/unknown.mlir"
+says "give .--input FILE.npy. for every argument"
+exits 2 "too few devices" "$weft" run "$tmp/gather.hlo"
+says "give .--devices 4."
+exits 0 "as many devices as the collectives name" "$weft" run "$tmp/gather.hlo" --quiet --devices 4
+exits 3 "a program that is larger than the machine" "$weft" run "$tmp/large.hlo"
+says "[0-9.]* TiB asked for, the machine has"
+says "temporary of [0-9.]* TiB: f32\[1000000,1000000\] .*(jit(f)/outer, f.py:7)"
 exits 0 "a program from standard input" sh -c "'$weft' run - <'$add'"
 exits 0 "XLA_FLAGS are read" env XLA_FLAGS="--xla_dump_to=$tmp/dump --xla_dump_hlo_as_text --xla_no_such_flag=1" "$weft" run "$add" --quiet
 says "xla_no_such_flag is no flag"
@@ -152,6 +249,19 @@ exits 0 "a kernel's code" "$weft" inspect "$programs/tiles.hlo" --kernel "$kerne
 says "define .*ptr"
 exits 0 "the kernels' strategies" "$weft" inspect "$programs/tiles.hlo" --kernels
 says "fusion.* loop "
+exits 0 "the kernels of a GPU that need not be here" "$weft" inspect "$programs/tiles.hlo" --target h200
+says "^H200 (sm_90): 132 multiprocessors"
+exits 0 "the launches of a GPU's kernel" "$weft" inspect "$programs/tiles.hlo" --target sm_75 --optimized
+gpu_kernel=$(sed -n 's/.* \([a-z_.0-9]*fusion[.0-9]*\) = .*fusion(.*/\1/p' "$tmp/out" | head -1)
+exits 0 "its PTX" "$weft" inspect "$programs/tiles.hlo" --target sm_75 --kernel "$gpu_kernel"
+says "\.target sm_75"
+printf '# mine\ndevice mine\nprocessor sm_80\nmultiprocessors 10\n' >"$tmp/mine.gpu"
+exits 0 "a GPU from a file" "$weft" inspect "$programs/tiles.hlo" --target "$tmp/mine.gpu"
+says "^mine (sm_80): 10 multiprocessors, 1555 GB/s"
+printf 'multiprocessors 10\nprocessor sm_80\n' >"$tmp/mine.gpu"
+exits 2 "a GPU's file whose numbers come first" "$weft" inspect "$programs/tiles.hlo" --target "$tmp/mine.gpu"
+exits 2 "a GPU that nobody knows" "$weft" inspect "$programs/tiles.hlo" --target sm_1
+exits 2 "a GPU and the CPU's plan" "$weft" inspect "$programs/tiles.hlo" --target H100 --memory
 exits 0 "what it costs" "$weft" inspect "$programs/tiles.hlo" --cost
 cat >"$tmp/gather.hlo" <<END
 HloModule gather

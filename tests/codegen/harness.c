@@ -194,6 +194,38 @@ void run_compiled(const gen_kernel *kernel, const hlo_instr *fusion, const hlo_l
   }
 }
 
+static bool same_bytes(const hlo_literal *a, const hlo_literal *b)
+{
+  if (!hlo_shape_is_tuple(a->shape)) return memcmp(a->data, b->data, (size_t)hlo_shape_bytes(a->shape)) == 0;
+  for (int i = 0; i < a->shape->rank; i++)
+    if (!same_bytes(a->elements[i], b->elements[i])) return false;
+  return true;
+}
+
+/* The kernel of the module's root gives the same bits after it was saved and loaded. */
+static void check_saved(const char *text, const hlo_module *module, const gen_code *code,
+                        const hlo_literal *const *inputs, bool donate, weft_arena *arena)
+{
+#if defined(__x86_64__)
+  WEFT_AUTO(gen_code) loaded = NULL;
+  const hlo_instr *fusion = module->entry->root;
+  hlo_literal *want = empty_literal(arena, fusion->shape), *got = empty_literal(arena, fusion->shape);
+  gen_options options = {.threads = 1};
+  void *bytes;
+  size_t size;
+
+  T_OK(gen_code_save(module, code, &options, NULL, &bytes, &size));
+  weft_status *st = gen_code_load(module, bytes, size, &loaded);
+  if (st) fail_msg("%s\n%s", text, weft_status_text(st, true));
+  free(bytes);
+  run_compiled(gen_code_kernel(code, fusion), fusion, inputs, donate, 0, want, text);
+  run_compiled(gen_code_kernel(loaded, fusion), fusion, inputs, donate, 0, got, text);
+  if (!same_bytes(got, want)) fail_msg("%s\nother bits after saving and loading", text);
+#else
+  (void)text, (void)module, (void)code, (void)inputs, (void)donate, (void)arena; /* nothing can be saved there */
+#endif
+}
+
 void check_kernel(const char *text, const kernel_check *how)
 {
   static const kernel_check plain;
@@ -223,6 +255,7 @@ void check_kernel(const char *text, const kernel_check *how)
       compare_leaf(text, hlo_shape_is_tuple(got->shape) ? got->elements[r] : got,
                    hlo_shape_is_tuple(want->shape) ? want->elements[r] : want, how, split);
   }
+  check_saved(text, module, code, inputs, how->donate, &arena);
   weft_arena_fini(&arena);
   gen_code_free(code);
   hlo_module_free(module);

@@ -24,7 +24,10 @@ static const struct { const char *op; plain_fn *f32; wide_fn *f64; double ulp_f3
   {"tanh", tanh, tanhl, 2.0, 3.0, -22, 22},
   {"sine", sin, sinl, 1.0, 1.0, -1e6, 1e6},
   {"cosine", cos, cosl, 1.0, 1.0, -1e6, 1e6},
+  {"sine", sin, sinl, 1.0, 1.0, -1e300, 1e300},
+  {"cosine", cos, cosl, 1.0, 1.0, -1e15, 1e15},
   {"tan", tan, tanl, 1.0, 3.0, -100, 100},
+  {"tan", tan, tanl, 1.0, 3.0, -1e30, 1e30},
   {"rsqrt", rsqrt_plain, rsqrt_wide, 1.0, 1.0, 0, 1e10},
   {"logistic", logistic_plain, logistic_wide, 3.0, 3.0, -30, 30},
   {"erf", erf, erfl, 2.0, 2.0, -6, 6},
@@ -169,7 +172,7 @@ TEST(power_and_atan2_and_their_corners)
   static const double corners[] = {0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, INFINITY, -INFINITY, NAN, 1e30, -1e30, 1e-30,
                                    -1e-30, 8388609, -8388609, 16777218, 0x1p-149, -0x1p-149, 7.5, -7.5};
   enum { C = WEFT_COUNT(corners) };
-  static const struct { const char *op; double (*f)(double, double); } binary[] = {{"power", pow}, {"atan2", atan2}};
+  static const struct { const char *op; double (*f)(double, double); } binary[] = {{"power", pow}, {"atan2", atan2}, {"remainder", fmod}};
   float *x = aligned_alloc(64, BLOCK * sizeof *x), *y = aligned_alloc(64, BLOCK * sizeof *y),
         *out = aligned_alloc(64, BLOCK * sizeof *out);
 
@@ -215,12 +218,66 @@ TEST(power_and_atan2_and_their_corners)
   free(out);
 }
 
+static long double fmod_wide(long double x, long double y) { return fmodl(x, y); }
+
+TEST(power_and_remainder_of_f64_and_their_corners)
+{
+  static const double corners[] = {0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, INFINITY, -INFINITY, NAN, 1e300, -1e300, 1e-300,
+                                   0x1p-1074, -0x1p-1074, 9007199254740994, -9007199254740992, 1e18, 0x1.0000000000001p0, 745.5, -7.5};
+  enum { C = WEFT_COUNT(corners) };
+  static const struct { const char *op; long double (*f)(long double, long double); double ulp; } binary[] = {
+    {"power", powl, 1.5}, {"remainder", fmod_wide, 0}};
+  double *x = aligned_alloc(64, BLOCK * sizeof *x), *y = aligned_alloc(64, BLOCK * sizeof *y),
+         *out = aligned_alloc(64, BLOCK * sizeof *out);
+
+  for (size_t k = 0; k < WEFT_COUNT(binary); k++) {
+    hlo_module *module = NULL;
+    gen_options options;
+    gen_code *code;
+    char text[512];
+    double worst = 0;
+    snprintf(
+      text, sizeof text,
+      "HloModule t\nf { x = f64[%1$d] parameter(0) y = f64[%1$d] parameter(1) ROOT r = f64[%1$d] %2$s(x, y) }\n"
+      "ENTRY e { x = f64[%1$d] parameter(0) y = f64[%1$d] parameter(1) ROOT r = f64[%1$d] fusion(x, y), kind=kLoop, calls=f }\n",
+      BLOCK, binary[k].op);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    T_OK(gen_options_load(&options));
+    T_OK(gen_compile(module, &options, &code));
+    const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
+    for (int i = 0; i < BLOCK; i++) {
+      double wide = ldexp(0.5 + uniform(), (int)(2000 * uniform()) - 1000), near = 1 + (uniform() - 0.5) * 1e-3;
+      x[i] = i < C * C ? corners[i / C] : i % 3 == 0 ? wide : i % 3 == 1 ? near : 10 * uniform();
+      y[i] = i < C * C    ? corners[i % C]
+             : i % 3 == 0 ? (uniform() - 0.5) * 2
+             : i % 3 == 1 ? 1e5 * (uniform() - 0.5)
+                          : 600 * uniform() - 300;
+    }
+    void *args[3] = {x, y, out};
+    kernel->phases[0].fn(args, 0, kernel->phases[0].units);
+    for (int i = 0; i < BLOCK; i++) {
+      long double want = binary[k].f(x[i], y[i]);
+      double error = error_f64(out[i], want);
+      if (!(error <= binary[k].ulp) || (want == 0 && !signbit((double)want) != !signbit(out[i])))
+        fail_msg("%s(%a, %a): got %a, want %a (%g ULP)", binary[k].op, x[i], y[i], out[i], (double)want, error);
+      worst = fmax(worst, error);
+    }
+    print_message("%-22s f64 worst %.3f ULP\n", binary[k].op, worst);
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+  free(x);
+  free(y);
+  free(out);
+}
+
 int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(f32_functions_stay_within_their_budgets),
     UNIT(f64_functions_stay_within_their_budgets),
     UNIT(power_and_atan2_and_their_corners),
+    UNIT(power_and_remainder_of_f64_and_their_corners),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }

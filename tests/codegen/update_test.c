@@ -68,6 +68,47 @@ TEST(scatter_in_place_and_not)
     check_kernel(scatters[i], &(kernel_check){.int_low = i == 3 ? 0 : -10, .int_high = 80, .rtol = 1e-5, .atol = 1e-5});
 }
 
+/* Windows of 300 elements that lie over each other in part.  The updates of one element come in order: the last one
+ * wins. */
+TEST(wide_windows_that_overlap_are_taken_in_order)
+{
+  static const char text[] =
+    "HloModule t\n"
+    "last {\n  x = f32[] parameter(0)\n  ROOT y = f32[] parameter(1)\n}\n"
+    "f {\n"
+    "  p0 = f32[2,700] parameter(0)\n"
+    "  p1 = s32[9,1] parameter(1)\n"
+    "  p2 = f32[9,2,300] parameter(2)\n"
+    "  ROOT r = f32[2,700] scatter(p0, p1, p2), update_window_dims={1,2}, inserted_window_dims={}, "
+    "scatter_dims_to_operand_dims={1}, index_vector_dim=1, to_apply=last\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  a = f32[2,700] parameter(0)\n"
+    "  b = s32[9,1] parameter(1)\n"
+    "  c = f32[9,2,300] parameter(2)\n"
+    "  ROOT r = f32[2,700] fusion(a, b, c), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+    "}\n";
+  static const char flat[] =
+    "HloModule t\n"
+    "last {\n  x = f32[] parameter(0)\n  ROOT y = f32[] parameter(1)\n}\n"
+    "f {\n"
+    "  p0 = f32[700] parameter(0)\n"
+    "  p1 = s32[9,1] parameter(1)\n"
+    "  p2 = f32[9,300] parameter(2)\n"
+    "  ROOT r = f32[700] scatter(p0, p1, p2), update_window_dims={1}, inserted_window_dims={}, "
+    "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  a = f32[700] parameter(0)\n"
+    "  b = s32[9,1] parameter(1)\n"
+    "  c = f32[9,300] parameter(2)\n"
+    "  ROOT r = f32[700] fusion(a, b, c), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+    "}\n";
+
+  check_kernel(text, &(kernel_check){.int_low = 0, .int_high = 400});
+  check_kernel(flat, &(kernel_check){.int_low = 0, .int_high = 400});
+}
+
 static const char *const updates[] = {
   F("  p0 = f32[20,30] parameter(0)\n"
     "  p1 = f32[7,25] parameter(1)\n"
@@ -135,7 +176,7 @@ TEST(select_and_scatter_picks_the_same_elements)
 int main(void)
 {
   const struct CMUnitTest units[] = {
-    UNIT(scatter_in_place_and_not),
+    UNIT(scatter_in_place_and_not), UNIT(wide_windows_that_overlap_are_taken_in_order),
     UNIT(update_slices_in_place_and_not),
     UNIT(select_and_scatter_picks_the_same_elements),
   };

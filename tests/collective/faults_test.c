@@ -579,7 +579,7 @@ static bool schedules_of(const problem *p, uint64_t of[VIEWS][MOST])
 {
   bool nodes = strcmp(transport, "nodes") == 0, applies = true;
   coll_topology topology = {0};
-  int labels[MOST];
+  uint64_t labels[MOST];
   bool uneven = p->kind == WEFT_ALL_GATHER_V || p->kind == WEFT_GATHER_V || p->kind == WEFT_SCATTER_V;
   int64_t prefix[MOST + 1], sizes[MOST], bytes = (int64_t)p->count * (int64_t)sizeof(float);
   coll_schedule schedule = {0};
@@ -587,7 +587,7 @@ static bool schedules_of(const problem *p, uint64_t of[VIEWS][MOST])
   for (int r = 0; r <= p->size; r++) prefix[r] = r * bytes;
   for (int r = 0; r < p->size; r++) {
     sizes[r] = bytes;
-    labels[r] = node_of(r, p->victim);
+    labels[r] = (uint64_t)node_of(r, p->victim);
   }
   if (nodes) T_OK(coll_topology_init(&topology, labels, p->size));
   for (int r = 0; r < p->size && applies; r++) {

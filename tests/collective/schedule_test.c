@@ -50,9 +50,9 @@ TEST(every_algorithm_is_right_for_1_to_17_ranks)
         for (size_t c = 0; c < WEFT_COUNT(counts); c++)
           for (int layout = 0; layout < 3; layout++)
             for (int in_place = 0; in_place <= can_be_in_place(kinds[k]); in_place++) {
-              int labels[17];
+              uint64_t labels[17];
               coll_topology topology;
-              for (int r = 0; r < size; r++) labels[r] = label(layout, r, size);
+              for (int r = 0; r < size; r++) labels[r] = (uint64_t)label(layout, r, size);
               T_OK(coll_topology_init(&topology, labels, size));
               coll_problem p = {.kind = kinds[k], .size = size, .bytes = kinds[k] == WEFT_BARRIER ? 0 : 8 * counts[c], .elem_bytes = 8,
                                 .topology = &topology, .segment_bytes = 64, .in_place = in_place};

@@ -8,6 +8,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -441,6 +442,8 @@ TEST(recorders_of_killed_processes_say_who_never_came)
     if (strncmp(e->d_name, "flight-", 7) != 0) continue;
     snprintf(paths[n], sizeof paths[n], "%s/%.80s", shared->directory, e->d_name);
     list[n] = paths[n];
+    struct stat about;
+    T_TRUE(stat(paths[n], &about) == 0 && (about.st_mode & 0777) == 0600);
     n++;
   }
   closedir(dir);

@@ -548,6 +548,24 @@ TEST(callers_without_the_secret_are_refused)
   T_OK(weft_coord_agent_observe(agents[0]));
 }
 
+TEST(calls_after_a_shutdown_fail_at_once)
+{
+  weft_coord_task_info *infos = NULL;
+  int64_t version = -1;
+  size_t count = 0;
+
+  prepare(1);
+  open_all();
+  T_OK(weft_coord_agent_observe(agents[0]));
+  T_OK(weft_coord_agent_watch(agents[0], &version, weft_deadline_after_ms(20 * 1000), &infos, &count));
+  free(infos);
+  T_OK(weft_coord_agent_shutdown(agents[0]));
+  /* No state changes here, so a watch that began would end only by its deadline. */
+  T_CODE(weft_coord_agent_watch(agents[0], &version, weft_deadline_after_ms(20 * 1000), &infos, &count),
+         WEFT_FAILED_PRECONDITION);
+  T_OK(weft_coord_agent_observe(agents[0])); /* an agent that left may come back */
+}
+
 /* A self-signed certificate for 127.0.0.1 that serves as its own authority. */
 static void make_certificate(const char *cert_path, const char *key_path)
 {
@@ -671,7 +689,7 @@ int main(void)
           U(eleven_processes_are_counted_as_numbers), U(fabrics_make_partitions_where_every_device_has_one), U(partitions_are_said_by_all_or_by_none),
           U(no_step_is_agreed_on_with_a_task_in_error), U(no_time_limit_for_the_start_is_a_long_one), U(directory_of_large_values_is_read_whole),
     U(all_stop_at_the_same_step), U(distant_preemption_waits_and_can_be_abandoned),
-    U(callers_without_the_secret_are_refused), U(tls_with_client_certificates), U(callbacks_of_somebody_else_serve_as_a_store),
+    U(callers_without_the_secret_are_refused), U(calls_after_a_shutdown_fail_at_once), U(tls_with_client_certificates), U(callbacks_of_somebody_else_serve_as_a_store),
   };
   char command[64];
 

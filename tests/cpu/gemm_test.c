@@ -7,6 +7,7 @@
 #include "cpu/dot.h"
 #include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
+#include "cpu/gemm_few.h"
 #include "cpu/gemm_pairs.h"
 #include "cpu/gemm_vnni.h"
 
@@ -178,6 +179,97 @@ TEST(large_products_are_exact)
 }
 
 /* What is not finite reaches its row or column and nothing else, also where it meets a zero, and beside the edges. */
+static void put_as(weft_dtype type, void *to, int64_t at, double x)
+{
+  if (type == WEFT_BF16) ((uint16_t *)to)[at] = (uint16_t)weft_float_encode(type, (float)x);
+  else put(type, to, at, x);
+}
+
+/* A product by the kernel for few rows, with operands that end where their memory ends. One row of B holds infinities: they meet
+ * no row of zeros that the kernel makes up. */
+static void check_few(weft_dtype type, int64_t m, int64_t n, int64_t k, bool turned, bool a_turned)
+{
+  cpu_gemm g = {.a_type = type, .b_type = type, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n, .via = WEFT_INVALID,
+                .compute = WEFT_F32, .a_row = a_turned ? 1 : k, .a_col = a_turned ? m : 1, .b_row = turned ? 1 : n,
+                .b_col = turned ? k : 1};
+  size_t bytes = weft_dtype_bytes(type);
+  void *a = malloc(bytes * (size_t)(m * k)), *b = malloc(bytes * (size_t)(k * n));
+  float *c = malloc(sizeof *c * (size_t)(m * n));
+
+  T_TRUE(a && b && c);
+  for (int64_t l = 0; l < k; l++) {
+    for (int64_t i = 0; i < m; i++) put_as(type, a, i * g.a_row + l * g.a_col, left_at(i, l) + 7);
+    for (int64_t j = 0; j < n; j++)
+      put_as(type, b, l * g.b_row + j * g.b_col, l == k - 1 && j % 5 == 0 ? INFINITY : right_at(l, j));
+  }
+  cpu_few_plan(&g);
+  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64));
+  T_TRUE(scratch);
+  for (int64_t at = 0; at < n; at += g.tile_n)
+    cpu_few_tile(&g, m, WEFT_MIN(g.tile_n, n - at), a, (char *)b + at * g.b_col * (int64_t)bytes, (char *)(c + at),
+                 scratch);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) {
+      double sum = j % 5 == 0 ? INFINITY : 0;
+      for (int64_t l = 0; l < k && j % 5; l++) sum += (left_at(i, l) + 7) * right_at(l, j);
+      if ((double)c[i * n + j] != sum)
+        fail_msg("%s, %lld x %lld x %lld, turned %d %d: [%lld, %lld] is %g, not %g", weft_dtype_name(type),
+                 (long long)m, (long long)n, (long long)k, turned, a_turned, (long long)i, (long long)j,
+                 (double)c[i * n + j], sum);
+    }
+  free(a);
+  free(b);
+  free(c);
+  free(scratch);
+}
+
+TEST(products_of_few_rows_are_exact)
+{
+  static const int64_t depths[] = {1, 3, 4, 7, 8, 33, 300}, widths[] = {64, 77, 131, 1027};
+
+  for (int64_t m = 2; m <= 16; m += m < 6 ? 1 : 5)
+    for (size_t w = 0; w < WEFT_COUNT(widths); w++)
+      for (size_t d = 0; d < WEFT_COUNT(depths); d++)
+        for (int form = 0; form < 8; form++)
+          check_few(form & 1 ? WEFT_BF16 : WEFT_F32, m, widths[w], depths[d], form & 2, form & 4);
+}
+
+/* Converted operands, as panels: narrow types, orders of the operands, one panel of k and several. */
+TEST(products_of_narrow_floats_are_exact)
+{
+  static const int64_t sizes[][3] = {{16, 16, 16}, {1, 5, 9}, {33, 40, 64}, {20, 70, 1024}, {20, 70, 1030}};
+
+  for (size_t s = 0; s < WEFT_COUNT(sizes); s++)
+    for (int form = 0; form < 4; form++) {
+      int64_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
+      cpu_gemm g = {.a_type = WEFT_BF16, .b_type = WEFT_BF16, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n, .via = WEFT_INVALID,
+                    .a_row = form & 1 ? 1 : k, .a_col = form & 1 ? m : 1, .b_row = form & 2 ? 1 : n, .b_col = form & 2 ? k : 1};
+      uint16_t *a = malloc(2 * (size_t)(m * k)), *b = malloc(2 * (size_t)(k * n));
+      float *c = malloc(sizeof *c * (size_t)(m * n));
+      T_TRUE(a && b && c);
+      for (int64_t l = 0; l < k; l++) {
+        for (int64_t i = 0; i < m; i++) put_as(WEFT_BF16, a, i * g.a_row + l * g.a_col, left_at(i, l));
+        for (int64_t j = 0; j < n; j++) put_as(WEFT_BF16, b, l * g.b_row + j * g.b_col, right_at(l, j));
+      }
+      cpu_gemm_init(&g);
+      void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64) + 64);
+      T_TRUE(scratch && g.kind != CPU_GEMM_NONE);
+      for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
+      for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+          double sum = 0;
+          for (int64_t l = 0; l < k; l++) sum += left_at(i, l) * right_at(l, j);
+          if ((double)c[i * n + j] != sum)
+            fail_msg("%lld x %lld x %lld, form %d: [%lld, %lld]", (long long)m, (long long)n, (long long)k, form,
+                     (long long)i, (long long)j);
+        }
+      free(a);
+      free(b);
+      free(c);
+      free(scratch);
+    }
+}
+
 TEST(infinities_and_nan_go_where_they_belong)
 {
   enum { M = 45, N = 51, K = 300 };
@@ -320,6 +412,6 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
-TEST_MAIN(UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
+TEST_MAIN(UNIT(products_of_few_rows_are_exact), UNIT(products_of_narrow_floats_are_exact), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
           UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact))

@@ -313,6 +313,55 @@ TEST(cholesky_and_triangular_solve_of_every_form)
   }
 }
 
+/* ---- transposing copies ----------------------------------------------------------------------------------------- */
+
+/* Copies an array of `size` in the order of dimensions `order`, and compares each element with its source. */
+static void check_transpose(rt_pool *pool, const int64_t *size, const int *order, int rank, int64_t bytes)
+{
+  cpu_transpose t = {.rank = rank, .elems = 1, .elem_bytes = bytes};
+  int64_t steps[4];
+
+  for (int d = rank - 1; d >= 0; d--) {
+    steps[d] = t.elems;
+    t.elems *= size[d];
+  }
+  for (int d = 0; d < rank; d++) {
+    t.size[d] = size[order[d]];
+    t.step[d] = steps[order[d]];
+  }
+  uint8_t *src = malloc((size_t)(t.elems * bytes)),
+          *dst = malloc((size_t)(t.elems * bytes)); /* exact, for sanitizers */
+  T_TRUE(src && dst);
+  for (int64_t i = 0; i < t.elems * bytes; i++) src[i] = (uint8_t)(i / bytes * 37 + i / bytes / 251 + i % bytes * 101);
+  cpu_transpose_run(&t, pool, dst, src);
+  for (int64_t i = 0; i < t.elems; i++) {
+    int64_t rest = i, from = 0;
+    for (int d = rank - 1; d >= 0; d--) {
+      from += rest % t.size[d] * t.step[d];
+      rest /= t.size[d];
+    }
+    if (memcmp(dst + i * bytes, src + from * bytes, (size_t)bytes) != 0)
+      fail_msg("[%lld,%lld,%lld,%lld] of %lld bytes, order %d %d %d %d: element %lld", (long long)size[0],
+               (long long)size[1], (long long)size[2], (long long)size[3], (long long)bytes, order[0], order[1],
+               order[2], order[3], (long long)i);
+  }
+  free(src);
+  free(dst);
+}
+
+TEST(transposes_in_every_order_are_exact)
+{
+  static const int64_t sizes[][4] = {{1, 1, 1, 1}, {2, 3, 4, 5}, {9, 1, 17, 8}, {33, 3, 3, 40}, {8, 8, 8, 8}, {1, 65, 1, 300}};
+  WEFT_AUTO(rt_pool) pool = new_pool();
+
+  for (size_t s = 0; s < WEFT_COUNT(sizes); s++)
+    for (int code = 0; code < 256; code++) {
+      int order[4] = {code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6};
+      if ((1 << order[0] | 1 << order[1] | 1 << order[2] | 1 << order[3]) != 15) continue;
+      for (int64_t bytes = 1; bytes <= 16; bytes *= 2) check_transpose(pool, sizes[s], order, 4, bytes);
+    }
+}
+
 /* ---- sort and top-k -------------------------------------------------------------------------------------------- */
 
 static const char jax_less[] = "  a = T[] parameter(0)\n"
@@ -339,13 +388,19 @@ static char *with_type(char *to, size_t size, const char *text, const char *type
   return to;
 }
 
-/* Bits of every kind: NaNs of both signs, zeros, infinities, few enough values that many are equal. */
-static void fill_sortable(hlo_literal *lit, bool nans)
+/* What a key operand is filled with. ANY_BITS are random bytes: NaNs of many payloads among floats. */
+typedef enum sortable { FEW_VALUES, FEW_VALUES_AND_NANS, ANY_BITS } sortable;
+
+/* Few values: zeros and NaNs of both signs, infinities, and so few other values that many are equal. */
+static void fill_sortable(hlo_literal *lit, sortable with)
 {
+  bool nans = with == FEW_VALUES_AND_NANS;
   static const double special[] = {0.0, -0.0, INFINITY, -INFINITY, 1, -1, 2.5, -3, 7, 100, -100};
   weft_dtype type = lit->shape->type;
 
-  for (int64_t i = 0; i < hlo_shape_elems(lit->shape); i++) {
+  for (int64_t i = 0; with == ANY_BITS && i < hlo_shape_bytes(lit->shape); i++)
+    ((uint8_t *)lit->data)[i] = (uint8_t)((int)(next_value() + 7) * 16 + (int)(next_value() + 7));
+  for (int64_t i = 0; with != ANY_BITS && i < hlo_shape_elems(lit->shape); i++) {
     unsigned pick = (unsigned)(fabs(next_value()) * 9 + fabs(next_value())) % 40;
     if (weft_dtype_is_float(type)) {
       hlo_literal_set_f64(lit, i,
@@ -375,8 +430,8 @@ static const struct { const char *type, *body, *root; bool nans; } orders[] = {
   {"pred", plain, "compare(a, b), direction=LT", false},
 };
 
-/* operands: keys of orders[i].type and an s32 that tells equal keys apart. */
-static void check_sort(rt_pool *pool, const char *module_text, bool nans, bool in_place)
+/* operands: keys, the last of several operands an s32 that tells equal keys apart. */
+static void check_sort(rt_pool *pool, const char *module_text, sortable with, bool in_place)
 {
   WEFT_AUTO(hlo_module) module = NULL;
   hlo_eval_options options = HLO_EVAL_DEFAULT;
@@ -394,7 +449,7 @@ static void check_sort(rt_pool *pool, const char *module_text, bool nans, bool i
     T_OK(hlo_literal_new(&arena, root->operands[i]->shape, &lit));
     if (i + 1 == root->operand_count && i > 0)
       for (int64_t k = 0; k < hlo_shape_elems(lit->shape); k++) hlo_literal_set_s64(lit, k, k);
-    else fill_sortable(lit, nans);
+    else fill_sortable(lit, with);
     args[i] = lit;
   }
   T_OK(hlo_eval_instr(root, args, &options, &arena, &want));
@@ -440,8 +495,40 @@ TEST(sort_is_the_evaluators_to_the_bit)
                "}\n",
                with_type(body, sizeof body, orders[o].body, type), orders[o].root, type, dims, dims, type, dims, dims,
                shapes[s].dim);
-      check_sort(pool, text, orders[o].nans, false);
-      check_sort(pool, text, orders[o].nans, true);
+      check_sort(pool, text, orders[o].nans ? FEW_VALUES_AND_NANS : FEW_VALUES, false);
+      check_sort(pool, text, orders[o].nans ? FEW_VALUES_AND_NANS : FEW_VALUES, true);
+    }
+}
+
+/* A sort of one operand by its values has no positions: equal elements with different bits keep their order all the same. */
+TEST(sort_of_one_operand_is_the_evaluators_to_the_bit)
+{
+  static const struct { const char *dims; int dim; } shapes[] = {{"1", 0}, {"5,33", 1}, {"33,5", 0}, {"3,700", 1}, {"900,3", 0},
+                                                                 {"2,5000", 1}, {"0,4", 1}, {"140000", 0}, {"132000,2", 0}};
+  WEFT_AUTO(rt_pool) pool = new_pool();
+  char text[4096], body[2048];
+
+  for (size_t o = 0; o < WEFT_COUNT(orders); o++)
+    for (size_t s = 0; s < WEFT_COUNT(shapes) - (o % 4 ? 2 : 0); s++) {
+      const char *dims = shapes[s].dims, *type = orders[o].type;
+      sortable few = orders[o].nans ? FEW_VALUES_AND_NANS : FEW_VALUES;
+      bool any = orders[o].nans ||
+                 (strcmp(type, "f32") != 0 && strcmp(type, "pred") != 0); /* NaNs have no place in a plain order */
+      snprintf(text, sizeof text,
+               "HloModule m\n"
+               "less {\n"
+               "%s"
+               "  ROOT r = pred[] %s\n"
+               "}\n"
+               "ENTRY e {\n"
+               "  k = %s[%s] parameter(0)\n"
+               "  ROOT r = %s[%s] sort(k), dimensions={%d}, is_stable=true, to_apply=less\n"
+               "}\n",
+               with_type(body, sizeof body, orders[o].body, type), orders[o].root, type, dims, type, dims,
+               shapes[s].dim);
+      check_sort(pool, text, few, false);
+      check_sort(pool, text, any ? ANY_BITS : few, false);
+      check_sort(pool, text, any ? ANY_BITS : few, true);
     }
 }
 
@@ -470,7 +557,7 @@ TEST(sort_by_several_keys)
     "}\n";
   WEFT_AUTO(rt_pool) pool = new_pool();
 
-  check_sort(pool, text, true, false);
+  check_sort(pool, text, FEW_VALUES_AND_NANS, false);
 }
 
 TEST(a_comparator_that_is_not_by_keys_is_refused)
@@ -523,7 +610,7 @@ TEST(topk_is_the_evaluators)
     T_OK(hlo_parse(text, strlen(text), &module));
     const hlo_instr *root = module->entry->root;
     T_OK(hlo_literal_new(&arena, root->operands[0]->shape, &in));
-    fill_sortable(in, true);
+    fill_sortable(in, FEW_VALUES_AND_NANS);
     T_OK(hlo_eval_instr(root, (const hlo_literal *const[]){in}, &options, &arena, &want));
     T_OK(cpu_topk_init(&topk, root));
     size_t bytes[2] = {(size_t)hlo_shape_bytes(want->elements[0]->shape), (size_t)hlo_shape_bytes(want->elements[1]->shape)};
@@ -614,5 +701,6 @@ TEST(convolutions_are_cut_evenly)
 
 TEST_MAIN(UNIT(convolutions_are_cut_evenly), UNIT(dot_of_every_form_and_type), UNIT(dot_rounds_operands_as_its_algorithm_says),
           UNIT(convolution_of_every_form_and_type), UNIT(fft_of_every_kind_and_length),
-          UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(sort_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
+          UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(transposes_in_every_order_are_exact), UNIT(sort_is_the_evaluators_to_the_bit),
+          UNIT(sort_of_one_operand_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
           UNIT(a_comparator_that_is_not_by_keys_is_refused), UNIT(topk_is_the_evaluators), UNIT(rng_goes_on_from_run_to_run), UNIT(the_number_of_threads_changes_no_bit))

@@ -1,3 +1,7 @@
+check_PROGRAMS += %D%/saved_test
+%C%_saved_test_SOURCES = %D%/saved_test.c %D%/run.h tests/test.h
+%C%_saved_test_CFLAGS = $(TEST_CFLAGS)
+%C%_saved_test_LDADD = $(TEST_LIBS)
 check_PROGRAMS += %D%/run_test
 %C%_run_test_SOURCES = %D%/run_test.c %D%/run.h tests/test.h
 %C%_run_test_CFLAGS = $(TEST_CFLAGS)

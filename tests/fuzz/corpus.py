@@ -6,12 +6,11 @@ text, protos and serialised executables as well.  Names come from the contents, 
 import hashlib
 import pathlib
 import re
-import struct
+import tempfile
 import subprocess
 import sys
 
 MOST = 6000
-EXECUTABLE = struct.Struct('<8s32sQQQ')  # src/pjrt/executable.c; the target repairs version and checksum
 
 
 def write(folder, data, most=MOST):
@@ -24,16 +23,26 @@ def convert(weft, program, to):
     return subprocess.run([weft, 'inspect', '-', '--emit', to], input=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60).stdout
 
 
+def executable(weft, program):
+    """For any processor; b'' for a program that cannot be compiled."""
+    with tempfile.NamedTemporaryFile(suffix='.weft') as out:
+        subprocess.run([weft, 'compile', '-', '--cpu', 'x86-64', '-o', out.name], input=program, stderr=subprocess.DEVNULL, timeout=60)
+        return pathlib.Path(out.name).read_bytes()
+
+
 def bytecode(program):
     """As jaxlib writes it, where there is one; b'' else."""
     try:
         from jaxlib.mlir import ir
         from jaxlib.mlir.dialects import stablehlo
+    except ImportError:
+        return b''
+    try:
         with ir.Context() as context:
             context.allow_unregistered_dialects = True
             stablehlo.register_dialect(context)
             return stablehlo.serialize_portable_artifact_str(program.decode(), stablehlo.get_current_version())
-    except (ImportError, ValueError, ir.MLIRError):
+    except (ValueError, ir.MLIRError):
         return b''
 
 
@@ -42,8 +51,7 @@ def add_hlo(weft, out, text):
     write(out / 'hlo_run', text)
     proto = convert(weft, text, 'hlo-proto')
     write(out / 'hlo_proto', proto)
-    if proto:
-        write(out / 'pjrt_executable', EXECUTABLE.pack(b'weftexe1', b'', 0, len(proto), 0) + proto)
+    write(out / 'pjrt_executable', executable(weft, text), 4 * MOST)
 
 
 def add(weft, out, path):
@@ -64,6 +72,8 @@ def add(weft, out, path):
 
 
 def main():
+    if len(sys.argv) < 4 or sys.argv[1] in ('-h', '--help'):
+        sys.exit(__doc__)
     weft, out = sys.argv[1], pathlib.Path(sys.argv[2])
     for name in sys.argv[3:]:
         path = pathlib.Path(name)

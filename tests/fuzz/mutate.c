@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A serialised executable: magic and version, three sizes of which the first two are of the options and the program, those two. */
-enum { MOST_CHANGES = 4, EXE_SIZES = 40, EXE_HEADER = 64 };
+/* A serialised executable (src/runtime/saved.h): a header, then blocks behind their sizes, but for the flags, which have no
+ * size. The blocks are platform, fingerprint, note, module, entry and code. */
+enum { MOST_CHANGES = 4, EXE_HEADER = 72, EXE_FLAGS = 8, EXE_TEXTS = 2, EXE_BLOCKS = 6 };
 
 size_t mut_below(mut_job *job, size_t end)
 {
@@ -37,7 +38,7 @@ int64_t mut_boundary(mut_job *job)
 }
 
 static bool is_bytecode(mut_bytes b) { return b.size >= 4 && memcmp(b.data, "ML\xefR", 4) == 0; }
-static bool is_executable(mut_bytes b) { return b.size >= EXE_HEADER && memcmp(b.data, "weftexe1", 8) == 0; }
+static bool is_executable(mut_bytes b) { return b.size >= EXE_HEADER && memcmp(b.data, "weft.exe", 8) == 0; }
 
 static bool is_text(mut_bytes b)
 {
@@ -47,33 +48,66 @@ static bool is_text(mut_bytes b)
   return odd <= b.size / 64;
 }
 
-static void sizes_of(mut_bytes b, uint64_t sizes[2])
+/* The blocks of an executable, as far as they are inside it. */
+static void blocks_of(mut_bytes whole, mut_bytes blocks[EXE_BLOCKS])
 {
-  memcpy(sizes, b.data + EXE_SIZES, 2 * sizeof *sizes);
-  if (sizes[0] > b.size - EXE_HEADER) sizes[0] = 0;
-  sizes[1] = b.size - EXE_HEADER - sizes[0];
+  const uint8_t *at = whole.data + EXE_HEADER, *end = whole.data + whole.size;
+
+  for (int i = 0; i < EXE_BLOCKS; i++) {
+    uint64_t size;
+    if (i == EXE_TEXTS) at += end - at < EXE_FLAGS ? end - at : EXE_FLAGS;
+    blocks[i] = (mut_bytes){at, 0};
+    if (end - at < (ptrdiff_t)sizeof size) continue;
+    memcpy(&size, at, sizeof size);
+    at += sizeof size;
+    blocks[i] = (mut_bytes){at, size > (uint64_t)(end - at) ? (size_t)(end - at) : size};
+    at += blocks[i].size;
+  }
 }
 
-/* Changes the options or the program and repairs the sizes.  The target repairs the checksum. */
+/* Changes a number of 8 bytes, of which the description of machine code is made, in the first bytes of a block. */
+static bool change_numbers(mut_job *job)
+{
+  enum { DESCRIPTION = 2048 };
+  mut_bytes whole = job->receiver;
+  int64_t value = mut_boundary(job);
+
+  if (whole.size < sizeof value) return false;
+  size_t last = whole.size - sizeof value, at = mut_below(job, (last < DESCRIPTION ? last : DESCRIPTION) + 1);
+  mut_put(job, whole.data, whole.size);
+  if (!job->failed) memcpy(job->out + job->size - whole.size + at, &value, sizeof value);
+  return true;
+}
+
+/* Changes one block and repairs its size.  The target repairs the digest. */
 static bool change_executable(mut_job *job)
 {
-  mut_bytes whole = job->receiver, donor = job->donor;
-  bool is_options = mut_below(job, 4) == 0;
-  uint64_t sizes[2], theirs[2];
+  mut_bytes whole = job->receiver, donor = is_executable(job->donor) ? job->donor : whole;
+  mut_bytes blocks[EXE_BLOCKS], theirs[EXE_BLOCKS];
+  size_t chosen = EXE_TEXTS + mut_below(job, EXE_BLOCKS - EXE_TEXTS);
+  uint64_t flags = 0;
+  bool changed = false;
 
-  sizes_of(whole, sizes);
-  sizes_of(is_executable(donor) ? donor : whole, theirs);
-  donor = is_executable(donor) ? donor : whole;
+  blocks_of(whole, blocks);
+  blocks_of(donor, theirs);
   mut_put(job, whole.data, EXE_HEADER);
-  if (!is_options) mut_put(job, whole.data + EXE_HEADER, sizes[0]);
-  size_t before = job->size;
-  job->receiver = (mut_bytes){whole.data + EXE_HEADER + (is_options ? 0 : sizes[0]), sizes[!is_options]};
-  job->donor = (mut_bytes){donor.data + EXE_HEADER + (is_options ? 0 : theirs[0]), theirs[!is_options]};
-  bool changed = mut_proto(job);
+  for (size_t i = 0; i < EXE_BLOCKS; i++) {
+    uint64_t size = blocks[i].size;
+    if (i == EXE_TEXTS) mut_put(job, &flags, sizeof flags);
+    size_t before = job->size;
+    mut_put(job, &size, sizeof size);
+    if (i != chosen) {
+      mut_put(job, blocks[i].data, blocks[i].size);
+      continue;
+    }
+    job->receiver = blocks[i];
+    job->donor = theirs[i];
+    changed = i == EXE_BLOCKS - 1 ? change_numbers(job) : mut_proto(job);
+    if (job->failed) break;
+    size = job->size - before - sizeof size;
+    memcpy(job->out + before, &size, sizeof size);
+  }
   job->receiver = whole;
-  sizes[!is_options] = job->size - before;
-  if (is_options) mut_put(job, whole.data + EXE_HEADER + (whole.size - EXE_HEADER - sizes[1]), sizes[1]);
-  if (changed && !job->failed) memcpy(job->out + EXE_SIZES, sizes, sizeof sizes);
   return changed;
 }
 

@@ -1,11 +1,12 @@
-/* tests/fuzz/pjrt_executable_fuzz.c -- A serialised executable of any bytes, as it is and with version and checksum
- * repaired: an error, or a program that is loaded. */
+/* tests/fuzz/pjrt_executable_fuzz.c -- A serialised executable of any bytes, as it is and with version and digest
+ * repaired: an error, or a program that is loaded. A loaded program is not run: it has machine code of any bytes. */
 #include <config.h>
 
 #include <string.h>
 
 #include "fuzz.h"
 #include "pjrt/internal.h"
+#include "runtime/saved.h"
 
 const PJRT_Api *GetPjrtApi(void);
 
@@ -48,8 +49,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   if (!client) client = make_client();
   if (size) memcpy(bytes, data, size);
   load(client, bytes, size);
-  if (size >= PJRT_SERIAL_HEADER) {
-    pjrt_serial_seal(bytes, size);
+  if (size >= WEFT_SAVED_HEADER) {
+    weft_saved_seal(bytes, size);
     load(client, bytes, size);
   }
   free(bytes);

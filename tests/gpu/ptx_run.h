@@ -69,12 +69,11 @@ static inline void run_refused(const char *text, const char *part)
   assert_int_equal(m.count, 0); /* what it made before the error is dropped */
 }
 
-/* Runs the module's first kernel with 8-byte parameters.  The launch has grid, block and what is to be checked. */
-static inline int run_kernel(run_memory *m, const ptx_module *module, ptx_launch launch, const uint64_t *params,
-                             ptx_stats *stats, char *error, size_t error_size)
+/* Runs a kernel with 8-byte parameters.  The launch has grid, block and what is to be checked. */
+static inline int run_entry(run_memory *m, const ptx_kernel *k, ptx_launch launch, const uint64_t *params,
+                            ptx_stats *stats, char *error, size_t error_size)
 {
   ptx_memory memory = {run_find, NULL, m};
-  const ptx_kernel *k = ptx_kernel_at(module, 0);
   launch.memory = &memory, launch.params = params, launch.params_size = ptx_params_size(k);
   for (int d = 0; d < 3; d++) {
     if (!launch.grid[d]) launch.grid[d] = 1;
@@ -82,6 +81,13 @@ static inline int run_kernel(run_memory *m, const ptx_module *module, ptx_launch
   }
   if (!launch.budget) launch.budget = 20000000;
   return ptx_run(k, &launch, stats, error, error_size);
+}
+
+/* The same for the module's first kernel. */
+static inline int run_kernel(run_memory *m, const ptx_module *module, ptx_launch launch, const uint64_t *params,
+                             ptx_stats *stats, char *error, size_t error_size)
+{
+  return run_entry(m, ptx_kernel_at(module, 0), launch, params, stats, error, error_size);
 }
 
 #endif

@@ -401,6 +401,21 @@ TEST(lanes_diverge_and_meet_again)
   run_everywhere(text, (ptx_launch){.block = {96}}, out, 96, want);
 }
 
+TEST(teams_of_lanes_with_masks_of_their_own)
+{
+  /* Lanes 0..7 add up in pairs, lanes 8..15 in fours, the upper half has ended; each team waits for its own lanes only. */
+  static const char text[] = KERNEL(
+    "setp.ge.u32 %p1, %r5, 16; @%p1 bra END; mov.u32 %r6, 3; and.b32 %r7, %r5, 30; setp.lt.u32 %p2, %r5, 8; @%p2 bra PAIR;\n"
+    "mov.u32 %r6, 15; and.b32 %r7, %r5, 28; PAIR: shl.b32 %r6, %r6, %r7; shfl.sync.bfly.b32 %r8, %r1, 1, 31, %r6; add.u32 %r9, %r1, %r8;\n"
+    "bar.warp.sync %r6; @%p2 bra DONE; shfl.sync.bfly.b32 %r8, %r9, 2, 31, %r6; add.u32 %r9, %r9, %r8; DONE: st.global.u32 [%d2], %r9; END:");
+  uint32_t out[64], want[64];
+  for (unsigned t = 0; t < 64; t++) {
+    unsigned lane = t % 32, first = t - lane % 4;
+    want[t] = lane >= 16 ? 0 : lane < 8 ? 2 * (t & ~1u) + 1 : 4 * first + 6;
+  }
+  run_everywhere(text, (ptx_launch){.block = {64}}, out, 64, want);
+}
+
 TEST(branch_tables_and_calls)
 {
   static const char text[] = HEAD
@@ -710,7 +725,7 @@ TEST(speed)
 
 TEST_MAIN(UNIT(integer_arithmetic), UNIT(bits_shifts_and_fields), UNIT(floating_point_arithmetic), UNIT(comparisons), UNIT(conversions),
           UNIT(narrow_floats_over_all_patterns), UNIT(f16_sums_and_products_against_the_compiler), UNIT(lanes_diverge_and_meet_again),
-          UNIT(branch_tables_and_calls), UNIT(a_lane_may_wait_for_another_lane_and_a_warp_for_another_warp), UNIT(barriers_and_shared_memory),
+          UNIT(teams_of_lanes_with_masks_of_their_own), UNIT(branch_tables_and_calls), UNIT(a_lane_may_wait_for_another_lane_and_a_warp_for_another_warp), UNIT(barriers_and_shared_memory),
           UNIT(dynamic_shared_memory_and_stack), UNIT(shuffles_votes_matches_and_reductions), UNIT(atomic_operations_of_all_types),
           UNIT(vectors_of_all_widths_and_asynchronous_copies), UNIT(a_grid_barrier_needs_a_cooperative_launch), UNIT(bad_addresses_are_found),
           UNIT(values_that_nobody_set_are_nan), UNIT(races_in_shared_memory_are_found), UNIT(races_in_global_memory_are_found),

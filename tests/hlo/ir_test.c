@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "hlo/hlo.h"
+#include "hlo/text.h"
 
 static const int64_t dims_2x3[] = {2, 3};
 
@@ -119,6 +120,25 @@ TEST(clones_outlive_their_source_and_equal_it)
   hlo_module_free(clone);
 }
 
+TEST(clones_in_a_module_with_computations_get_names_of_their_own)
+{
+  static const char text[] = "HloModule m\n"
+                             "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
+                             "ENTRY e { x = f32[4] parameter(0) zero = f32[] constant(0)\n"
+                             " ROOT r = f32[] reduce(x, zero), dimensions={0}, to_apply=add }\n";
+  hlo_module *from, *to;
+  hlo_computation *copy;
+
+  T_OK(hlo_parse(text, strlen(text), &from));
+  T_OK(hlo_parse(text, strlen(text), &to));
+  T_OK(hlo_computation_clone(to, from->entry, NULL, to->entry, &copy));
+  for (const hlo_computation *a = to->first; a; a = a->next)
+    for (const hlo_computation *b = a->next; b; b = b->next) T_TRUE(strcmp(a->name, b->name) != 0);
+  T_EQ_INT(to->computation_count, 4);
+  hlo_module_free(from);
+  hlo_module_free(to);
+}
+
 TEST(sorting_restores_the_order_and_finds_cycles)
 {
   hlo_computation *comp;
@@ -201,6 +221,7 @@ TEST(opcode_names_lead_back)
 
 TEST_MAIN(UNIT(operands_and_users_mirror_each_other), UNIT(uses_survive_edits_in_any_order),
           UNIT(clones_outlive_their_source_and_equal_it),
+          UNIT(clones_in_a_module_with_computations_get_names_of_their_own),
           UNIT(sorting_restores_the_order_and_finds_cycles), UNIT(a_reducer_is_recognised_by_its_operation),
           UNIT(shapes_count_leaves_and_print), UNIT(literals_store_by_the_rules_of_convert),
           UNIT(opcode_names_lead_back))

@@ -3,6 +3,7 @@
 
     PJRT plugin: $WEFT_PLUGIN, else $WEFT_BUILDDIR/.libs/pjrt_weft.so.  Interpreter with jax 0.10.2: $WEFT_PYTHON.
     e2e_test.py [-k WORD]    only the cases whose name has WORD
+    $WEFT_JAX_NAME           JAX's name of the platform: "weft", or "cuda" with WEFT_PLATFORM=cuda (tests/gpu/jax_test.sh)
 """
 import os
 import sys
@@ -25,7 +26,8 @@ if not os.path.exists(PLUGIN):
     print(f"Bail out! no plugin at {PLUGIN}")
     sys.exit(1)
 os.environ["WEFT_PJRT_PLUGIN"] = PLUGIN
-os.environ["JAX_PLATFORMS"] = "weft,cpu"
+NAME = os.environ.get("WEFT_JAX_NAME", "weft")
+os.environ["JAX_PLATFORMS"] = NAME + ",cpu"
 os.environ.setdefault("WEFT_NUM_DEVICES", "8")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
@@ -48,6 +50,10 @@ from jax.experimental.control_deps import schedule  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
+if NAME == "cuda":  # JAX looks for device files of NVIDIA's driver; the emulated one has none
+    from jax._src import hardware_utils
+
+    hardware_utils.has_visible_nvidia_gpu = lambda: True
 # |got - want| <= atol + rtol |want|: a few steps of the type, more where sums are long
 TOLERANCE = {"float64": 1e-12, "complex128": 1e-12, "float32": 2e-5, "complex64": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 cases = []
@@ -271,7 +277,7 @@ def behaviour(f):
     return f
 
 
-WEFT = jax.devices("weft")
+WEFT = jax.devices(NAME)
 CPU = jax.devices("cpu")
 
 
@@ -318,7 +324,7 @@ def instructions_name_the_file_they_come_from():
 
 @behaviour
 def a_callback_of_a_sharded_program_runs_on_its_device_alone():
-    mesh = Mesh(np.array(jax.devices("weft")), ("d",))
+    mesh = Mesh(np.array(jax.devices(NAME)), ("d",))
     x = jax.device_put(np.arange(8.0), NamedSharding(mesh, P("d")))
     for ordered in (False, True):
         seen = []
@@ -337,7 +343,7 @@ def a_callback_of_a_sharded_program_runs_on_its_device_alone():
 
 @behaviour
 def a_partitioned_debug_callback_sees_the_shards():
-    mesh = Mesh(np.array(jax.devices("weft")), ("d",))
+    mesh = Mesh(np.array(jax.devices(NAME)), ("d",))
     seen = []
     f = jax.jit(lambda x: (jax.debug.callback(lambda v: seen.append(v.tolist()), x, partitioned=True), x)[1])
     f(jax.device_put(np.arange(16.0), NamedSharding(mesh, P("d"))))
@@ -451,6 +457,8 @@ def a_callback_that_failed_is_not_met_again_by_the_next_effect():
 
 @behaviour
 def dlpack_copies_when_it_is_asked_to_and_refuses_when_it_may_not():
+    if NAME == "cuda":
+        return  # host memory is not the device's
     program = """if 1:
         import jax, numpy as np
         jax.devices()
@@ -466,7 +474,7 @@ def dlpack_copies_when_it_is_asked_to_and_refuses_when_it_may_not():
                 except ValueError as e:
                     assert "which requires a copy" in str(e), e
                     print("refused")"""
-    got = subprocess.run([sys.executable, "-c", program], env=dict(os.environ, JAX_PLATFORMS="weft", PYTHONPATH=sys.path[0]), capture_output=True, text=True, timeout=120)
+    got = subprocess.run([sys.executable, "-c", program], env=dict(os.environ, JAX_PLATFORMS=NAME, PYTHONPATH=sys.path[0]), capture_output=True, text=True, timeout=120)
     assert got.stdout.split() == ["False", "True", "True", "False", "False", "refused"], got.stdout + got.stderr[-600:]
 
 
@@ -598,7 +606,7 @@ def executables_survive_serialisation():
     from jax.experimental import serialize_executable
     x = on_weft(np.arange(4.0))
     c = jax.jit(lambda x: x * 3).lower(x).compile()
-    again = serialize_executable.deserialize_and_load(*serialize_executable.serialize(c), backend="weft", execution_devices=[WEFT[0]])
+    again = serialize_executable.deserialize_and_load(*serialize_executable.serialize(c), backend=NAME, execution_devices=[WEFT[0]])
     np.testing.assert_array_equal(np.asarray(again(x)), np.arange(4.0) * 3)
 
 
@@ -645,12 +653,22 @@ def compare(got, want, tol):
             np.testing.assert_array_equal(g, w)
 
 
+def reason_to_skip(error):
+    """On the platform cuda: what JAX lowers to a library that Weft has no handlers for yet, or not at all; else None."""
+    text = str(error).split("\n")[0]
+    is_absent = 'no handler is registered for the custom call "cu' in text or "not found for platform cuda" in text
+    return text if NAME == "cuda" and is_absent else None
+
+
 def attempt(number, name, f):
     try:
         f()
         print(f"ok {number} - {name}", flush=True)
         return True
     except Exception as e:
+        if reason_to_skip(e):
+            print(f"ok {number} - {name} # SKIP {reason_to_skip(e)}", flush=True)
+            return True
         print(f"not ok {number} - {name}")
         text = "".join(traceback.format_exception_only(type(e), e)) if not isinstance(e, AssertionError) else str(e)
         for line in text.strip().splitlines()[:14]:

@@ -7,6 +7,7 @@
 
 #include "hlo/proto.h"
 #include "hlo/text.h"
+#include "runtime/saved.h"
 #include "pjrt/internal.h"
 
 static const char add_one[] = "module @jit_f { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
@@ -375,7 +376,7 @@ TEST(a_dead_process_ends_what_waits_for_it_by_task_and_incarnation)
   CALL(Client_Destroy, .client = client);
 }
 
-/* A checksum is no proof: the program inside is verified like any other. */
+/* A digest is no proof: the program inside is verified like any other. */
 TEST(a_serialised_program_that_breaks_rules_is_refused)
 {
   static const char text[] = "HloModule m\n"
@@ -385,17 +386,16 @@ TEST(a_serialised_program_that_breaks_rules_is_refused)
                              "}\n";
   PJRT_Client *client = make_client(1);
   WEFT_AUTO(hlo_module) module = NULL;
-  void *proto;
-  uint64_t sizes[2] = {0};
+  weft_saved saved = {.platform = "cpu"};
+  void *proto, *bytes;
+  size_t size;
 
   T_OK(hlo_parse(text, strlen(text), &module));
-  T_OK(hlo_to_proto(module, &proto, &sizes[1]));
-  char *bytes = calloc(1, PJRT_SERIAL_HEADER + sizes[1]);
-  memcpy(bytes + PJRT_SERIAL_SIZES, sizes, sizeof sizes);
-  memcpy(bytes + PJRT_SERIAL_HEADER, proto, sizes[1]);
-  pjrt_serial_seal(bytes, PJRT_SERIAL_HEADER + sizes[1]);
+  T_OK(hlo_to_proto(module, &proto, &saved.module_size));
+  saved.module = proto;
+  T_OK(weft_saved_pack(&saved, &bytes, &size));
   FAILS("f32[3]", Executable_DeserializeAndLoad, .client = client, .serialized_executable = bytes,
-        .serialized_executable_size = PJRT_SERIAL_HEADER + sizes[1]);
+        .serialized_executable_size = size);
   free(bytes);
   free(proto);
   CALL(Client_Destroy, .client = client);

@@ -21,7 +21,6 @@
 
 #include "cpu/platform.h"
 #include "deferred.h"
-#include "platform/registry.h"
 #include "region.h"
 
 enum { MOST_QUEUED = 512, PATIENCE_MS = 120000, ONE_IN = 4, MOST_DELAY_US = 300 };
@@ -46,9 +45,12 @@ struct weft_stream {
   weft_mutex mu;
   weft_cond changed;
   op ops[MOST_QUEUED] WEFT_GUARDED_BY(mu); /* a ring */
-  int first, count WEFT_GUARDED_BY(mu);
-  uint64_t recorded, reached WEFT_GUARDED_BY(mu);
-  bool ends, held WEFT_GUARDED_BY(mu);
+  int first WEFT_GUARDED_BY(mu);
+  int count WEFT_GUARDED_BY(mu);
+  uint64_t recorded WEFT_GUARDED_BY(mu);
+  uint64_t reached WEFT_GUARDED_BY(mu);
+  bool ends WEFT_GUARDED_BY(mu);
+  bool held WEFT_GUARDED_BY(mu);
   uint64_t random; /* the thread's */
 };
 
@@ -268,14 +270,7 @@ static weft_status *device_fill(weft_device *device, weft_stream *stream, void *
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
 
-/* The operations of a thunk that the CPU's target has made. A thunk with `run` is queued here. A thunk with `start`
- * (a handler of a custom call) stays on the host, on real addresses. */
-typedef struct deferred_ops {
-  rt_thunk_ops base;
-  const rt_thunk_ops *inner;
-} deferred_ops;
-
-static const rt_thunk_ops *inner_of(const rt_thunk *thunk) { return ((const deferred_ops *)thunk->own_ops)->inner; }
+/* A thunk with `run` is queued. A thunk with `start` (a handler of a custom call) stays on the host, on real addresses. */
 
 static void do_step(const rt_thunk *thunk, rt_ctx *ctx)
 {
@@ -283,7 +278,7 @@ static void do_step(const rt_thunk *thunk, rt_ctx *ctx)
 
   if (rt_has_fault(ctx)) return;
   region_translate(thunk, ctx);
-  st = inner_of(thunk)->run(thunk, ctx);
+  st = region_cpu_ops(thunk)->run(thunk, ctx);
   if (st) rt_thunk_fault(thunk, ctx, st);
 }
 
@@ -296,50 +291,44 @@ static weft_status *enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 static weft_status *start(const rt_thunk *thunk, rt_ctx *ctx)
 {
   region_translate(thunk, ctx);
-  return inner_of(thunk)->start(thunk, ctx);
+  return region_cpu_ops(thunk)->start(thunk, ctx);
 }
 
-static weft_status *(*make_for_cpu)(void *ctx, low_step *step, rt_thunk **out_thunk); /* always the same function */
-
-static weft_status *make(void *ctx, low_step *step, rt_thunk **out_thunk)
+static void wrap(rt_thunk_ops *ops)
 {
-  deferred_ops *ops = WEFT_ARENA_NEW(step->arena, deferred_ops);
-
-  WEFT_TRY_ALLOC(ops);
-  WEFT_TRY(make_for_cpu(ctx, step, out_thunk));
-  rt_thunk *thunk = *out_thunk;
-  *ops = (deferred_ops){*thunk->ops, thunk->ops};
-  if (thunk->ops->run) {
-    ops->base.run = NULL;
-    ops->base.enqueue = enqueue;
+  if (ops->run) {
+    ops->run = NULL;
+    ops->enqueue = enqueue;
   } else {
-    ops->base.start = start;
+    ops->start = start;
   }
-  thunk->ops = &ops->base;
-  return NULL;
-}
-
-static void adapt(low_target *target)
-{
-  make_for_cpu = target->make;
-  target->make = make;
 }
 
 /* ---- the platform ---------------------------------------------------------------------------------------------- */
 
-static weft_platform_ops deferred_ops_table;
+static weft_platform_ops deferred_platform;
+
+static weft_status *make(void *ctx, low_step *step, rt_thunk **out_thunk)
+{
+  return region_make(ctx, step, wrap, out_thunk);
+}
+static void adapt(low_target *target) { region_adapt(target, make); }
 
 static weft_status *create(const weft_platform_options *options, weft_platform **out_platform)
 {
-  WEFT_TRY(cpu_platform_ops.create(options, out_platform));
-  (*out_platform)->ops = &deferred_ops_table;
-  return NULL;
+  return region_create(&deferred_platform, options, out_platform);
 }
 
 static weft_status *compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
                             weft_executable **out_executable)
 {
   return cpu_compile_adapted(platform, module, options, adapt, out_executable);
+}
+
+static weft_status *load(weft_platform *platform, hlo_module *module, const void *code, size_t size,
+                         const weft_compile_options *options, weft_executable **out_executable)
+{
+  return cpu_load_adapted(platform, module, code, size, options, adapt, out_executable);
 }
 
 static const weft_device_ops deferred_device = {
@@ -363,11 +352,6 @@ static const weft_device_ops deferred_device = {
 
 __attribute__((constructor)) static void become_the_default(void)
 {
-  region_init();
-  deferred_ops_table = cpu_platform_ops;
-  deferred_ops_table.name = "deferred";
-  deferred_ops_table.create = create;
-  deferred_ops_table.compile = compile;
-  deferred_ops_table.device = &deferred_device;
-  plat_register(&deferred_ops_table);
+  region_register(&deferred_platform, "deferred", &deferred_device, create, compile);
+  deferred_platform.load = load;
 }

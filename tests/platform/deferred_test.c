@@ -171,6 +171,35 @@ TEST(memory_that_queued_work_uses_is_not_given_to_the_host)
   }
 }
 
+/* Idle blocks stay usable beside a block that queued work still uses. */
+TEST(the_host_gets_all_blocks_that_are_idle)
+{
+  enum { IDLE = 6, LEFT = IDLE - 2 /* the launches take two for their outputs */ };
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) add = test_compile(platform, ADD_ONE, BUF_TOPOLOGICAL);
+  weft_device *device = weft_platform_device(platform, 0);
+  weft_buffer *x = filled(device, 1), *busy = filled(device, 3), *idle[IDLE], *fresh[LEFT];
+
+  for (int i = 0; i < IDLE; i++) idle[i] = filled(device, 2);
+  for (int i = 0; i < IDLE; i++) {
+    T_TRUE(holds(idle[i], 2));
+    weft_buffer_release(idle[i]);
+  }
+  WEFT_AUTO(weft_buffer) first = launch(add, x, NULL);
+  T_TRUE(holds(first, 2)); /* the stream has passed the points at which the idle blocks were freed */
+  deferred_hold(device, true);
+  WEFT_AUTO(weft_buffer) y = launch(add, x, NULL);
+  weft_buffer_release(busy); /* behind the launch: this block is in use until the stream goes on */
+  int64_t before = weft_device_memory(device).cached_bytes;
+  for (int i = 0; i < LEFT; i++) fresh[i] = filled(device, 7);
+  int64_t taken = before - weft_device_memory(device).cached_bytes;
+  deferred_hold(device, false);
+  T_TRUE(holds(y, 2));
+  weft_buffer_release(x);
+  for (int i = 0; i < LEFT; i++) weft_buffer_release(fresh[i]);
+  T_TRUE(taken >= LEFT * N * (int64_t)sizeof(float));
+}
+
 static void set_flag(void *flag) { atomic_store((atomic_int *)flag, 1); }
 
 TEST(somebody_elses_memory_is_given_back_when_the_stream_has_done_with_it)
@@ -240,6 +269,123 @@ TEST(a_launch_waits_on_its_stream_for_a_copy_on_another)
   T_TRUE(holds(y, 2));
 }
 
+/* The copy still writes to the block of its target, so the block must not be given to anybody else. */
+TEST(the_target_of_a_queued_copy_may_be_deleted)
+{
+  enum { FRESH = 8 };
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  weft_device *device = weft_platform_device(platform, 0);
+  WEFT_AUTO(weft_buffer) x = filled(device, 1);
+  weft_buffer *copy, *fresh[FRESH];
+
+  deferred_hold_one(device, WEFT_STREAM_ACROSS, true);
+  T_OK(weft_buffer_copy_to_device(x, device, &copy));
+  T_OK(weft_event_await(rt_buffer_usable(copy), soon()));
+  weft_buffer_delete(copy);
+  let_streams_work();
+  for (int i = 0; i < FRESH; i++) fresh[i] = filled(device, 7);
+  deferred_hold_one(device, WEFT_STREAM_ACROSS, false);
+  T_OK(weft_event_await(weft_buffer_defined(copy), soon()));
+  for (int i = 0; i < FRESH; i++) {
+    T_TRUE(holds(fresh[i], 7));
+    weft_buffer_release(fresh[i]);
+  }
+  weft_buffer_release(copy);
+}
+
+/* ---- transfers with the host ------------------------------------------------------------------------------------ */
+
+static void transferred(void *ended, const weft_status *error) { weft_event_set(ended, weft_status_dup(error)); }
+
+static weft_event *new_event(void)
+{
+  weft_event *event;
+
+  T_OK(weft_event_new(&event));
+  return event;
+}
+
+TEST(a_launch_is_queued_behind_a_transfer_from_the_host)
+{
+  float host[N];
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) add = test_compile(platform, ADD_ONE, BUF_TOPOLOGICAL);
+  weft_device *device = weft_platform_device(platform, 0);
+  WEFT_AUTO(weft_event) sent = new_event();
+  weft_buffer *x;
+
+  for (int i = 0; i < N; i++) host[i] = 4;
+  deferred_hold_one(device, WEFT_STREAM_IN, true);
+  T_OK(weft_buffer_write(device, 0, &vector, host, transferred, sent, &x));
+  WEFT_AUTO(weft_buffer) y = launch(add, x, NULL);
+  weft_buffer_delete(x);
+  let_streams_work();
+  T_TRUE(is_pending(y) && !weft_event_is_ready(sent));
+  deferred_hold_one(device, WEFT_STREAM_IN, false);
+  T_TRUE(holds(y, 5));
+  T_OK(weft_event_await(sent, soon()));
+  weft_buffer_release(x);
+}
+
+TEST(the_target_of_a_transfer_may_be_deleted)
+{
+  enum { FRESH = 8 };
+  float host[N];
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  weft_device *device = weft_platform_device(platform, 0);
+  WEFT_AUTO(weft_event) sent = new_event();
+  weft_buffer *x, *fresh[FRESH];
+
+  for (int i = 0; i < N; i++) host[i] = 4;
+  deferred_hold_one(device, WEFT_STREAM_IN, true);
+  T_OK(weft_buffer_write(device, 0, &vector, host, transferred, sent, &x));
+  weft_buffer_delete(x);
+  weft_buffer_release(x);
+  let_streams_work();
+  for (int i = 0; i < FRESH; i++) fresh[i] = filled(device, 7);
+  deferred_hold_one(device, WEFT_STREAM_IN, false);
+  T_OK(weft_event_await(sent, soon()));
+  for (int i = 0; i < FRESH; i++) {
+    T_TRUE(holds(fresh[i], 7));
+    weft_buffer_release(fresh[i]);
+  }
+}
+
+TEST(a_transfer_to_the_host_is_queued_behind_a_launch)
+{
+  float host[N] = {0};
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) add = test_compile(platform, ADD_ONE, BUF_TOPOLOGICAL);
+  weft_device *device = weft_platform_device(platform, 0);
+  WEFT_AUTO(weft_buffer) x = filled(device, 1);
+  WEFT_AUTO(weft_event) received = new_event();
+
+  deferred_hold_one(device, WEFT_STREAM_COMPUTE, true);
+  weft_buffer *y = launch(add, x, NULL);
+  T_OK(weft_buffer_read(y, 4 * sizeof(float), (N - 4) * (int64_t)sizeof(float), host + 4, transferred, received));
+  weft_buffer_delete(y);
+  weft_buffer_release(y);
+  let_streams_work();
+  T_TRUE(!weft_event_is_ready(received));
+  deferred_hold_one(device, WEFT_STREAM_COMPUTE, false);
+  T_OK(weft_event_await(received, soon()));
+  for (int i = 0; i < N; i++) T_TRUE(host[i] == (i < 4 ? 0 : 2));
+}
+
+TEST(a_transfer_to_the_host_has_the_error_of_its_source)
+{
+  float host[N];
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  weft_device *device = weft_platform_device(platform, 0);
+  WEFT_AUTO(weft_event) received = new_event();
+  weft_buffer *wrong;
+
+  T_OK(weft_buffer_from_error(device, &vector, WEFT_ERR(DATA_LOSS, "gone"), &wrong));
+  T_OK(weft_buffer_read(wrong, 0, sizeof host, host, transferred, received));
+  T_FAILS(weft_event_await(received, soon()), "gone");
+  weft_buffer_release(wrong);
+}
+
 /* ---- promises that a platform breaks --------------------------------------------------------------------------- */
 
 /* The wait status of this program's tests above, run in a process of their own on a platform that breaks `promise`. */
@@ -268,8 +414,11 @@ TEST(a_condition_that_is_read_early_is_noticed) { T_TRUE(status_of("read") != 0)
 #define TESTS                                                                                                        \
   UNIT(launches_are_queued_behind_launches_that_are_not_done), UNIT(a_loop_waits_for_its_condition_without_a_thread), \
       UNIT(an_error_on_the_stream_poisons_what_was_computed_from_it_and_nothing_else),                              \
-      UNIT(memory_that_queued_work_uses_is_not_given_to_the_host),                                                  \
+      UNIT(memory_that_queued_work_uses_is_not_given_to_the_host), UNIT(the_host_gets_all_blocks_that_are_idle),     \
       UNIT(somebody_elses_memory_is_given_back_when_the_stream_has_done_with_it),                                   \
+      UNIT(the_target_of_a_queued_copy_may_be_deleted), UNIT(a_launch_is_queued_behind_a_transfer_from_the_host),    \
+      UNIT(the_target_of_a_transfer_may_be_deleted), UNIT(a_transfer_to_the_host_is_queued_behind_a_launch),         \
+      UNIT(a_transfer_to_the_host_has_the_error_of_its_source),                                                     \
       UNIT(a_copy_to_another_device_waits_there_for_its_source), UNIT(a_launch_waits_on_its_stream_for_a_copy_on_another)
 
 int main(void)

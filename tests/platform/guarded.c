@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "cpu/platform.h"
-#include "platform/registry.h"
 #include "region.h"
 
 /* ---- copies ---------------------------------------------------------------------------------------------------- */
@@ -45,64 +44,49 @@ static weft_status *device_fill(weft_device *device, weft_stream *stream, void *
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
 
-/* The operations of a thunk that the CPU's target has made; its arguments are translated first. */
-typedef struct translated_ops {
-  rt_thunk_ops base;
-  const rt_thunk_ops *inner;
-} translated_ops;
-
-static const rt_thunk_ops *translate(const rt_thunk *thunk, rt_ctx *ctx)
+static weft_status *run(const rt_thunk *thunk, rt_ctx *ctx)
 {
   region_translate(thunk, ctx);
-  return ((const translated_ops *)thunk->own_ops)->inner;
+  return region_cpu_ops(thunk)->run(thunk, ctx);
 }
 
-static weft_status *translated_run(const rt_thunk *thunk, rt_ctx *ctx)
+static weft_status *start(const rt_thunk *thunk, rt_ctx *ctx)
 {
-  return translate(thunk, ctx)->run(thunk, ctx);
-}
-static weft_status *translated_start(const rt_thunk *thunk, rt_ctx *ctx)
-{
-  return translate(thunk, ctx)->start(thunk, ctx);
+  region_translate(thunk, ctx);
+  return region_cpu_ops(thunk)->start(thunk, ctx);
 }
 
-static weft_status *(*make_for_cpu)(void *ctx, low_step *step, rt_thunk **out_thunk); /* always the same function */
-
-static weft_status *make(void *ctx, low_step *step, rt_thunk **out_thunk)
+static void wrap(rt_thunk_ops *ops)
 {
-  translated_ops *ops = WEFT_ARENA_NEW(step->arena, translated_ops);
-
-  WEFT_TRY_ALLOC(ops);
-  WEFT_TRY(make_for_cpu(ctx, step, out_thunk));
-  rt_thunk *thunk = *out_thunk;
-  *ops = (translated_ops){*thunk->ops, thunk->ops};
-  if (thunk->ops->run) ops->base.run = translated_run;
-  if (thunk->ops->start) ops->base.start = translated_start;
-  thunk->ops = &ops->base;
-  return NULL;
-}
-
-static void adapt(low_target *target)
-{
-  make_for_cpu = target->make;
-  target->make = make;
+  if (ops->run) ops->run = run;
+  if (ops->start) ops->start = start;
 }
 
 /* ---- the platform ---------------------------------------------------------------------------------------------- */
 
-static weft_platform_ops guarded_ops;
+static weft_platform_ops guarded_platform;
+
+static weft_status *make(void *ctx, low_step *step, rt_thunk **out_thunk)
+{
+  return region_make(ctx, step, wrap, out_thunk);
+}
+static void adapt(low_target *target) { region_adapt(target, make); }
 
 static weft_status *create(const weft_platform_options *options, weft_platform **out_platform)
 {
-  WEFT_TRY(cpu_platform_ops.create(options, out_platform));
-  (*out_platform)->ops = &guarded_ops;
-  return NULL;
+  return region_create(&guarded_platform, options, out_platform);
 }
 
 static weft_status *compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
                             weft_executable **out_executable)
 {
   return cpu_compile_adapted(platform, module, options, adapt, out_executable);
+}
+
+static weft_status *load(weft_platform *platform, hlo_module *module, const void *code, size_t size,
+                         const weft_compile_options *options, weft_executable **out_executable)
+{
+  return cpu_load_adapted(platform, module, code, size, options, adapt, out_executable);
 }
 
 static const weft_device_ops guarded_device = {
@@ -119,11 +103,6 @@ static const weft_device_ops guarded_device = {
 
 __attribute__((constructor)) static void become_the_default(void)
 {
-  region_init();
-  guarded_ops = cpu_platform_ops;
-  guarded_ops.name = "guarded";
-  guarded_ops.create = create;
-  guarded_ops.compile = compile;
-  guarded_ops.device = &guarded_device;
-  plat_register(&guarded_ops);
+  region_register(&guarded_platform, "guarded", &guarded_device, create, compile);
+  guarded_platform.load = load;
 }

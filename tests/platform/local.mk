@@ -97,6 +97,42 @@ check_PROGRAMS += %D%/deferred_random_test
 %C%_deferred_random_test_CFLAGS = $(TEST_CFLAGS)
 %C%_deferred_random_test_LDADD = $(TEST_LIBS)
 
+# Programs that are saved and loaded before they run.
+SAVED = %D%/saved.c
+check_PROGRAMS += %D%/saved_run_test
+%C%_saved_run_test_SOURCES = tests/cpu/run_test.c tests/cpu/run.h $(SAVED) tests/test.h
+%C%_saved_run_test_CFLAGS = $(TEST_CFLAGS)
+%C%_saved_run_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/saved_kernels_test
+%C%_saved_kernels_test_SOURCES = tests/cpu/kernels_test.c tests/cpu/run.h $(SAVED) tests/test.h
+%C%_saved_kernels_test_CFLAGS = $(TEST_CFLAGS)
+%C%_saved_kernels_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/saved_golden_test
+%C%_saved_golden_test_SOURCES = tests/cpu/golden_test.c tests/hlo/golden.h tests/read_file.h $(SAVED) tests/test.h
+%C%_saved_golden_test_CFLAGS = $(TEST_CFLAGS)
+%C%_saved_golden_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/saved_collective_test
+%C%_saved_collective_test_SOURCES = tests/cpu/collective_test.c tests/cpu/run.h $(SAVED) tests/test.h
+%C%_saved_collective_test_CFLAGS = $(TEST_CFLAGS)
+%C%_saved_collective_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/saved_dynamic_test
+%C%_saved_dynamic_test_SOURCES = tests/cpu/dynamic_test.c tests/cpu/run.h $(SAVED) tests/test.h
+%C%_saved_dynamic_test_CFLAGS = $(TEST_CFLAGS)
+%C%_saved_dynamic_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/saved_random_test
+%C%_saved_random_test_SOURCES = tests/cpu/random_test.c $(SAVED) tests/test.h
+%C%_saved_random_test_CFLAGS = $(TEST_CFLAGS)
+%C%_saved_random_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/saved_plugin_test
+%C%_saved_plugin_test_SOURCES = tests/pjrt/plugin_test.c tests/pjrt/client.h src/pjrt/plugin.c $(SAVED) tests/test.h
+%C%_saved_plugin_test_CFLAGS = $(TEST_CFLAGS)
+%C%_saved_plugin_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/saved_conformance_test
+%C%_saved_conformance_test_SOURCES = tests/stablehlo/conformance_test.c tests/read_file.h tests/stablehlo/conformance_reasons.h $(SAVED) tests/test.h
+%C%_saved_conformance_test_CPPFLAGS = $(AM_CPPFLAGS) -DCONFORMANCE_CPU
+%C%_saved_conformance_test_CFLAGS = $(TEST_CFLAGS)
+%C%_saved_conformance_test_LDADD = $(TEST_LIBS)
+
 # A plugin for tests with both platforms in it; WEFT_PLATFORM names one.
 check_LTLIBRARIES += %D%/pjrt_platforms.la
 %C%_pjrt_platforms_la_SOURCES = src/pjrt/plugin.c %D%/guarded.c $(DEFERRED)

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "cpu/platform.h"
+#include "platform/registry.h"
 
 static const size_t REGION_BYTES = (size_t)1 << 38; /* address space, not memory */
 enum { NEW_BYTE = 0xCB, FREED_BYTE = 0xDB, GAP_BYTES = 4096, MOST_PATTERN_BYTES = 1 << 20 };
@@ -33,7 +34,7 @@ const weft_memory_space region_spaces[WEFT_MEMORY_SPACES] = {
   {"unpinned_host", BUF_ALIGN, true},
 };
 
-void region_init(void)
+static void make_regions(void)
 {
   if (region.guarded) return;
   region.guarded = mmap(NULL, REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -115,4 +116,56 @@ void region_deallocate(weft_device *device, int space, void *data, int64_t bytes
 {
   if (space == 0) deallocate(data, bytes);
   else cpu_platform_ops.device->deallocate(device, space, data, bytes);
+}
+
+/* ---- the platform ---------------------------------------------------------------------------------------------- */
+
+static weft_status *(*make_for_cpu)(void *ctx, low_step *step, rt_thunk **out_thunk); /* always the same function */
+
+/* The operations of a thunk that the CPU's target has made: as the platform changed them, and the CPU's. */
+typedef struct wrapped_ops {
+  rt_thunk_ops base;
+  const rt_thunk_ops *cpu;
+} wrapped_ops;
+
+const rt_thunk_ops *region_cpu_ops(const rt_thunk *thunk) { return ((const wrapped_ops *)thunk->own_ops)->cpu; }
+
+weft_status *region_make(void *ctx, low_step *step, void (*wrap)(rt_thunk_ops *ops), rt_thunk **out_thunk)
+{
+  wrapped_ops *ops = WEFT_ARENA_NEW(step->arena, wrapped_ops);
+
+  WEFT_TRY_ALLOC(ops);
+  WEFT_TRY(make_for_cpu(ctx, step, out_thunk));
+  rt_thunk *thunk = *out_thunk;
+  *ops = (wrapped_ops){*thunk->ops, thunk->ops};
+  wrap(&ops->base);
+  thunk->ops = &ops->base;
+  return NULL;
+}
+
+void region_adapt(low_target *target, __typeof__(((low_target *)NULL)->make) make)
+{
+  make_for_cpu = target->make;
+  target->make = make;
+}
+
+weft_status *region_create(const weft_platform_ops *ops, const weft_platform_options *options,
+                           weft_platform **out_platform)
+{
+  WEFT_TRY(cpu_platform_ops.create(options, out_platform));
+  (*out_platform)->ops = ops;
+  return NULL;
+}
+
+void region_register(weft_platform_ops *ops, const char *name, const weft_device_ops *device,
+                     __typeof__(((weft_platform_ops *)NULL)->create) create,
+                     __typeof__(((weft_platform_ops *)NULL)->compile) compile)
+{
+  make_regions();
+  *ops = cpu_platform_ops;
+  ops->name = name;
+  ops->create = create;
+  ops->compile = compile;
+  ops->device = device;
+  plat_register(ops);
 }

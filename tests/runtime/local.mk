@@ -9,3 +9,7 @@ check_PROGRAMS += %D%/ffi_test
 %C%_ffi_test_LDADD = $(TEST_LIBS)
 TESTS += %D%/ffi_jax.py
 EXTRA_DIST += %D%/ffi_jax.py %D%/ffi_jax.cc %D%/untyped_jax.cc
+check_PROGRAMS += %D%/pool_test
+%C%_pool_test_SOURCES = %D%/pool_test.c tests/test.h
+%C%_pool_test_CFLAGS = $(TEST_CFLAGS)
+%C%_pool_test_LDADD = $(TEST_LIBS)

@@ -3,8 +3,8 @@ there is no jax.  WEFT is the command; some functions that call functions, for t
 import os
 import sys
 
-if os.environ.get("WEFT_PYTHON") and os.environ.get("WEFT_IN_PYTHON") != "1":
-    os.environ["WEFT_IN_PYTHON"] = "1"
+if os.environ.get("WEFT_PYTHON") and os.environ.get("IN_WEFT_PYTHON") != "1":
+    os.environ["IN_WEFT_PYTHON"] = "1"
     os.execv(os.environ["WEFT_PYTHON"], [os.environ["WEFT_PYTHON"]] + sys.argv)
 os.environ["JAX_PLATFORMS"] = "cpu"
 try:

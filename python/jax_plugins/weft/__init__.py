@@ -1,4 +1,4 @@
-"""Registers Weft with JAX: `jax.devices("weft")`, or JAX_PLATFORMS=weft.
+"""Registers Weft with JAX: `jax.devices("weft")`, or JAX_PLATFORMS=weft; on GPUs as JAX's platform "cuda" (JAX_PLATFORMS=cuda).
 
 The library is $WEFT_PJRT_PLUGIN, or is looked for in the package weft, in the usual prefixes and where `pkg-config weft` says.
 """
@@ -13,9 +13,24 @@ from weft._pjrt import library_path
 _jax_agent.install_when_imported()
 
 
+_name = "weft"  # under which JAX knows the plugin: "cuda" if the process uses Weft's platform of that name
+
+
+def _choose_name(platforms):
+    """JAX_PLATFORMS=cuda means Weft's GPUs where no other plugin is installed for them, and WEFT_PLATFORM=cuda always does."""
+    import importlib.util
+
+    global _name
+    others = any(importlib.util.find_spec("jax_plugins." + package) for package in ("xla_cuda12", "xla_cuda13", "cuda"))
+    if "WEFT_PLATFORM" not in os.environ and not others and ("cuda" in platforms or "gpu" in platforms):
+        os.environ["WEFT_PLATFORM"] = "cuda"
+    if os.environ.get("WEFT_PLATFORM") == "cuda":
+        _name = "cuda"
+
+
 def _named_by_environment(xla_bridge):
-    """The library that PJRT_NAMES_AND_LIBRARY_PATHS names for "weft", which JAX registers itself after us; None if it names none."""
-    named = xla_bridge._get_pjrt_plugin_names_and_library_paths(os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", "")).get("weft")
+    """The library that PJRT_NAMES_AND_LIBRARY_PATHS names for it, which JAX registers itself after us; None if it names none."""
+    named = xla_bridge._get_pjrt_plugin_names_and_library_paths(os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", "")).get(_name)
     return xla_bridge._get_pjrt_plugin_config(named)[0] if named and named.endswith(".json") else named
 
 
@@ -109,6 +124,8 @@ def _forward_ffi_handlers(path):
     for name, function in xla_client.custom_call_targets("Host").items():
         if not name.startswith("lapack_"):  # Weft has linear algebra of its own
             register("FFI handler", name, _stages(name, function), None)
+        if _name == "cuda" and "python_cpu_callback" in name:  # on a GPU, too, Python works on host memory
+            register("FFI handler", name.replace("_cpu_", "_gpu_"), _stages(name, function), None)
     xla_client.register_custom_type_handler("cpu", take_type)  # first: handlers name types
     xla_client.register_custom_call_handler("cpu", take)
 
@@ -184,8 +201,8 @@ def _import_dlpack(platforms):
         return array.copy() if copy else array
 
     _jax.dlpack_managed_tensor_to_buffer = to_buffer
-    if platforms[0] == "weft" and "cpu" not in platforms:
-        dlpack._DL_DEVICE_TO_PLATFORM[dlpack.DLDeviceType.kDLCPU] = "weft"
+    if platforms[0] == _name and "cpu" not in platforms:
+        dlpack._DL_DEVICE_TO_PLATFORM[dlpack.DLDeviceType.kDLCPU] = _name
 
 
 def _stand_in_for_cpu(platforms):
@@ -193,8 +210,8 @@ def _stand_in_for_cpu(platforms):
     import jax._src.xla_bridge as xla_bridge
 
     native = xla_bridge._get_backend_uncached
-    if "weft" in platforms and "cpu" not in platforms:
-        xla_bridge._get_backend_uncached = lambda platform=None: native("weft" if platform == "cpu" else platform)
+    if _name in platforms and "cpu" not in platforms:
+        xla_bridge._get_backend_uncached = lambda platform=None: native(_name if platform == "cpu" else platform)
 
 
 def _leave_before_the_last_barrier(path):
@@ -265,7 +282,7 @@ def _finish_compilations():
 
 
 def _fail_with(xla_bridge, error, is_wanted):
-    """Registers a backend "weft" that cannot be made, and why: JAX then stops where the program first asks for its devices.  Where
+    """Registers a backend that cannot be made, and why: JAX then stops where the program first asks for its devices.  Where
     nobody asked for Weft it goes on without, and says so."""
     def make_client():
         raise RuntimeError(f"Weft cannot be used: {error}") from error
@@ -274,21 +291,21 @@ def _fail_with(xla_bridge, error, is_wanted):
         xla_bridge.logger.warning("Weft is installed and cannot be used: %s", error)
         make_client()
 
-    xla_bridge.register_backend_factory("weft", make_client if is_wanted else warn_and_make_none, priority=400, fail_quietly=not is_wanted)
+    xla_bridge.register_backend_factory(_name, make_client if is_wanted else warn_and_make_none, priority=400, fail_quietly=not is_wanted)
 
 
 def _make_first(xla_bridge):
     """JAX keeps the backends that it made before one failed, and a second call finds only them: Weft is made before XLA's CPU backend,
     so that a program that tries again gets the same error."""
     factories = xla_bridge._backend_factories
-    others = {name: registration for name, registration in factories.items() if name != "weft"}
-    registration = factories["weft"]
+    others = {name: registration for name, registration in factories.items() if name != _name}
+    registration = factories[_name]
     factories.clear()
-    factories.update(weft=registration, **others)
+    factories.update({_name: registration}, **others)
 
 
 def _is_wanted(platforms):
-    return "weft" in platforms or any(name.startswith("WEFT_") for name in os.environ)
+    return _name in platforms or any(name.startswith("WEFT_") for name in os.environ)
 
 
 def _register(xla_bridge, platforms):
@@ -296,15 +313,15 @@ def _register(xla_bridge, platforms):
     if not path:
         path = library_path()
         devices = xla_bridge.num_cpu_devices.value  # -1: JAX was not told
-        is_counted = os.environ.get("WEFT_NUM_DEVICES") or devices <= 0  # the plugin reads the environment by itself
-        xla_bridge.register_plugin("weft", library_path=path, options={} if is_counted else {"num_devices": devices})
+        is_counted = _name == "cuda" or os.environ.get("WEFT_NUM_DEVICES") or devices <= 0  # the plugin reads the environment by itself
+        xla_bridge.register_plugin(_name, library_path=path, options={} if is_counted else {"num_devices": devices})
     _forward_ffi_handlers(path)
     _leave_before_the_last_barrier(path)
     _keep_callback_results_contiguous()
     _name_the_missing_stream()
     _stand_in_for_cpu(platforms)
     _finish_compilations()
-    _import_dlpack(platforms if platforms != [""] else ["weft"])
+    _import_dlpack(platforms if platforms != [""] else [_name])
 
 
 def initialize():
@@ -313,7 +330,8 @@ def initialize():
     import jax._src.xla_bridge as xla_bridge
 
     platforms = (xla_bridge.config.jax_platforms.value or "").split(",")
-    getattr(xla_bridge, "_nonexperimental_plugins", set()).add("weft")  # or JAX warns of it
+    _choose_name(platforms)
+    getattr(xla_bridge, "_nonexperimental_plugins", set()).add(_name)  # or JAX warns of it
     _fail_with(xla_bridge, RuntimeError("the plugin was not registered"), is_wanted=True)
     _make_first(xla_bridge)
     try:

@@ -165,8 +165,7 @@ static gen_ssa float_op(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, gen_ss
   case HLO_SUBTRACT: return gen_bin(e, LLVMFSub, a, b);
   case HLO_MULTIPLY: return gen_bin(e, LLVMFMul, a, b);
   case HLO_DIVIDE: return gen_bin(e, LLVMFDiv, a, b);
-  case HLO_REMAINDER:
-    return gen_libcall(e, gen_scalar_type(a) == e->part->f64 ? "fmod" : "fmodf", 2, (gen_ssa[]){a, b});
+  case HLO_REMAINDER: return gen_remainder(e, a, b);
   case HLO_NEGATE: return LLVMBuildFNeg(e->b, a, "");
   case HLO_ABS: return gen_intrinsic1(e, "llvm.fabs", a);
   case HLO_MAXIMUM: return gen_max(e, WEFT_F32, false, a, b);

@@ -165,6 +165,13 @@ void gen_loop_begin(gen_emit *e, gen_loop *loop, gen_ssa lo, gen_ssa hi, int64_t
 void gen_loop_end(gen_emit *e, gen_loop *loop);
 /* The same with static bounds. */
 void gen_loop_static(gen_emit *e, gen_loop *loop, int64_t lo, int64_t hi, int64_t step);
+/* A loop while a condition holds: begin; the condition's code; test; the body; end. */
+typedef struct gen_while {
+  LLVMBasicBlockRef head, exit;
+} gen_while;
+void gen_while_begin(gen_emit *e, gen_while *loop);
+void gen_while_test(gen_emit *e, gen_while *loop, gen_ssa cond);
+void gen_while_end(gen_emit *e, gen_while *loop);
 typedef struct gen_if {
   LLVMBasicBlockRef merge;
 } gen_if;
@@ -273,6 +280,11 @@ WEFT_NODISCARD weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr,
 WEFT_NODISCARD weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype to, gen_value v, gen_value *out);
 /* A transcendental of f32 or f64. b is for atan2 and power, else NULL. */
 gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b);
+/* The remainder of a / b with the sign of a, exact; f32 or f64 (exact.c). */
+gen_ssa gen_remainder(gen_emit *e, gen_ssa a, gen_ssa b);
+/* Where |x| > limit, which is at least 2^20: x = *quadrant * pi/2 + (*r + *low) modulo 2 pi, |*r| <= pi/4, for f64. Other
+ * lanes keep what they have. Infinity yields NaN. */
+void gen_reduce_angle(gen_emit *e, gen_ssa x, double limit, gen_ssa *r, gen_ssa *low, gen_ssa *quadrant);
 bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value *out);
 gen_value gen_complex_mul(gen_emit *e, gen_value a, gen_value b);
 gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b);
@@ -338,7 +350,7 @@ typedef struct gen_frame {
   gen_emit e;
   gen_env env;
   const hlo_instr *fusion;
-  const hlo_computation *comp;
+  const hlo_computation *comp;    /* NULL: the instruction is no fusion and calls nothing */
   gen_buffer *operands, *results; /* by leaf */
   int operand_count, result_count;
   gen_ssa begin, end;
@@ -362,6 +374,8 @@ typedef struct gen_walk {
 /* Makes and stores the elements at the linear index `at`; ctx is the gen_walk. All values are made before the first
  * is stored, since a result may lie on an operand. */
 weft_status *gen_walk_body(void *ctx, gen_emit *e, gen_affine at);
+/* Makes the elements of all results at the linear index `at` (at most HLO_MAX_RANK results), then stores them. */
+WEFT_NODISCARD weft_status *gen_store_results(gen_frame *f, gen_emit *e, gen_affine at);
 /* Emits the whole kernel of the strategy `loop`. */
 WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);
 
@@ -370,6 +384,7 @@ typedef struct gen_row {
   gen_frame *f;
   gen_rows form;
   gen_affine at; /* the current row */
+  int period;    /* neighbouring columns that one call of the last pass's body makes; 0 means 1 */
 } gen_row;
 /* Combines the elements at column `col` into `slots`. */
 WEFT_NODISCARD weft_status *gen_row_step(gen_row *r, gen_emit *e, gen_affine col, const gen_acc *accs, int count,
@@ -386,6 +401,83 @@ WEFT_NODISCARD weft_status *gen_row_hoist(gen_row *r, gen_emit *e);
 /* Emits the row at r->at: its stages, then its results. */
 WEFT_NODISCARD weft_status *gen_emit_row(gen_row *r, gen_emit *e);
 
+/* ---- updates (update.c) ---------------------------------------------------------------------------------------- */
+
+/* A result of a kernel, and the array that it is before it is updated: an instruction of the fusion. */
+typedef struct gen_base {
+  const hlo_instr *array;
+  int leaf; /* of the fusion's result */
+} gen_base;
+/* The operand that holds the array, of the same bytes as the result; NULL: the array is computed. */
+const gen_buffer *gen_base_buffer(const gen_frame *f, gen_base base);
+/* Stores the array's element at the linear index `at` to the result; ctx is a gen_base_walk. */
+typedef struct gen_base_walk {
+  gen_frame *f;
+  gen_base base;
+} gen_base_walk;
+weft_status *gen_base_store(void *ctx, gen_emit *e, gen_affine at);
+
+/* A dynamic-update-slice that makes result `leaf`. */
+typedef struct gen_update {
+  gen_frame *f;
+  const hlo_instr *dus;
+  int leaf;
+  gen_affine starts[HLO_MAX_RANK];
+} gen_update;
+WEFT_NODISCARD weft_status *gen_update_open(gen_update *u, gen_frame *f, const hlo_instr *dus, int leaf);
+/* Stores the update's element at the linear index `at` to its place in the result; ctx is a gen_update. */
+weft_status *gen_update_store(void *ctx, gen_emit *e, gen_affine at);
+
+/* A scatter. A walker sets `at`, an index into the updates: first the scatter dimensions, then, inside of
+ * gen_scatter_place, the window's. */
+typedef struct gen_scatter {
+  gen_frame *f;
+  const hlo_instr *scatter;
+  int n;                          /* arrays scattered to */
+  gen_affine at[HLO_MAX_RANK];
+  gen_affine start[HLO_MAX_RANK]; /* of the window in the operand */
+  int window_dims[HLO_MAX_RANK], operand_dims[HLO_MAX_RANK], window_count; /* of the updates, and the operand's for each */
+  int64_t window;                 /* elements of a window */
+} gen_scatter;
+typedef weft_status *gen_scatter_window(gen_scatter *s, gen_emit *e);
+void gen_scatter_open(gen_scatter *s, const hlo_instr *scatter);
+/* Is dimension `d` of the updates one of the window? */
+bool gen_scatter_in_window(const gen_scatter *s, int d);
+/* Do indices choose where windows begin along window dimension `k`?  Then elements of two windows that differ in this
+ * dimension may have one place. */
+bool gen_scatter_moves(const gen_scatter *s, int k);
+/* Finds the window's place and calls `window` where it lies inside of the operand. */
+WEFT_NODISCARD weft_status *gen_scatter_place(gen_scatter *s, gen_emit *e, gen_scatter_window *window);
+/* Combines the updates' element at s->at into the results. */
+WEFT_NODISCARD weft_status *gen_scatter_element(gen_scatter *s, gen_emit *e);
+
+/* A select-and-scatter. A walker sets `out`, an index into the source. */
+typedef struct gen_pick {
+  gen_frame *f;
+  const hlo_instr *instr;
+  gen_affine out[HLO_MAX_RANK], at[HLO_MAX_RANK];
+  gen_ssa cond, best, best_im, best_at, found; /* slots */
+} gen_pick;
+/* Errors: UNIMPLEMENTED for a window with base dilation or reversal. */
+WEFT_NODISCARD weft_status *gen_pick_open(gen_pick *p, gen_frame *f, const hlo_instr *instr);
+/* Finds the element of the window at p->out that is picked: *out_at is its linear index if *out_found is true. */
+WEFT_NODISCARD weft_status *gen_pick_find(gen_pick *p, gen_emit *e, gen_ssa *out_found, gen_ssa *out_at);
+/* `old` combined with the source's element at p->out. */
+WEFT_NODISCARD weft_status *gen_pick_source(gen_pick *p, gen_emit *e, gen_value old, gen_value *out);
+
+/* ---- columns (columns.c) --------------------------------------------------------------------------------------- */
+
+/* The index into the operands of the reduces, for the kept element `kept` and the reduced dimensions' indices `at`. */
+const gen_index *gen_columns_index(gen_emit *e, const gen_columns *form, gen_affine kept, const gen_affine *at);
+/* Stores the kernel's results at `kept`, where the reduces have the values `v`. */
+WEFT_NODISCARD weft_status *gen_columns_finish(gen_frame *f, gen_emit *e, gen_affine kept, const gen_acc *accs,
+                                               int count, gen_value *v);
+
+/* ---- small loops (small_loop.c) -------------------------------------------------------------------------------- */
+
+/* Emits the whole kernel of a while with little state. One thread runs it. */
+WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec);
+
 /* ---- the walker's table ---------------------------------------------------------------------------------------- */
 
 struct gen_walker {
@@ -399,7 +491,7 @@ struct gen_walker {
   weft_status *(*walk)(gen_walk *w, bool split, int64_t *units);
   /* Walks the columns of the row and writes what lanes or threads have accumulated, combined, to `out`. */
   weft_status *(*accumulate)(gen_row *r, gen_emit *e, int stage, gen_acc *accs, int count, gen_value *out);
-  /* Calls body(column) for all columns of the row. */
+  /* Calls body(column) for all columns of the row, or for every period-th of them. */
   weft_status *(*columns)(gen_row *r, gen_emit *e, gen_body_fn *body, void *ctx);
   /* Calls body once for the row. */
   weft_status *(*once)(gen_row *r, gen_emit *e, gen_body_fn *body, void *ctx);

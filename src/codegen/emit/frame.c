@@ -42,7 +42,7 @@ weft_status *gen_frame_open(gen_part *p, gen_kernel_spec *spec, int phase, gen_f
   gen_kernel *info = spec->info;
   int at = 0, pointers = 1;
 
-  *f = (gen_frame){.fusion = fusion, .comp = fusion->called[0]};
+  *f = (gen_frame){.fusion = fusion, .comp = fusion->called_count ? fusion->called[0] : NULL};
   for (int i = 0; i < fusion->operand_count; i++) f->operand_count += hlo_shape_leaf_count(fusion->operands[i]->shape);
   f->result_count = hlo_shape_leaf_count(fusion->shape);
   if (spec->nested)
@@ -60,7 +60,7 @@ weft_status *gen_frame_open(gen_part *p, gen_kernel_spec *spec, int phase, gen_f
     f->begin = LLVMGetParam(fn, (unsigned)pointers);
     f->end = LLVMGetParam(fn, (unsigned)pointers + 1);
   }
-  gen_env_init(&f->e, &f->env, f->comp);
+  if (f->comp) gen_env_init(&f->e, &f->env, f->comp);
 
   f->operands = WEFT_ARENA_ARRAY(p->arena, gen_buffer, f->operand_count);
   f->results = WEFT_ARENA_ARRAY(p->arena, gen_buffer, f->result_count);
@@ -74,7 +74,7 @@ weft_status *gen_frame_open(gen_part *p, gen_kernel_spec *spec, int phase, gen_f
   for (int i = 0; i < fusion->operand_count; i++) {
     const hlo_shape *shape = fusion->operands[i]->shape;
     int leaves = hlo_shape_leaf_count(shape);
-    f->env.params[i] = (gen_source){.kind = GEN_SOURCE_BUFFER, .buffers = &f->operands[at]};
+    if (f->comp) f->env.params[i] = (gen_source){.kind = GEN_SOURCE_BUFFER, .buffers = &f->operands[at]};
     for (int k = 0; k < leaves; k++, at++) {
       const hlo_shape *leaf = hlo_shape_leaf(shape, k);
       f->operands[at] = (gen_buffer){.ptr = load_arg(f, spec, at), .type = leaf->type, .elems = hlo_shape_elems(leaf)};

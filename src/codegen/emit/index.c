@@ -143,7 +143,7 @@ gen_affine gen_affine_scale(gen_emit *e, gen_affine a, int64_t factor)
 /* (v / div) % mod on an i64 or a vector of i64 known to be in [0, hi]; 32-bit division where that is enough. */
 static gen_ssa divide_ssa(gen_emit *e, gen_ssa v, int64_t div, int64_t mod, int64_t hi)
 {
-  bool narrow = gen_is_vector(v) && hi <= INT32_MAX;
+  bool narrow = (gen_is_vector(v) || e->part->target->block_threads > 1) && hi <= INT32_MAX;
 
   if (narrow) v = gen_cast(e, LLVMTrunc, v, e->part->i32);
   if (div > 1) v = hi >= div ? gen_bin(e, LLVMUDiv, v, gen_i(v, div)) : gen_i(v, 0);

@@ -287,6 +287,28 @@ void gen_loop_static(gen_emit *e, gen_loop *loop, int64_t lo, int64_t hi, int64_
   gen_loop_begin(e, loop, gen_i64(e, lo), gen_i64(e, hi), step, lo, hi, align);
 }
 
+void gen_while_begin(gen_emit *e, gen_while *loop)
+{
+  loop->head = LLVMAppendBasicBlockInContext(e->part->ctx, e->fn, "while");
+  loop->exit = LLVMAppendBasicBlockInContext(e->part->ctx, e->fn, "done");
+  LLVMBuildBr(e->b, loop->head);
+  LLVMPositionBuilderAtEnd(e->b, loop->head);
+}
+
+void gen_while_test(gen_emit *e, gen_while *loop, gen_ssa cond)
+{
+  LLVMBasicBlockRef body = LLVMAppendBasicBlockInContext(e->part->ctx, e->fn, "body");
+
+  LLVMBuildCondBr(e->b, cond, body, loop->exit);
+  LLVMPositionBuilderAtEnd(e->b, body);
+}
+
+void gen_while_end(gen_emit *e, gen_while *loop)
+{
+  LLVMBuildBr(e->b, loop->head);
+  LLVMPositionBuilderAtEnd(e->b, loop->exit);
+}
+
 void gen_if_begin(gen_emit *e, gen_if *block, gen_ssa cond)
 {
   LLVMBasicBlockRef then = new_block(e);

@@ -3,6 +3,17 @@
 
 #include "codegen/emit/emit.h"
 
+weft_status *gen_store_results(gen_frame *f, gen_emit *e, gen_affine linear)
+{
+  gen_value v[HLO_MAX_RANK];
+
+  for (int r = 0; r < f->result_count; r++)
+    WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, r,
+                           gen_delinearize(e, hlo_shape_leaf(f->fusion->shape, r), linear), &v[r]));
+  for (int r = 0; r < f->result_count; r++) gen_store(e, &f->results[r], linear, v[r]);
+  return NULL;
+}
+
 weft_status *gen_walk_body(void *ctx, gen_emit *e, gen_affine linear)
 {
   gen_walk *w = ctx;

@@ -1,7 +1,7 @@
 /* codegen/emit/math.c -- transcendental functions of f32 and f64 as branch-free polynomials on scalars or vectors.
  *
  * f32: exp, log, log1p, tanh, erf, rsqrt and logistic are computed in f32, the others in f64 and rounded once. f64:
- * the argument is reduced in two parts where an ULP depends on it; power and erf are the C library's, lane by lane.
+ * the argument is reduced in two parts where an ULP depends on it; power takes a logarithm of twice the precision.
  * Coefficients are minimax fits (Remez) of the form named beside each; the power of two is their error. Small
  * functions are inlined, the others become functions of the part. */
 #include <config.h>
@@ -38,6 +38,24 @@ static const double erf_small[] = {0.12837916612625122, -0.37612631916999817, 0.
                                    0.005199906416237354, -0.0008130011847242713, 8.316772436955944e-05};
 static const double erf_big[] = {-0.00017197453416883945, 1.1295018196105957, 0.6333734393119812, 0.10825081169605255,
                                  -0.02510043792426586, 0.004163833335042, -0.00043296709191054106, 2.0965439034625888e-05};
+/* f64: the same, erf in x^2 for x <= 1: 2^-56; -log(erfc(x)) in (x - 1.75) / 0.75, 1 <= x <= 2.5: 2^-50.7, and in
+ * (x - 4.25) / 1.75, 2.5 <= x <= 6: 2^-48 */
+static const double erf_small_f64[] = {0.1283791670955126, -0.37612638903183754, 0.1128379167095512, -0.02686617064512984,
+                                       0.0052239776254232985, -0.000854832702193483, 0.00012055332902888736,
+                                       -1.4925647567519332e-05, 1.6462045441468418e-06, -1.6364642158167616e-07,
+                                       1.4792401209404813e-08, -1.216456005728345e-09, 8.709045129053106e-11,
+                                       -4.230945824295338e-12};
+static const double erf_big_f64[] = {4.317863525433222, 2.9697081756100614, 0.5118413436544144, 0.008664823286003136,
+                                     -0.001463356915660936, 0.00022878512864148298, -3.1061355966341276e-05,
+                                     3.169102613242644e-06, -8.28453988319829e-08, -6.688933665430493e-08,
+                                     2.2634084803665472e-08, -4.778402555179576e-09, 7.308732148184202e-10,
+                                     -6.650535379435988e-11, -4.164525903209232e-12, 3.732214411119732e-12,
+                                     -1.1480959900245918e-12, 2.009796891156184e-13};
+static const double erf_far_f64[] = {20.107769901469695, 15.266607502163385, 2.9892590152172214, 0.017491629496275134,
+                                     -0.004506834194229358, 0.0011879764645359777, -0.00031248336731152837,
+                                     8.076240022054188e-05, -2.02501765377309e-05, 4.856280372937612e-06,
+                                     -1.0889173088276693e-06, 2.2056669808883712e-07, -3.957595188508063e-08,
+                                     4.108893224217647e-09, 2.5197361881742565e-09, -1.2323142825492614e-09};
 /* (atan(t)/t - 1) / t^2 in t^2, t <= tan(pi/8): 2^-64; short: 2^-40 */
 static const double atan_f64[] = {-0.33333333333333326, 0.1999999999999769, -0.14285714285390505, 0.11111111088333438,
                                   -0.09090908150145319, 0.07692282885713024, -0.06666228634510063, 0.05877040190788683,
@@ -104,15 +122,31 @@ static gen_ssa power_of_two(gen_emit *e, gen_ssa n)
   return from_bits(e, i_bin(e, LLVMShl, i_bin(e, LLVMAdd, n, wide ? 1023 : 127), wide ? 52 : 23));
 }
 
-static gen_ssa exp_(gen_emit *e, gen_ssa x)
+/* exp(x + low) = p 2^n, with p near 1. `low` (NULL: 0) is far smaller than x. */
+static gen_ssa exp_parts(gen_emit *e, gen_ssa x, gen_ssa low, gen_ssa *n)
+{
+  gen_ssa r = reduce_ln2(e, x, n), p;
+
+  if (low) r = add(e, r, low);
+  p = is_f64(e, x) ? POLY(e, r, exp_f64) : POLY(e, r, exp_f32);
+  return add(e, gen_fma(e, p, mul(e, r, r), r), gen_f(r, 1));
+}
+
+/* exp(x) where neither x nor the result is extreme: the same bits as exp_. For f32, |x| <= 87; NaN stays. */
+static gen_ssa tame_exp(gen_emit *e, gen_ssa x)
+{
+  gen_ssa n, p = exp_parts(e, x, NULL, &n);
+  return mul(e, p, power_of_two(e, n));
+}
+
+/* exp(x + low), where `low` (NULL: 0) is far smaller than x. */
+static gen_ssa exp_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
 {
   bool wide = is_f64(e, x);
   gen_ssa n, r, p;
 
   x = wide ? clamp(e, x, -746, 710) : clamp(e, x, -104, 89);
-  r = reduce_ln2(e, x, &n);
-  p = wide ? POLY(e, r, exp_f64) : POLY(e, r, exp_f32);
-  p = add(e, gen_fma(e, p, mul(e, r, r), r), gen_f(r, 1));
+  p = exp_parts(e, x, low, &n);
   /* Multiplies by 2^n in two steps, since the last one may overflow. A denormal result, which would slow the
    * processor down, is rounded as the integer that its bits are. */
   int bias = wide ? 1023 : 127, mantissa = wide ? 52 : 23;
@@ -124,6 +158,8 @@ static gen_ssa exp_(gen_emit *e, gen_ssa x)
   gen_ssa bits = gen_bin(e, LLVMSub, to_bits(e, add(e, r, magic)), LLVMConstBitCast(magic, LLVMTypeOf(n)));
   return gen_select(e, tiny, from_bits(e, bits), r);
 }
+
+static gen_ssa exp_(gen_emit *e, gen_ssa x) { return exp_of_sum(e, x, NULL); }
 
 /* f64 only: 2^n (1 + p) - 1 without cancellation. */
 static gen_ssa expm1_(gen_emit *e, gen_ssa x)
@@ -144,7 +180,8 @@ static gen_ssa tanh_(gen_emit *e, gen_ssa x)
     return with_sign(e, quo(e, m, add(e, m, two)), x);
   }
   gen_ssa z = mul(e, x, x), small = gen_fma(e, mul(e, POLY(e, z, tanh_f32), z), x, x);
-  r = sub(e, one, quo(e, two, add(e, exp_(e, add(e, a, a)), one)));
+  gen_ssa far = gen_select(e, gt(e, a, 10), gen_f(a, 10), a); /* from here on tanh rounds to 1 */
+  r = sub(e, one, quo(e, two, add(e, tame_exp(e, add(e, far, far)), one)));
   return gen_select(e, lt(e, a, 0.625), small, with_sign(e, r, x));
 }
 
@@ -255,11 +292,76 @@ static gen_ssa cbrt_(gen_emit *e, gen_ssa x) /* f64; one Newton step corrects wh
   return with_sign(e, gen_select(e, plain, better, a), x);
 }
 
-/* f32 values in f64: |x|^y and its sign. */
-static gen_ssa power_(gen_emit *e, gen_ssa x, gen_ssa y)
+/* ---- power ----------------------------------------------------------------------------------------------------- */
+
+/* A number as the sum of two f64, the second of which is at most half an ULP of the first. */
+typedef struct pair {
+  gen_ssa hi, lo;
+} pair;
+
+static gen_ssa exact_fma(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa c)
+{
+  gen_unify3(e, &a, &b, &c);
+  return gen_intrinsic(e, "llvm.fma", 3, (gen_ssa[]){a, b, c});
+}
+
+/* a + b, where a is 0 or larger than b, plus what is known to be smaller still. */
+static pair sum_of(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa rest)
+{
+  gen_ssa hi = add(e, a, b);
+  return (pair){hi, add(e, add(e, sub(e, a, hi), b), rest)};
+}
+
+static pair product_of(gen_emit *e, pair a, pair b)
+{
+  gen_ssa hi = mul(e, a.hi, b.hi), lost = exact_fma(e, a.hi, b.hi, neg(e, hi));
+  return (pair){hi, add(e, lost, add(e, mul(e, a.hi, b.lo), mul(e, a.lo, b.hi)))};
+}
+
+/* log of a positive, finite f64 to 2^-65 of it: with s = (m - 1) / (m + 1), log(m) = 2s (1 + s^2/3 + s^4/5 + ...). */
+static pair log_pair(gen_emit *e, gen_ssa x)
+{
+  static const double series[] = {1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21,
+                                  1.0 / 23, 1.0 / 25, 1.0 / 27};
+  int64_t least = INT64_C(0x3fe6a09e00000000); /* sqrt(1/2) */
+  gen_ssa one = gen_f(x, 1), zero = gen_f(x, 0), tiny = lt(e, x, 0x1p-1022);
+  gen_ssa bits = i_bin(e, LLVMSub, to_bits(e, gen_select(e, tiny, mul(e, x, gen_f(x, 0x1p54)), x)), least);
+  gen_ssa n = gen_bin(e, LLVMSub, i_bin(e, LLVMAShr, bits, 52), gen_select(e, tiny, gen_i(bits, 54), gen_i(bits, 0)));
+  gen_ssa m = from_bits(e, i_bin(e, LLVMAdd, i_bin(e, LLVMAnd, bits, (INT64_C(1) << 52) - 1), least));
+  gen_ssa k = gen_cast(e, LLVMSIToFP, gen_cast(e, LLVMTrunc, n, e->part->i32), e->part->f64);
+
+  gen_ssa f = sub(e, m, one), d = add(e, m, one), d_lost = sub(e, m, sub(e, d, one)), q = quo(e, f, d);
+  gen_ssa rest = sub(e, exact_fma(e, neg(e, q), d, f), mul(e, q, d_lost));
+  pair s = {q, quo(e, rest, d)}, t = product_of(e, s, s);
+  pair third =
+    sum_of(e, gen_f(x, 0x1.5555555555555p-2), mul(e, t.hi, POLY(e, t.hi, series)), gen_f(x, 0x1.5555555555555p-56));
+  pair twice = {add(e, s.hi, s.hi), add(e, s.lo, s.lo)}, more = product_of(e, twice, product_of(e, t, third));
+  pair mantissa = sum_of(e, twice.hi, more.hi, add(e, twice.lo, more.lo));
+  /* ln 2 in two pieces: the product of the first with k is exact */
+  gen_ssa whole = mul(e, k, gen_f(k, 0x1.62e42fefa3800p-1)), part = mul(e, k, gen_f(k, 0x1.ef35793c76730p-45));
+  pair log = sum_of(e, whole, mantissa.hi, add(e, mantissa.lo, part));
+  return sum_of(e, log.hi, log.lo, zero);
+}
+
+/* exp(y log(a)) of f64 for a >= 0. */
+static gen_ssa power_wide(gen_emit *e, gen_ssa a, gen_ssa y)
+{
+  pair log = log_pair(e, a);
+  gen_ssa inf = gen_f(a, __builtin_inf());
+  gen_ssa ordinary = gen_bin(e, LLVMAnd, gt(e, a, 0), gen_fcmp(e, LLVMRealOLT, a, inf));
+
+  log.hi = gen_select(e, ordinary, log.hi, gen_select(e, eq(e, a, 0), neg(e, inf), a));
+  gen_ssa hi = mul(e, y, log.hi), lo = add(e, exact_fma(e, y, log.hi, neg(e, hi)), mul(e, y, log.lo));
+  gen_ssa small = gen_bin(e, LLVMAnd, ordinary, lt(e, abs_(e, hi), 800)); /* beyond, the result is 0 or infinity */
+  return exp_of_sum(e, hi, gen_select(e, small, lo, gen_f(a, 0)));
+}
+
+/* |x|^y and its sign. `brief`: f32 values in f64. */
+static gen_ssa power_(gen_emit *e, gen_ssa x, gen_ssa y, bool brief)
 {
   gen_unify(e, &x, &y);
-  gen_ssa a = abs_(e, x), r = exp_(e, mul(e, log_(e, a), y)), half = mul(e, y, gen_f(y, 0.5));
+  gen_ssa a = abs_(e, x), half = mul(e, y, gen_f(y, 0.5));
+  gen_ssa r = brief ? exp_(e, mul(e, log_(e, a), y)) : power_wide(e, a, y);
   gen_ssa is_int = gen_fcmp(e, LLVMRealOEQ, gen_intrinsic1(e, "llvm.floor", y), y);
   gen_ssa even = gen_fcmp(e, LLVMRealOEQ, gen_intrinsic1(e, "llvm.floor", half), half);
   gen_ssa odd = gen_bin(e, LLVMAnd, is_int, i_bin(e, LLVMXor, even, -1));
@@ -277,9 +379,20 @@ static gen_ssa erf_(gen_emit *e, gen_ssa x) /* f32 */
 {
   gen_ssa a = abs_(e, x), z = mul(e, x, x), small = gen_fma(e, POLY(e, z, erf_small), x, x);
   gen_ssa far = clamp(e, a, 0, 4), q = POLY(e, far, erf_big);
-  gen_ssa big = sub(e, gen_f(x, 1), exp_(e, neg(e, q)));
+  gen_ssa big = sub(e, gen_f(x, 1), tame_exp(e, neg(e, q)));
 
   return gen_select(e, lt(e, a, 0.92), small, with_sign(e, big, x));
+}
+
+static gen_ssa erf_wide(gen_emit *e, gen_ssa x) /* f64 */
+{
+  gen_ssa a = abs_(e, x), z = mul(e, x, x), small = gen_fma(e, POLY(e, z, erf_small_f64), x, x);
+  gen_ssa near = mul(e, sub(e, a, gen_f(x, 1.75)), gen_f(x, 1 / 0.75));
+  gen_ssa far = mul(e, sub(e, clamp(e, a, 0, 6), gen_f(x, 4.25)), gen_f(x, 1 / 1.75));
+  gen_ssa q = gen_select(e, lt(e, a, 2.5), POLY(e, near, erf_big_f64), POLY(e, far, erf_far_f64));
+  gen_ssa big = sub(e, gen_f(x, 1), exp_(e, neg(e, q)));
+
+  return gen_select(e, lt(e, a, 1), small, with_sign(e, big, x));
 }
 
 /* ---- sin and its kin ------------------------------------------------------------------------------------------- */
@@ -294,31 +407,37 @@ static gen_ssa two_diff(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa *lo)
   return d;
 }
 
-/* sin (or cos, or tan) of f64 with |x| <= REDUCE_LIMIT.  `brief`: good to 2^-35, for f32. */
-static gen_ssa sin_core(gen_emit *e, hlo_opcode op, gen_ssa x, bool brief)
+/* x = *n * pi/2 + (*r + *lo), |*r| <= pi/4 and |x| <= REDUCE_LIMIT, with *n in the low bits of *q. `brief`: good to
+ * 2^-35, for f32; then *lo is 0. */
+static void reduce_angle(gen_emit *e, gen_ssa x, bool brief, gen_ssa *r, gen_ssa *lo, gen_ssa *q)
 {
   gen_ssa magic = gen_f(x, 0x1.8p52), t = add(e, mul(e, x, gen_f(x, 0.6366197723675814)), magic), n = sub(e, t, magic);
-  gen_ssa q = to_bits(e, t), r, lo = NULL, one = gen_f(x, 1), s, c;
 
   /* pi/2 in pieces of 33 bits, so that their products with n are exact */
-  r = sub(e, x, mul(e, n, gen_f(x, 0x1.921fb544p+0)));
+  gen_ssa first = sub(e, x, mul(e, n, gen_f(x, 0x1.921fb544p+0))), lo1, lo2;
   gen_ssa second = mul(e, n, gen_f(x, 0x1.0b4611a6p-34)), third = mul(e, n, gen_f(x, 0x1.3198a2e037073p-69));
+  *q = to_bits(e, t);
+  *lo = gen_f(x, 0);
   if (brief) {
-    r = sub(e, sub(e, r, second), third);
-  } else {
-    gen_ssa lo1, lo2;
-    r = two_diff(e, r, second, &lo1);
-    r = two_diff(e, r, third, &lo2);
-    lo = add(e, lo1, lo2);
-    gen_ssa sum = add(e, r, lo);
-    lo = add(e, sub(e, r, sum), lo);
-    r = sum;
+    *r = sub(e, sub(e, first, second), third);
+    return;
   }
-  gen_ssa z = mul(e, r, r), half = mul(e, z, gen_f(z, 0.5)), w = sub(e, one, half);
+  first = two_diff(e, first, second, &lo1);
+  first = two_diff(e, first, third, &lo2);
+  gen_ssa rest = add(e, lo1, lo2);
+  *r = add(e, first, rest);
+  *lo = add(e, sub(e, first, *r), rest);
+}
+
+/* sin (or cos, or tan) of x = q * pi/2 + (r + lo). */
+static gen_ssa sin_of_rest(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa r, gen_ssa lo, gen_ssa q, bool brief)
+{
+  gen_ssa one = gen_f(x, 1), z = mul(e, r, r), half = mul(e, z, gen_f(z, 0.5)), w = sub(e, one, half), s, c;
   gen_ssa odd = gen_icmp(e, LLVMIntNE, i_bin(e, LLVMAnd, q, 1), gen_i(q, 0));
+
   s = mul(e, mul(e, brief ? POLY(e, z, sin_short) : POLY(e, z, sin_f64), z), r);
   c = mul(e, brief ? POLY(e, z, cos_short) : POLY(e, z, cos_f64), mul(e, z, z));
-  if (lo) {
+  if (!brief) {
     s = gen_fma(e, lo, w, s);
     c = sub(e, c, mul(e, r, lo));
   }
@@ -335,23 +454,26 @@ static gen_ssa sin_core(gen_emit *e, hlo_opcode op, gen_ssa x, bool brief)
   return op == HLO_SIN ? gen_select(e, eq(e, x, 0), x, v) : v;
 }
 
-/* If an argument is large, all lanes take the C library's function, with its reduction. NaN does not count as large. */
+/* The lanes whose argument is large are reduced by gen_reduce_angle. NaN does not count as large. */
 static gen_ssa sin_(gen_emit *e, hlo_opcode op, gen_ssa x, bool brief)
 {
-  gen_ssa large = gt(e, abs_(e, x), REDUCE_LIMIT), v = sin_core(e, op, x, brief), slow;
-  LLVMBasicBlockRef here, there;
+  gen_ssa large = gt(e, abs_(e, x), REDUCE_LIMIT), near[3], far[3];
   gen_if block;
 
+  reduce_angle(e, x, brief, &near[0], &near[1], &near[2]);
   if (gen_is_vector(large)) large = gen_intrinsic1(e, "llvm.vector.reduce.or", large);
-  here = LLVMGetInsertBlock(e->b);
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
+  for (int i = 0; i < 3; i++) far[i] = near[i];
   gen_if_begin(e, &block, large);
-  slow = gen_libcall(e, op == HLO_SIN ? "sin" : op == HLO_COS ? "cos" : "tan", 1, &x);
-  there = LLVMGetInsertBlock(e->b);
+  gen_reduce_angle(e, x, REDUCE_LIMIT, &far[0], &far[1], &far[2]);
+  LLVMBasicBlockRef there = LLVMGetInsertBlock(e->b);
   gen_if_end(e, &block);
-  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(v), "");
-  LLVMAddIncoming(phi, &v, &here, 1);
-  LLVMAddIncoming(phi, &slow, &there, 1);
-  return phi;
+  for (int i = 0; i < 3; i++) {
+    gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(near[i]), "");
+    LLVMAddIncoming(phi, (gen_ssa[]){near[i], far[i]}, (LLVMBasicBlockRef[]){here, there}, 2);
+    near[i] = phi;
+  }
+  return sin_of_rest(e, op, x, near[0], near[1], near[2], brief);
 }
 
 static gen_ssa atan2_(gen_emit *e, gen_ssa y, gen_ssa x, bool brief) /* f64 */
@@ -403,8 +525,8 @@ static gen_ssa wide_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, bool 
   case HLO_ATAN2: return atan2_(e, a, b, brief);
   case HLO_ASIN: return atan2_(e, a, cosine_leg(e, a), brief);
   case HLO_ACOS: return atan2_(e, cosine_leg(e, a), a, brief);
-  case HLO_POWER: return brief ? power_(e, a, b) : gen_libcall(e, "pow", 2, (gen_ssa[]){a, b});
-  case HLO_ERF: return gen_libcall(e, "erf", 1, &a);
+  case HLO_POWER: return power_(e, a, b, brief);
+  case HLO_ERF: return erf_wide(e, a);
   default: return NULL;
   }
 }

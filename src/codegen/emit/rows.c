@@ -41,35 +41,39 @@ typedef struct last_ctx {
   bool per_row; /* true: the results with one element a row; false: those with one a column */
 } last_ctx;
 
+/* Makes the results of this kind at columns [col, col + period), then stores them. */
 static weft_status *store_results(void *ctx, gen_emit *e, gen_affine col)
 {
   last_ctx *l = ctx;
   gen_row *r = l->r;
   gen_frame *f = r->f;
-  gen_value v[HLO_MAX_RANK];
-  int n = WEFT_MIN(f->result_count, HLO_MAX_RANK);
+  int period = l->per_row ? 1 : WEFT_MAX(r->period, 1), n = WEFT_MIN(f->result_count, HLO_MAX_RANK);
+  gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, n * period);
   gen_affine linear = l->per_row ? r->at : gen_affine_add(e, gen_affine_scale(e, r->at, r->form.cols), col);
 
-  for (int i = 0; i < n; i++) {
-    const hlo_shape *shape = hlo_shape_leaf(f->fusion->shape, i);
-    if ((hlo_shape_elems(shape) == r->form.rows) != l->per_row) continue;
-    WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, i, gen_delinearize(e, shape, linear), &v[i]));
-  }
-  for (int i = 0; i < n; i++)
-    if ((hlo_shape_elems(hlo_shape_leaf(f->fusion->shape, i)) == r->form.rows) == l->per_row)
-      gen_store(e, &f->results[i], linear, v[i]);
+  WEFT_TRY_ALLOC(v);
+  for (int k = 0; k < period; k++)
+    for (int i = 0; i < n; i++) {
+      const hlo_shape *shape = hlo_shape_leaf(f->fusion->shape, i);
+      const gen_index *at = gen_delinearize(e, shape, gen_affine_offset(linear, k));
+      if ((hlo_shape_elems(shape) == r->form.rows) != l->per_row) continue;
+      WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, i, at, &v[k * n + i]));
+    }
+  for (int k = 0; k < period; k++)
+    for (int i = 0; i < n; i++)
+      if ((hlo_shape_elems(hlo_shape_leaf(f->fusion->shape, i)) == r->form.rows) == l->per_row)
+        gen_store(e, &f->results[i], gen_affine_offset(linear, k), v[k * n + i]);
   return NULL;
 }
 
 weft_status *gen_row_finish(gen_row *r, gen_emit *e)
 {
   const gen_walker *walker = e->part->walker;
-  last_ctx ctx = {r, true};
+  last_ctx columns = {r, false}, row = {r, true};
 
-  WEFT_TRY(walker->once(r, e, store_results, &ctx));
-  if (r->form.per_row_only) return NULL;
-  ctx.per_row = false;
-  return walker->columns(r, e, store_results, &ctx);
+  /* A result of the row may lie on an operand that its columns read. */
+  if (!r->form.per_row_only) WEFT_TRY(walker->columns(r, e, store_results, &columns));
+  return walker->once(r, e, store_results, &row);
 }
 
 weft_status *gen_row_hoist(gen_row *r, gen_emit *e)

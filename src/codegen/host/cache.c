@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 
 enum { DIGEST_BYTES = 32, MOST_BYTES = 1 << 30 };
@@ -86,28 +87,6 @@ static bool seal_of(const char *name, const void *data, size_t size, unsigned ch
 
 /* ---- files ---- */
 
-static bool read_all(int fd, char *out, size_t size)
-{
-  for (size_t at = 0; at < size;) {
-    ssize_t n = read(fd, out + at, size - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    at += (size_t)n;
-  }
-  return true;
-}
-
-static bool write_all(int fd, const char *data, size_t size)
-{
-  for (size_t at = 0; at < size;) {
-    ssize_t n = write(fd, data + at, size - at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    at += (size_t)n;
-  }
-  return true;
-}
-
 bool gen_cache_read(int folder, const char *name, void **out, size_t *out_size)
 {
   int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -121,7 +100,7 @@ bool gen_cache_read(int folder, const char *name, void **out, size_t *out_size)
   if (whole) {
     size = (size_t)info.st_size - DIGEST_BYTES;
     data = malloc(size + DIGEST_BYTES);
-    whole = data && read_all(fd, data, size + DIGEST_BYTES) && seal_of(name, data, size, seal) &&
+    whole = data && weft_fd_read_all(fd, data, size + DIGEST_BYTES) && seal_of(name, data, size, seal) &&
             memcmp(seal, data + size, DIGEST_BYTES) == 0;
   }
   if (fd >= 0) close(fd);
@@ -141,7 +120,7 @@ weft_status *gen_cache_write(int folder, const char *name, const void *data, siz
   snprintf(temporary, sizeof temporary, "%s.%ld.%u.tmp", name, (long)getpid(), atomic_fetch_add(&count, 1));
   int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return WEFT_ERR(UNAVAILABLE, "cannot write %s of WEFT_CACHE_DIR: %s", temporary, strerror(errno));
-  bool ok = write_all(fd, data, size) && write_all(fd, (const char *)seal, sizeof seal);
+  bool ok = weft_fd_write_all(fd, data, size) && weft_fd_write_all(fd, seal, sizeof seal);
   ok = close(fd) == 0 && ok;
   if (ok && renameat(folder, temporary, folder, name) == 0) return NULL;
   weft_status *st = WEFT_ERR(UNAVAILABLE, "cannot write %s of WEFT_CACHE_DIR: %s", name, strerror(errno));

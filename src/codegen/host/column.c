@@ -46,46 +46,18 @@ static weft_status *walk(tile *t, gen_emit *e, int k, gen_ssa lo, gen_ssa hi)
     return NULL;
   }
   for (int v = 0; v < t->vectors; v++) {
-    gen_index *idx = gen_index_new(e, c->form.in->rank);
     gen_affine kept =
       gen_affine_add(e, gen_affine_scale(e, t->outer, c->form.cols), gen_affine_offset(t->col, (int64_t)v * e->lanes));
-    int64_t stride = 1;
-    for (int d = c->form.in->rank - 1; d >= 0; d--) {
-      idx->d[d] = c->form.reduced[d] ? c->form.in->dims[d] > 1 ? t->at[d] : gen_affine_const(0)
-                                     : gen_affine_digit(e, kept, stride, c->form.in->dims[d]);
-      if (!c->form.reduced[d]) stride *= c->form.in->dims[d];
-    }
-    WEFT_TRY(gen_accs_step(e, &c->f->env, c->accs, c->count, t->slots + v * c->count, gen_index_seal(idx)));
+    WEFT_TRY(gen_accs_step(e, &c->f->env, c->accs, c->count, t->slots + v * c->count,
+                           gen_columns_index(e, &c->form, kept, t->at)));
   }
-  return NULL;
-}
-
-static weft_status *store_results(columns *c, gen_emit *e, gen_affine kept)
-{
-  gen_frame *f = c->f;
-  gen_value v[HLO_MAX_RANK];
-
-  for (int i = 0; i < f->result_count; i++)
-    WEFT_TRY(gen_emit_leaf(e, &f->env, c->form.comp->root, i,
-                           gen_delinearize(e, hlo_shape_leaf(f->fusion->shape, i), kept), &v[i]));
-  for (int i = 0; i < f->result_count; i++) gen_store(e, &f->results[i], kept, v[i]);
   return NULL;
 }
 
 /* Stores the kernel's results at `kept`, where the reduces have the values `v`. */
 static weft_status *finish(columns *c, gen_emit *e, gen_affine kept, gen_value *v)
 {
-  int mark = gen_memo_push(e);
-
-  for (int i = 0; i < c->count; i++) {
-    v[i] = gen_acc_result(e, &c->accs[i], v[i]);
-    if (c->accs[i].leaf == 0)
-      WEFT_TRY(gen_env_bind(e, &c->f->env, c->accs[i].reduce, (gen_source){.kind = GEN_SOURCE_VALUE, .values = &v[i]}));
-  }
-  WEFT_TRY(store_results(c, e, kept));
-  c->f->env.bound_count = 0;
-  gen_memo_pop(e, mark);
-  return NULL;
+  return gen_columns_finish(c->f, e, kept, c->accs, c->count, v);
 }
 
 /* Columns [lo, hi), lanes * vectors of them in a step. */

@@ -12,20 +12,19 @@
 #include "base/deadline.h"
 #include "base/options.h"
 #include "base/thread.h"
+#include "base/wire.h"
+#include "codegen/code/code.h"
+#include "codegen/host/link.h"
 
 enum { PART_WEIGHT = 300, HUGE_KERNEL = 20000 };
 
-typedef enum unit_kind { UNIT_KERNEL, UNIT_COMPARE, UNIT_APPLY } unit_kind;
-
 /* One thing to compile. */
 typedef struct unit {
-  unit_kind kind;
-  const hlo_instr *fusion;     /* KERNEL */
+  gen_unit base;               /* first */
+  const hlo_instr *fusion;     /* of a kernel */
   const hlo_computation *comp; /* what is compiled */
   uint64_t hash;
   int weight, part, slot;      /* slot: of its first function in the part's table */
-  gen_kernel kernel;
-  void *fn;                    /* COMPARE, APPLY */
   char name[GEN_MAX_PHASES][32];
   struct unit *next;           /* in its hash bucket */
 } unit;
@@ -38,17 +37,12 @@ typedef struct part_job {
   int64_t emit_ns;
 } part_job;
 
-struct gen_code {
-  weft_arena arena;
+/* What holds the machine code of a gen_code that was compiled here. */
+typedef struct compiled {
   gen_jit *jit;
-  int unit_count;
-  unit **by_instr;   /* by instruction id */
-  unit **by_comp[2]; /* by computation id: comparators, reducers */
-  int instr_ids, comp_ids;
-  part_job *parts;
+  part_job *parts; /* in the gen_code's arena */
   int part_count;
-  gen_stats stats;
-};
+} compiled;
 
 typedef struct gen_settings {
   const char *cache_dir, *dump_dir;
@@ -89,8 +83,9 @@ static int weight_of(const hlo_computation *comp, int depth)
 
 static bool unit_equal(const unit *a, const unit *b)
 {
-  if (a->kind != b->kind || a->hash != b->hash) return false;
-  return a->kind == UNIT_KERNEL ? gen_fusion_equal(a->fusion, b->fusion) : hlo_computation_equal(a->comp, b->comp);
+  if (a->base.kind != b->base.kind || a->hash != b->hash) return false;
+  return a->base.kind == GEN_UNIT_KERNEL ? gen_fusion_equal(a->fusion, b->fusion)
+                                         : hlo_computation_equal(a->comp, b->comp);
 }
 
 enum { BUCKETS = 4096 };
@@ -98,15 +93,13 @@ enum { BUCKETS = 4096 };
 typedef struct finder {
   gen_code *code;
   unit **buckets;
-  bool *seen; /* computations, by id */
-  const hlo_computation **stack;
-  int depth;
 } finder;
 
 /* The unit for this request: an equal one that exists already, or a new one. */
-static weft_status *intern(finder *f, unit want, unit **out)
+static weft_status *intern(finder *f, const gen_request *request, unit **out)
 {
   gen_code *code = f->code;
+  unit want = {.base = {.kind = request->kind}, .fusion = request->fusion, .comp = request->comp};
   unit **bucket;
 
   want.hash = hlo_computation_hash(want.comp);
@@ -117,53 +110,39 @@ static weft_status *intern(finder *f, unit want, unit **out)
   unit *u = WEFT_ARENA_NEW(&code->arena, unit);
   WEFT_TRY_ALLOC(u);
   *u = want;
+  u->base.number = code->unit_count;
   u->next = *bucket;
   u->weight = weight_of(want.comp, 0);
   for (int i = 0; i < GEN_MAX_PHASES; i++)
-    snprintf(u->name[i], sizeof u->name[i], i ? "k%d.phase%d" : "k%d", code->unit_count, i);
+    snprintf(u->name[i], sizeof u->name[i], i ? "k%d.phase%d" : "k%d", u->base.number, i);
   *bucket = u;
   *out = u;
-  code->unit_count++;
+  code->units[code->unit_count++] = &u->base;
   return NULL;
 }
 
-static void push(finder *f, const hlo_computation *comp)
-{
-  if (f->seen[comp->id]) return;
-  f->seen[comp->id] = true;
-  f->stack[f->depth++] = comp;
-}
-
-static weft_status *find_units(finder *f, const hlo_module *module)
+static weft_status *find_units(finder *f, const gen_request *requests, int count)
 {
   gen_code *code = f->code;
 
-  push(f, module->entry);
-  while (f->depth > 0) {
-    const hlo_computation *comp = f->stack[--f->depth];
-    HLO_FOREACH(x, comp) {
-      unit *u;
-      switch (x->op) {
-      case HLO_FUSION:
-        WEFT_TRY(intern(f, (unit){.kind = UNIT_KERNEL, .fusion = x, .comp = x->called[0]}, &code->by_instr[x->id]));
-        code->stats.fusions++;
-        break;
-      case HLO_SORT:
-        WEFT_TRY(intern(f, (unit){.kind = UNIT_COMPARE, .comp = x->called[0]}, &u));
-        code->by_comp[0][x->called[0]->id] = u;
-        break;
-      case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START: case HLO_REDUCE_SCATTER: case HLO_SCAN:
-        if (x->called_count == 0) break;
-        WEFT_TRY(intern(f, (unit){.kind = UNIT_APPLY, .comp = x->called[0]}, &u));
-        code->by_comp[1][x->called[0]->id] = u;
-        break;
-      default:
-        if (hlo_calls_are_embedded(x->op)) break;
-        for (int i = 0; i < x->called_count; i++) push(f, x->called[i]);
-      }
-    }
+  code->units = WEFT_ARENA_ARRAY(&code->arena, gen_unit *, count);
+  WEFT_TRY_ALLOC(code->units);
+  for (int i = 0; i < count; i++) {
+    unit *u;
+    WEFT_TRY(intern(f, &requests[i], &u));
+    gen_code_answer(code, &requests[i], &u->base);
+    code->stats.fusions += requests[i].kind == GEN_UNIT_KERNEL;
   }
   return NULL;
+}
+
+static weft_status *find_all_units(finder *f, const hlo_module *module)
+{
+  gen_request *requests;
+  int count;
+
+  WEFT_TRY(gen_requests_of(module, &f->code->arena, &requests, &count));
+  return find_units(f, requests, count);
 }
 
 /* ---- parts ----------------------------------------------------------------------------------------------------- */
@@ -175,31 +154,32 @@ static int heavier(const void *a, const void *b)
 }
 
 /* Deals units to parts: the heaviest first, each to the part that is lightest so far. */
-static weft_status *deal(gen_code *code, unit **units, int threads)
+static weft_status *deal(gen_code *code, compiled *made, unit **units, int threads)
 {
   int64_t total = 0;
 
   qsort(units, (size_t)code->unit_count, sizeof *units, heavier);
   for (int i = 0; i < code->unit_count; i++) total += units[i]->weight;
   int most = threads > 1 ? 4 * threads : 1;
-  code->part_count = (int)WEFT_MIN(WEFT_MAX(total / PART_WEIGHT, 1), WEFT_MIN(most, WEFT_MAX(code->unit_count, 1)));
-  code->parts = WEFT_ARENA_ARRAY(&code->arena, part_job, code->part_count);
-  WEFT_TRY_ALLOC(code->parts);
+  made->part_count = (int)WEFT_MIN(WEFT_MAX(total / PART_WEIGHT, 1), WEFT_MIN(most, WEFT_MAX(code->unit_count, 1)));
+  made->parts = WEFT_ARENA_ARRAY(&code->arena, part_job, made->part_count);
+  WEFT_TRY_ALLOC(made->parts);
   for (int i = 0; i < code->unit_count; i++) {
     int best = 0;
-    for (int k = 1; k < code->part_count; k++)
-      if (code->parts[k].weight < code->parts[best].weight) best = k;
+    for (int k = 1; k < made->part_count; k++)
+      if (made->parts[k].weight < made->parts[best].weight) best = k;
     units[i]->part = best;
-    units[i]->slot = code->parts[best].slots;
-    code->parts[best].slots += units[i]->kind == UNIT_KERNEL ? GEN_MAX_PHASES : 1;
-    code->parts[best].weight += units[i]->weight;
+    units[i]->slot = made->parts[best].slots;
+    made->parts[best].slots += units[i]->base.kind == GEN_UNIT_KERNEL ? GEN_MAX_PHASES : 1;
+    made->parts[best].weight += units[i]->weight;
   }
   return NULL;
 }
 
 typedef struct compile_job {
   gen_code *code;
-  unit **units;
+  compiled *made;
+  unit **units; /* the heaviest first */
   const gen_options *options;
   const gen_machine *machine;
   atomic_int next_part;
@@ -207,9 +187,9 @@ typedef struct compile_job {
 
 static weft_status *emit_unit(gen_part *p, unit *u)
 {
-  if (u->kind == UNIT_COMPARE) return gen_emit_compare(p, u->comp, u->name[0]);
-  if (u->kind == UNIT_APPLY) return gen_emit_apply_fn(p, u->comp, u->name[0]);
-  gen_kernel_spec spec = {.fusion = u->fusion, .info = &u->kernel};
+  if (u->base.kind == GEN_UNIT_COMPARE) return gen_emit_compare(p, u->comp, u->name[0]);
+  if (u->base.kind == GEN_UNIT_APPLY) return gen_emit_apply_fn(p, u->comp, u->name[0]);
+  gen_kernel_spec spec = {.fusion = u->fusion, .info = &u->base.kernel};
   for (int i = 0; i < GEN_MAX_PHASES; i++) spec.symbols[i] = u->name[i];
   char where[160];
   WEFT_TRY_NOTE(gen_emit_kernel(p, &spec), "kernel of %s", hlo_describe(u->fusion, where, sizeof where));
@@ -222,7 +202,7 @@ static void emit_table(gen_part *p, const part_job *job, unit **units, int unit_
   for (int i = 0; i < job->slots; i++) entries[i] = LLVMConstNull(p->ptr);
   for (int i = 0; i < unit_count; i++) {
     if (units[i]->part != part) continue;
-    for (int k = 0; k < (units[i]->kind == UNIT_KERNEL ? GEN_MAX_PHASES : 1); k++) {
+    for (int k = 0; k < (units[i]->base.kind == GEN_UNIT_KERNEL ? GEN_MAX_PHASES : 1); k++) {
       gen_ssa fn = LLVMGetNamedFunction(p->mod, units[i]->name[k]);
       if (!fn) continue;
       LLVMSetLinkage(fn, LLVMInternalLinkage);
@@ -237,7 +217,7 @@ static void emit_table(gen_part *p, const part_job *job, unit **units, int unit_
 
 static weft_status *emit_part(compile_job *job, int part, gen_memory *memory, gen_part *p)
 {
-  part_job *mine = &job->code->parts[part];
+  part_job *mine = &job->made->parts[part];
 
   gen_memory_guard(memory, job->options->emission_bytes);
   if (setjmp(memory->out_of_memory)) return WEFT_ERR(RESOURCE_EXHAUSTED, "code generation: out of memory");
@@ -252,7 +232,7 @@ static weft_status *emit_part(compile_job *job, int part, gen_memory *memory, ge
 
 static weft_status *compile_part(compile_job *job, int part)
 {
-  part_job *mine = &job->code->parts[part];
+  part_job *mine = &job->made->parts[part];
   gen_memory memory;
   gen_part p = {0};
   int64_t start = weft_now_ns();
@@ -273,8 +253,8 @@ static void *compile_parts(void *arg)
 {
   compile_job *job = arg;
 
-  for (int part; (part = atomic_fetch_add(&job->next_part, 1)) < job->code->part_count;)
-    job->code->parts[part].error = compile_part(job, part);
+  for (int part; (part = atomic_fetch_add(&job->next_part, 1)) < job->made->part_count;)
+    job->made->parts[part].error = compile_part(job, part);
   return NULL;
 }
 
@@ -284,7 +264,7 @@ static weft_status *run_threads(compile_job *job, int threads)
   int started = 0;
   weft_status *st = NULL;
 
-  threads = WEFT_MIN(WEFT_MIN(threads, job->code->part_count), (int)WEFT_COUNT(workers));
+  threads = WEFT_MIN(WEFT_MIN(threads, job->made->part_count), (int)WEFT_COUNT(workers));
   while (started < threads - 1) {
     weft_status *no = weft_thread_start(&workers[started], "weft-compile", compile_parts, job);
     weft_status_ignore(no); /* fewer threads do the same work */
@@ -293,8 +273,8 @@ static weft_status *run_threads(compile_job *job, int threads)
   }
   compile_parts(job);
   for (int i = 0; i < started; i++) pthread_join(workers[i], NULL);
-  for (int i = 0; i < job->code->part_count; i++) {
-    part_job *part = &job->code->parts[i];
+  for (int i = 0; i < job->made->part_count; i++) {
+    part_job *part = &job->made->parts[i];
     if (!st) st = WEFT_MOVE(part->error);
     else weft_status_free(WEFT_MOVE(part->error));
     job->code->stats.emit_ns += part->emit_ns;
@@ -306,120 +286,202 @@ static weft_status *run_threads(compile_job *job, int threads)
   return st;
 }
 
-static weft_status *link_parts(gen_code *code, unit **units)
+static weft_status *link_parts(gen_code *code, compiled *made, unit **units)
 {
-  void ***tables = WEFT_ARENA_ARRAY(&code->arena, void **, code->part_count);
+  void ***tables = WEFT_ARENA_ARRAY(&code->arena, void **, made->part_count);
 
   WEFT_TRY_ALLOC(tables);
-  WEFT_TRY(gen_jit_new(&code->jit));
-  for (int i = 0; i < code->part_count; i++) WEFT_TRY(gen_jit_add(code->jit, &code->parts[i].object));
-  for (int i = 0; i < code->part_count; i++) {
+  WEFT_TRY(gen_jit_new(&made->jit));
+  for (int i = 0; i < made->part_count; i++) WEFT_TRY(gen_jit_add(made->jit, &made->parts[i].object));
+  for (int i = 0; i < made->part_count; i++) {
     void *address;
-    WEFT_TRY(gen_jit_lookup(code->jit, code->parts[i].table, &address));
+    WEFT_TRY(gen_jit_lookup(made->jit, made->parts[i].table, &address));
     tables[i] = address;
   }
   for (int i = 0; i < code->unit_count; i++) {
     unit *u = units[i];
+    gen_unit *base = &u->base;
     void **entries = tables[u->part] + u->slot;
-    u->kernel.symbol = u->name[0];
-    if (u->kind != UNIT_KERNEL) u->fn = entries[0];
-    for (int k = 0; u->kind == UNIT_KERNEL && k < u->kernel.phase_count; k++)
-      u->kernel.phases[k].fn = (gen_kernel_fn *)(uintptr_t)entries[k];
+    if (base->kind != GEN_UNIT_KERNEL) base->fn = entries[0];
+    for (int k = 0; base->kind == GEN_UNIT_KERNEL && k < base->kernel.phase_count; k++)
+      base->kernel.phases[k].fn = (gen_kernel_fn *)(uintptr_t)entries[k];
   }
   return NULL;
 }
 
-static weft_status *compile_all(gen_code *code, const hlo_module *module, const gen_options *options)
+static void free_compiled(void *memory)
+{
+  compiled *made = memory;
+
+  gen_jit_free(made->jit); /* it borrows the objects */
+  for (int i = 0; made->parts && i < made->part_count; i++) gen_object_fini(&made->parts[i].object);
+}
+
+/* Finds the units of `module` and compiles them to objects. */
+static weft_status *compile_parts_of(const hlo_module *module, const gen_options *options, gen_code *code,
+                                     compiled *made, unit ***out_units)
 {
   finder f = {.code = code};
-  compile_job job = {.code = code, .options = options};
-  int n = 0;
+  compile_job job = {.code = code, .made = made, .options = options};
 
-  code->instr_ids = module->next_id;
-  code->comp_ids = module->next_computation_id;
-  code->by_instr = WEFT_ARENA_ARRAY(&code->arena, unit *, code->instr_ids);
-  for (int i = 0; i < 2; i++) code->by_comp[i] = WEFT_ARENA_ARRAY(&code->arena, unit *, code->comp_ids);
   f.buckets = WEFT_ARENA_ARRAY(&code->arena, unit *, BUCKETS);
-  f.seen = WEFT_ARENA_ARRAY(&code->arena, bool, code->comp_ids);
-  f.stack = WEFT_ARENA_ARRAY(&code->arena, const hlo_computation *, code->comp_ids);
-  if (!code->by_instr || !code->by_comp[0] || !code->by_comp[1] || !f.buckets || !f.seen || !f.stack)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  WEFT_TRY(find_units(&f, module));
+  WEFT_TRY_ALLOC(f.buckets);
+  if (options->only)
+    WEFT_TRY(find_units(&f, &(gen_request){GEN_UNIT_KERNEL, options->only, options->only->called[0]}, 1));
+  else WEFT_TRY(find_all_units(&f, module));
   code->stats.kernels = code->unit_count;
   if (code->unit_count == 0) return NULL;
 
   job.units = WEFT_ARENA_ARRAY(&code->arena, unit *, code->unit_count);
   WEFT_TRY_ALLOC(job.units);
-  for (int b = 0; b < BUCKETS; b++)
-    for (unit *u = f.buckets[b]; u; u = u->next) job.units[n++] = u;
-  WEFT_TRY(gen_host_machine(&job.machine));
-  WEFT_TRY(deal(code, job.units, options->threads));
-  code->stats.parts = code->part_count;
+  for (int i = 0; i < code->unit_count; i++) {
+    job.units[i] = (unit *)code->units[i];
+    job.units[i]->base.kernel.symbol = job.units[i]->name[0];
+  }
+  WEFT_TRY(options->cpu ? gen_machine_of(options->cpu, &code->arena, &job.machine) : gen_host_machine(&job.machine));
+  WEFT_TRY(deal(code, made, job.units, options->threads));
+  code->stats.parts = made->part_count;
   atomic_init(&job.next_part, 0);
-  WEFT_TRY(run_threads(&job, options->threads));
-  int64_t start = weft_now_ns();
-  WEFT_TRY(link_parts(code, job.units));
-  code->stats.link_ns = weft_now_ns() - start;
-  return NULL;
+  *out_units = job.units;
+  return run_threads(&job, options->threads);
 }
 
-weft_status *gen_compile(const hlo_module *module, const gen_options *options, gen_code **out_code)
+/* Compiles the module; with `link`, for use in this process. */
+static weft_status *compile_module(const hlo_module *module, const gen_options *options, bool link, gen_code **out_code)
 {
-  WEFT_AUTO(gen_code) code = calloc(1, sizeof *code);
+  WEFT_AUTO(gen_code) code = NULL;
   int64_t start = weft_now_ns();
+  unit **units;
 
   *out_code = NULL;
-  WEFT_TRY_ALLOC(code);
-  weft_arena_init(&code->arena);
-  WEFT_TRY(compile_all(code, module, options));
+  WEFT_TRY(gen_code_new(module, &code));
+  compiled *made = WEFT_ARENA_NEW(&code->arena, compiled);
+  WEFT_TRY_ALLOC(made);
+  code->memory = made;
+  code->free_memory = free_compiled;
+  WEFT_TRY(compile_parts_of(module, options, code, made, &units));
+  if (link && code->unit_count > 0) {
+    int64_t link_start = weft_now_ns();
+    WEFT_TRY(link_parts(code, made, units));
+    code->stats.link_ns = weft_now_ns() - link_start;
+  }
   code->stats.total_ns = weft_now_ns() - start;
   *out_code = WEFT_MOVE(code);
   return NULL;
 }
 
-void gen_code_free(gen_code *code)
+weft_status *gen_compile(const hlo_module *module, const gen_options *options, gen_code **out_code)
 {
-  if (!code) return;
-  gen_jit_free(code->jit);
-  for (int i = 0; i < code->part_count; i++) gen_object_fini(&code->parts[i].object);
-  weft_arena_fini(&code->arena);
-  free(code);
+  return compile_module(module, options, true, out_code);
 }
 
-/* ---- questions ------------------------------------------------------------------------------------------------- */
+/* ---- as bytes ---------------------------------------------------------------------------------------------------- */
 
-const gen_kernel *gen_code_kernel(const gen_code *code, const hlo_instr *fusion)
+/* Where the functions of a linked image are. */
+typedef struct image_tables {
+  const gen_image *image;
+  const uint64_t *tables; /* by part: offset of its table */
+} image_tables;
+
+static uint64_t entry_of(void *ctx, const gen_unit *base, int phase)
 {
-  unit *u = fusion->id < code->instr_ids ? code->by_instr[fusion->id] : NULL;
-  return u ? &u->kernel : NULL;
+  const image_tables *at = ctx;
+  const unit *u = (const unit *)base;
+  uint64_t entry = at->tables[u->part] + sizeof entry * (uint64_t)(u->slot + phase), offset;
+
+  memcpy(&offset, at->image->bytes + entry, sizeof offset); /* gen_link has checked that the table is in the image */
+  return offset;
 }
 
-static void *callback(const gen_code *code, int kind, const hlo_computation *comp)
+static weft_status *write_variant(const hlo_module *module, const gen_code *code, const char *cpu, const char *features,
+                                  weft_arena *arena, weft_writer *out)
 {
-  unit *u = comp->id < code->comp_ids ? code->by_comp[kind][comp->id] : NULL;
-  return u ? u->fn : NULL;
+  const compiled *made = code->memory;
+  gen_object_bytes *objects = WEFT_ARENA_ARRAY(arena, gen_object_bytes, made->part_count);
+  uint64_t *tables = WEFT_ARENA_ARRAY(arena, uint64_t, made->part_count);
+  image_tables at = {.tables = tables};
+  gen_image image;
+
+  WEFT_TRY_ALLOC(objects && tables);
+  for (int i = 0; i < made->part_count; i++) {
+    LLVMMemoryBufferRef object = made->parts[i].object.code;
+    objects[i] = (gen_object_bytes){LLVMGetBufferStart(object), LLVMGetBufferSize(object), made->parts[i].table,
+                                    (uint64_t)made->parts[i].slots * sizeof(uint64_t)};
+  }
+  WEFT_TRY(gen_link(objects, made->part_count, arena, &image, tables));
+  at.image = &image;
+  return gen_variant_write(
+    module,
+    &(gen_variant){.cpu = cpu, .features = features, .code = code, .image = &image, .entry_of = entry_of, .ctx = &at},
+    out);
 }
 
-gen_compare_fn *gen_code_compare(const gen_code *code, const hlo_computation *comparator)
+/* Writes the variant for one processor: `cpu` is "native" or the name of a level. */
+static weft_status *save_for(const hlo_module *module, const gen_code *code, const gen_options *options,
+                             const char *cpu, weft_arena *arena, weft_writer *out)
 {
-  return (gen_compare_fn *)(uintptr_t)callback(code, 0, comparator);
+  WEFT_AUTO(gen_code) other = NULL;
+  gen_options for_cpu = *options;
+  char features[GEN_FEATURES_BYTES];
+  const gen_machine *machine;
+
+  if (strcmp(cpu, "native") == 0) {
+    WEFT_TRY(gen_host_machine(&machine));
+    gen_features_of_llvm(machine->features, features);
+    if (code->free_memory == free_compiled) return write_variant(module, code, machine->cpu, features, arena, out);
+    cpu = NULL;
+  }
+  for_cpu.cpu = cpu;
+  WEFT_TRY(compile_module(module, &for_cpu, false, &other));
+  return write_variant(module, other, cpu ? cpu : machine->cpu, cpu ? gen_level_features(cpu) : features, arena, out);
 }
 
-gen_apply_fn *gen_code_apply(const gen_code *code, const hlo_computation *reducer)
+weft_status *gen_code_save(const hlo_module *module, const gen_code *code, const gen_options *options, const char *cpus,
+                           void **out_data, size_t *out_size)
 {
-  return (gen_apply_fn *)(uintptr_t)callback(code, 1, reducer);
+  weft_writer variants = {0}, all = {0};
+  weft_status *st = NULL;
+  uint64_t count = 0;
+  weft_arena arena;
+  char cpu[64];
+
+  *out_data = NULL;
+  weft_arena_init(&arena);
+  for (const char *at = cpus && *cpus ? cpus : "native"; *at && !st; count++) {
+    size_t length = strcspn(at, ",");
+    snprintf(cpu, sizeof cpu, "%.*s", (int)WEFT_MIN(length, sizeof cpu - 1), at);
+    at += length + (at[length] == ',');
+    st = save_for(module, code, options, cpu, &arena, &variants);
+  }
+  weft_put_u64(&all, count);
+  weft_put_raw(&all, variants.data, variants.size);
+  all.failed |= variants.failed;
+  if (!st) st = weft_writer_take(&all, out_data, out_size);
+  weft_writer_fini(&all);
+  weft_writer_fini(&variants);
+  weft_arena_fini(&arena);
+  return st;
 }
 
-const gen_stats *gen_code_stats(const gen_code *code) { return &code->stats; }
+/* ---- the text of kernels ----------------------------------------------------------------------------------------- */
 
+/* NULL: the code was not compiled in this process. */
 static const gen_object *object_of(const gen_kernel *kernel, const gen_code *code)
 {
-  return &code->parts[WEFT_CONTAINER_OF(kernel, unit, kernel)->part].object;
+  const gen_unit *base = WEFT_CONTAINER_OF(kernel, gen_unit, kernel);
+
+  if (code->free_memory != free_compiled) return NULL;
+  return &((const compiled *)code->memory)->parts[((const unit *)base)->part].object;
 }
 
-const char *gen_code_ir(const gen_code *code, const gen_kernel *kernel) { return object_of(kernel, code)->ir; }
+const char *gen_code_ir(const gen_code *code, const gen_kernel *kernel)
+{
+  const gen_object *object = object_of(kernel, code);
+  return object ? object->ir : NULL;
+}
 
 const char *gen_code_assembly(const gen_code *code, const gen_kernel *kernel)
 {
-  return object_of(kernel, code)->assembly;
+  const gen_object *object = object_of(kernel, code);
+  return object ? object->assembly : NULL;
 }

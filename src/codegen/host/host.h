@@ -20,6 +20,9 @@ typedef struct gen_machine {
 
 /* Initialises LLVM once and describes the machine.  Errors: FAILED_PRECONDITION. */
 WEFT_NODISCARD weft_status *gen_host_machine(const gen_machine **out_machine);
+/* The machine of a level, "x86-64" to "x86-64-v4", in `arena`. Errors: INVALID_ARGUMENT for another name, listing the
+ * levels; those of gen_host_machine. */
+WEFT_NODISCARD weft_status *gen_machine_of(const char *level, weft_arena *arena, const gen_machine **out_machine);
 enum { GEN_OPT_FAST, GEN_OPT_FULL };
 WEFT_NODISCARD weft_status *gen_target_machine(const gen_machine *machine, int level,
                                                LLVMTargetMachineRef *out_machine);
@@ -50,7 +53,6 @@ WEFT_NODISCARD weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, 
 
 /* Decides the fusion's strategy and emits the kernel that way. */
 WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
-WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec);
 /* A loop kernel in tiles, where operands are transposed. */

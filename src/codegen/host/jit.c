@@ -11,7 +11,6 @@
 #include <llvm-c/Orc.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 #include <llvm/Config/llvm-config.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "codegen/code/code.h"
 #include "codegen/host/cache.h"
 
 #if LLVM_VERSION_MAJOR >= 18
@@ -215,27 +215,18 @@ struct gen_jit {
   LLVMOrcLLJITRef orc;
 };
 
-/* The C functions that generated code may call. */
-#define LIBM(X) X(acos) X(acosh) X(asin) X(asinh) X(atan) X(atan2) X(atanh) X(cbrt) X(cos) X(cosh) X(erf) X(exp) X(expm1) \
-  X(log) X(log1p) X(pow) X(sin) X(sinh) X(tan) X(tanh) X(fmod) X(floor) X(ceil) X(round) X(rint) X(trunc) X(fma)
-#define LIBM_PAIR(g) {#g, (void (*)(void))g}, {#g "f", (void (*)(void))g##f},
-#pragma GCC diagnostic ignored "-Wcast-function-type"
-static const struct { const char *name; void (*address)(void); } externals[] = {
-  LIBM(LIBM_PAIR)
-  {"memcpy", (void (*)(void))memcpy}, {"memmove", (void (*)(void))memmove}, {"memset", (void (*)(void))memset},
-  {"roundeven", (void (*)(void))rint}, {"roundevenf", (void (*)(void))rintf},
-};
-
 static weft_status *define_externals(LLVMOrcLLJITRef orc)
 {
-  LLVMOrcCSymbolMapPair pairs[WEFT_COUNT(externals)];
+  LLVMOrcCSymbolMapPair *pairs = calloc((size_t)gen_external_count, sizeof *pairs);
 
-  for (size_t i = 0; i < WEFT_COUNT(externals); i++) {
-    pairs[i].Name = LLVMOrcLLJITMangleAndIntern(orc, externals[i].name);
-    pairs[i].Sym = (LLVMJITEvaluatedSymbol){.Address = (LLVMOrcExecutorAddress)(uintptr_t)externals[i].address,
+  WEFT_TRY_ALLOC(pairs);
+  for (int i = 0; i < gen_external_count; i++) {
+    pairs[i].Name = LLVMOrcLLJITMangleAndIntern(orc, gen_externals[i].name);
+    pairs[i].Sym = (LLVMJITEvaluatedSymbol){.Address = (LLVMOrcExecutorAddress)(uintptr_t)gen_externals[i].address,
                                             .Flags = {.GenericFlags = LLVMJITSymbolGenericFlagsExported}};
   }
-  LLVMOrcMaterializationUnitRef unit = LLVMOrcAbsoluteSymbols(pairs, WEFT_COUNT(externals));
+  LLVMOrcMaterializationUnitRef unit = LLVMOrcAbsoluteSymbols(pairs, (size_t)gen_external_count);
+  free(pairs);
   LLVMErrorRef error = LLVMOrcJITDylibDefine(LLVMOrcLLJITGetMainJITDylib(orc), unit);
   if (!error) return NULL;
   LLVMOrcDisposeMaterializationUnit(unit);
@@ -265,10 +256,11 @@ void gen_jit_free(gen_jit *jit)
   free(jit);
 }
 
-weft_status *gen_jit_add(gen_jit *jit, gen_object *object)
+weft_status *gen_jit_add(gen_jit *jit, const gen_object *object)
 {
-  LLVMErrorRef error =
-    LLVMOrcLLJITAddObjectFile(jit->orc, LLVMOrcLLJITGetMainJITDylib(jit->orc), WEFT_MOVE(object->code));
+  LLVMMemoryBufferRef view = LLVMCreateMemoryBufferWithMemoryRange(LLVMGetBufferStart(object->code),
+                                                                   LLVMGetBufferSize(object->code), "object", 0);
+  LLVMErrorRef error = LLVMOrcLLJITAddObjectFile(jit->orc, LLVMOrcLLJITGetMainJITDylib(jit->orc), view);
   return error ? take_error(error, "adding object code") : NULL;
 }
 

@@ -6,7 +6,7 @@
 
 /* Object code of one part. */
 typedef struct gen_object {
-  LLVMMemoryBufferRef code; /* owned until linked */
+  LLVMMemoryBufferRef code; /* owned */
   char *ir, *assembly;      /* malloc'd, with options.keep_text */
   bool cached;
   int64_t optimize_ns, codegen_ns;
@@ -20,8 +20,8 @@ void gen_object_fini(gen_object *object);
 typedef struct gen_jit gen_jit;
 WEFT_NODISCARD weft_status *gen_jit_new(gen_jit **out_jit);
 void gen_jit_free(gen_jit *jit);
-/* Takes object->code. */
-WEFT_NODISCARD weft_status *gen_jit_add(gen_jit *jit, gen_object *object);
+/* Borrows the object's code for the life of `jit`. */
+WEFT_NODISCARD weft_status *gen_jit_add(gen_jit *jit, const gen_object *object);
 WEFT_NODISCARD weft_status *gen_jit_lookup(gen_jit *jit, const char *symbol, void **out_address);
 
 #endif

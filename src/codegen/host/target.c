@@ -3,6 +3,8 @@
 
 #include "codegen/host/host.h"
 
+#include "codegen/code/code.h"
+
 #include <llvm-c/Core.h>
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/Target.h>
@@ -55,6 +57,17 @@ static bool is_mixed_llvm(void)
   return true;
 }
 
+/* The numbers of a machine whose features are known. */
+static void set_target(gen_machine *machine)
+{
+  bool arm = strncmp(machine->triple, "aarch64", 7) == 0;
+
+  machine->target = gen_cpu_target;
+  machine->target.has_fma = arm || has_feature(machine->features, "+fma");
+  machine->target.has_f16c = arm || has_feature(machine->features, "+f16c");
+  machine->target.has_f16 = has_feature(machine->features, arm ? "+fullfp16" : "+avx512fp16");
+}
+
 static void init_host(void)
 {
   char *error = NULL;
@@ -73,11 +86,7 @@ static void init_host(void)
     LLVMDisposeMessage(error);
     return;
   }
-  bool arm = strncmp(host.triple, "aarch64", 7) == 0;
-  host.target = gen_cpu_target;
-  host.target.has_fma = arm || has_feature(host.features, "+fma");
-  host.target.has_f16c = arm || has_feature(host.features, "+f16c");
-  host.target.has_f16 = has_feature(host.features, arm ? "+fullfp16" : "+avx512fp16");
+  set_target(&host);
   snprintf(host_text, sizeof host_text, "%.*s %s", (int)strcspn(host.triple, "-"), host.triple, host.cpu);
   for (size_t i = 0; i < WEFT_COUNT(told_features); i++) {
     length = strlen(host_text);
@@ -96,6 +105,41 @@ weft_status *gen_host_machine(const gen_machine **out_machine)
   return NULL;
 }
 
+/* "a,b" as LLVM wants it: "+a,+b". */
+static char *with_signs(weft_arena *arena, const char *features)
+{
+  char *out = weft_arena_alloc(arena, 2 * strlen(features) + 2), *at = out;
+
+  if (!out) return NULL;
+  for (const char *c = features; *c; c++) {
+    if (c == features || c[-1] == ',') *at++ = '+';
+    *at++ = *c;
+  }
+  *at = '\0';
+  return out;
+}
+
+weft_status *gen_machine_of(const char *level, weft_arena *arena, const gen_machine **out_machine)
+{
+  const gen_machine *here;
+  const char *features = gen_level_features(level);
+
+  if (!features)
+    return WEFT_ERR(INVALID_ARGUMENT, "no processor \"%.60s\": expected native, %s", level, gen_level_names());
+  WEFT_TRY(gen_host_machine(&here));
+  if (strncmp(here->triple, "x86_64", 6) != 0)
+    return WEFT_ERR(UNIMPLEMENTED, "code for %s, made on %.60s", level, here->triple);
+  gen_machine *machine = WEFT_ARENA_NEW(arena, gen_machine);
+  WEFT_TRY_ALLOC(machine);
+  *machine = *here;
+  machine->cpu = weft_arena_strdup(arena, level);
+  machine->features = with_signs(arena, features);
+  WEFT_TRY_ALLOC(machine->cpu && machine->features);
+  set_target(machine);
+  *out_machine = machine;
+  return NULL;
+}
+
 const char *gen_target_description(void)
 {
   const gen_machine *machine;
@@ -106,8 +150,10 @@ const char *gen_target_description(void)
 
 weft_status *gen_target_machine(const gen_machine *machine, int level, LLVMTargetMachineRef *out_machine)
 {
+  /* LLVM's schedulers take time that grows with the square of the instructions that use one value; without
+   * optimisation LLVM leaves them out. */
   *out_machine = LLVMCreateTargetMachine(machine->llvm, machine->triple, machine->cpu, machine->features,
-                                         level == GEN_OPT_FAST ? LLVMCodeGenLevelLess : LLVMCodeGenLevelDefault,
+                                         level == GEN_OPT_FAST ? LLVMCodeGenLevelNone : LLVMCodeGenLevelDefault,
                                          LLVMRelocPIC, LLVMCodeModelSmall);
   return *out_machine ? NULL : WEFT_ERR(INTERNAL, "LLVM cannot make code for %s", machine->cpu);
 }

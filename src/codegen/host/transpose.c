@@ -19,18 +19,6 @@ typedef struct tiles {
   gen_affine h_at;
 } tiles;
 
-static weft_status *store_at(tiles *t, gen_emit *e, gen_affine linear)
-{
-  gen_frame *f = t->f;
-  gen_value v[HLO_MAX_RANK];
-
-  for (int r = 0; r < f->result_count; r++)
-    WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, r,
-                           gen_delinearize(e, hlo_shape_leaf(f->fusion->shape, r), linear), &v[r]));
-  for (int r = 0; r < f->result_count; r++) gen_store(e, &f->results[r], linear, v[r]);
-  return NULL;
-}
-
 /* Turns W vectors: element (i, j) goes to (j, i). */
 static void turn(gen_emit *e, gen_ssa *v, int width)
 {
@@ -84,7 +72,8 @@ static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
                             (gen_source){.kind = GEN_SOURCE_VALUE, .values = &values[k][j]}));
     gen_affine linear =
       gen_affine_add(e, t->outer, gen_affine_scale(e, gen_affine_offset(h, j), t->form.nest.stride[t->form.h]));
-    WEFT_TRY(store_at(t, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[last]))));
+    WEFT_TRY(
+      gen_store_results(t->f, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[last]))));
     gen_memo_pop(e, mark);
   }
   t->f->env.bound_count = 0;
@@ -97,8 +86,8 @@ static weft_status *plain_body(void *ctx, gen_emit *e, gen_affine col)
 {
   tiles *t = ctx;
   gen_affine linear = gen_affine_add(e, t->outer, gen_affine_scale(e, t->h_at, t->form.nest.stride[t->form.h]));
-  return store_at(t, e,
-                  gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[t->form.nest.count - 1])));
+  return gen_store_results(
+    t->f, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[t->form.nest.count - 1])));
 }
 
 /* Rows [h_lo, h_hi) of loop h and columns [lo, extent), without tiles. */

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 /* Measured costs, in nanoseconds on one core. */
 typedef struct gen_costs {
   double scale;              /* of the prices of operations (cost.c), which were measured on the CPU */
@@ -24,7 +26,8 @@ typedef struct gen_costs {
 } gen_costs;
 
 typedef struct gen_target {
-  const char *name;
+  const char *name;          /* of a GPU, LLVM's name of its processor: "sm_90" */
+  char device[32];           /* the GPU's name; empty for a CPU */
   int vector_bytes;          /* bytes of one value in vector mode; on a GPU, 4 times the threads of a warp */
   int cores;                 /* that share one kernel: a GPU's multiprocessors; 0: as many as the pool has threads */
   int64_t cache_bytes;       /* cache of a core: what the core has read it reads again at near_byte_ns */
@@ -35,6 +38,7 @@ typedef struct gen_target {
   int64_t region_row_work;   /* the same for a product by a few rows or columns, which has nothing to block */
   int64_t shared_bytes;      /* memory that the threads of a block share; 0: there are no blocks */
   int block_threads;         /* most threads of a block; 1: there are no blocks */
+  double clock_mhz, memory_gb_s; /* of a GPU, by its maker's figures; 0 for a CPU */
   gen_costs costs;
   bool has_fma, has_f16c;    /* fused multiply-add; conversions of f16 */
   bool has_f16;              /* arithmetic of f16, not conversions alone */
@@ -42,7 +46,12 @@ typedef struct gen_target {
 
 /* Any CPU. */
 extern const gen_target gen_cpu_target;
-/* The GPU of a compute capability, by LLVM's name for it ("sm_90"); NULL for one that is not known. */
-const gen_target *gen_gpu_target(const char *processor);
+/* The GPU of that name ("H200", in any case), or the one that stands for a processor by LLVM's name ("sm_90"); NULL for
+ * one that is not known. */
+const gen_target *gen_gpu_target(const char *name);
+/* Reads a GPU from a file: lines `device NAME`, `processor sm_90`, `multiprocessors N`, `clock_mhz X`, `memory_gb_s X`,
+ * `l2_mib X`; what the file does not say is as for the processor. `#` begins a comment. Errors: NOT_FOUND, or
+ * INVALID_ARGUMENT naming the line. */
+WEFT_NODISCARD weft_status *gen_gpu_target_load(const char *path, gen_target *out);
 
 #endif

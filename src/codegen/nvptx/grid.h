@@ -8,9 +8,87 @@
 enum { GEN_WARP = 32 };
 
 extern const gen_walker gen_grid_walker;
-/* The kernel of a fusion of rows: fills the artefact's launch shape. */
-WEFT_NODISCARD weft_status *gen_grid_rows(gen_part *part, gen_kernel_spec *spec, gen_artefact *out);
-/* The threads of a block of a loop kernel. */
-int gen_grid_loop_threads(const gen_target *target);
+
+/* ---- launches (launch.c) --------------------------------------------------------------------------------------- */
+
+/* An artefact while its kernels are emitted. */
+typedef struct gen_grid {
+  gen_part *part;
+  gen_kernel_spec *spec;
+  gen_artefact *out;
+} gen_grid;
+
+/* Begins a launch: its kernel gets the next name. The copy, if there is one, is for the caller to set. */
+WEFT_NODISCARD weft_status *gen_grid_begin(gen_grid *g, gen_launch **out_launch);
+/* Sets the shape of the newest launch. Errors: UNIMPLEMENTED if there are too many blocks. */
+WEFT_NODISCARD weft_status *gen_grid_shape(gen_grid *g, int64_t blocks, int threads);
+/* gen_grid_begin, and the kernel's frame. `numbered`: the kernel takes numbers, which are f->begin and f->end. */
+WEFT_NODISCARD weft_status *gen_grid_open(gen_grid *g, bool numbered, gen_frame *f);
+/* Ends the kernel. */
+WEFT_NODISCARD weft_status *gen_grid_close(gen_grid *g, gen_frame *f, int64_t blocks, int threads);
+/* Launches the newest kernel with these numbers: the launch that gen_grid_close has made, if `first`, else once more. */
+WEFT_NODISCARD weft_status *gen_grid_repeat(gen_grid *g, bool first, int64_t begin, int64_t end);
+/* Emits one kernel in which a thread calls body(i) for each i in [0, n). */
+WEFT_NODISCARD weft_status *gen_grid_each(gen_frame *f, int64_t n, gen_body_fn *body, void *ctx);
+/* The blocks of gen_grid_each's launch, and the threads of each. */
+int64_t gen_grid_blocks(const gen_target *target, int64_t n);
+int gen_grid_threads(const gen_target *target);
+
+/* ---- threads (block.c) ----------------------------------------------------------------------------------------- */
+
+gen_ssa gen_thread_id(gen_emit *e);        /* in the block; i32 */
+gen_ssa gen_block_id(gen_emit *e);         /* i32 */
+gen_ssa gen_wide(gen_emit *e, gen_ssa v);  /* as i64 */
+gen_ssa gen_small(gen_emit *e, int64_t v); /* a constant i32 */
+/* Waits for all threads of the block; afterwards they see what each of them stored before. */
+void gen_barrier(gen_emit *e);
+/* The same for the lanes of a warp in `mask`, an i32. */
+void gen_warp_barrier(gen_emit *e, gen_ssa mask);
+
+/* An array of `elems` elements of `type` in the block's shared memory, for one part of a value. */
+typedef struct gen_shared {
+  gen_buffer buffer;
+  LLVMTypeRef type, element; /* in registers, in memory */
+} gen_shared;
+gen_shared gen_shared_array(gen_emit *e, LLVMTypeRef type, int64_t elems);
+void gen_shared_put(gen_emit *e, const gen_shared *array, gen_ssa at, gen_ssa v); /* at: i64 */
+gen_ssa gen_shared_get(gen_emit *e, const gen_shared *array, gen_ssa at);
+
+/* Threads that combine what they have accumulated: `count` of them, a power of 2 up to a warp or whole warps, which are
+ * then all the block's. */
+typedef struct gen_team {
+  int count;
+  gen_ssa id;         /* i32: of this thread in the team */
+  gen_ssa lane, warp; /* i32 */
+  gen_ssa mask;       /* i32: the team's lanes in this thread's warp */
+} gen_team;
+gen_team gen_team_of(gen_emit *e, int count);
+void gen_team_barrier(gen_emit *e, const gen_team *team);
+/* Can a team combine this accumulator's values? */
+bool gen_team_combines(const gen_acc *acc);
+/* Every thread of the team gets the combination of all their values. otherwise[i]: what changes no value of
+ * accumulator i. */
+WEFT_NODISCARD weft_status *gen_team_combine(gen_emit *e, const gen_team *team, const gen_acc *accs, int count,
+                                             const gen_value *otherwise, gen_value *v);
+
+/* ---- strategies ------------------------------------------------------------------------------------------------ */
+
+/* Entries of the walker's table (rows.c). */
+weft_status *gen_grid_accumulate(gen_row *row, gen_emit *e, int stage, gen_acc *accs, int count, gen_value *out);
+weft_status *gen_grid_columns_of_row(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx);
+weft_status *gen_grid_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx);
+
+/* The kernels of a fusion by its strategy. */
+WEFT_NODISCARD weft_status *gen_grid_rows(gen_grid *g);
+WEFT_NODISCARD weft_status *gen_grid_columns(gen_grid *g);
+WEFT_NODISCARD weft_status *gen_grid_turn(gen_grid *g);
+WEFT_NODISCARD weft_status *gen_grid_update(gen_grid *g);
+WEFT_NODISCARD weft_status *gen_grid_scatter(gen_grid *g);
+WEFT_NODISCARD weft_status *gen_grid_pick(gen_grid *g);
+WEFT_NODISCARD weft_status *gen_grid_sort(gen_grid *g); /* of a sort or a top-k */
+
+/* The array of partial results of accumulator i, in the scratch: `elems` of each. */
+gen_buffer gen_partial(gen_emit *e, const gen_frame *f, const gen_acc *acc, int i, int64_t elems);
+enum { GEN_PARTIAL_BYTES = 16 }; /* of scratch for an element of a partial result */
 
 #endif

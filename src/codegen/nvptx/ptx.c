@@ -17,15 +17,17 @@
 static const char TRIPLE[] = "nvptx64-nvidia-cuda";
 enum { PTX_KERNEL = 71 /* LLVM's calling convention of kernels */ };
 
-/* Weft may be linked with static archives that hold the host's LLVM target alone; then these functions are NULL. */
+/* An LLVM without this back end has none of these functions; they are NULL then. */
 void LLVMInitializeNVPTXTargetInfo(void);
 void LLVMInitializeNVPTXTarget(void);
 void LLVMInitializeNVPTXTargetMC(void);
 void LLVMInitializeNVPTXAsmPrinter(void);
+#ifndef HAVE_LLVM_NVPTX
 #pragma weak LLVMInitializeNVPTXTargetInfo
 #pragma weak LLVMInitializeNVPTXTarget
 #pragma weak LLVMInitializeNVPTXTargetMC
 #pragma weak LLVMInitializeNVPTXAsmPrinter
+#endif
 
 static LLVMTargetRef nvptx; /* NULL: this LLVM has none */
 
@@ -33,9 +35,11 @@ static void init(void)
 {
   char *error = NULL;
 
+#ifndef HAVE_LLVM_NVPTX
   if (!LLVMInitializeNVPTXTargetInfo || !LLVMInitializeNVPTXTarget || !LLVMInitializeNVPTXTargetMC ||
       !LLVMInitializeNVPTXAsmPrinter)
     return;
+#endif
   LLVMInitializeNVPTXTargetInfo();
   LLVMInitializeNVPTXTarget();
   LLVMInitializeNVPTXTargetMC();
@@ -68,51 +72,78 @@ static weft_status *check_calls(LLVMModuleRef mod)
   return NULL;
 }
 
-/* Marks the function as a kernel, and its buffers as aligned to 64 bytes, as allocations are. */
-static void finish_function(job *j)
+bool gen_nvptx_takes(const hlo_instr *instr)
 {
-  gen_ssa fn = LLVMGetNamedFunction(j->part.mod, j->out->entry);
+  return instr->op == HLO_FUSION || instr->op == HLO_SORT || instr->op == HLO_TOPK;
+}
+
+/* Marks the function as a kernel of at most `threads` threads a block, and its buffers as aligned to 64 bytes, as
+ * allocations are. */
+static void finish_function(job *j, const gen_launch *launch)
+{
+  gen_ssa fn = LLVMGetNamedFunction(j->part.mod, launch->entry);
   unsigned align = LLVMGetEnumAttributeKindForName("align", 5);
+  LLVMMetadataRef bound[] = {LLVMValueAsMetadata(fn), LLVMMDStringInContext2(j->part.ctx, "maxntidx", 8),
+                             LLVMValueAsMetadata(LLVMConstInt(j->part.i32, (unsigned)launch->threads, 0))};
 
   LLVMSetFunctionCallConv(fn, PTX_KERNEL);
   for (int i = 0; i < j->out->arg_count; i++)
     LLVMAddAttributeAtIndex(fn, (unsigned)i + 1, LLVMCreateEnumAttribute(j->part.ctx, align, 64));
+  LLVMAddNamedMetadataOperand(j->part.mod, "nvvm.annotations",
+                              LLVMMetadataAsValue(j->part.ctx, LLVMMDNodeInContext2(j->part.ctx, bound, 3)));
 }
 
-static weft_status *emit_by_strategy(job *j, gen_kernel_spec *spec)
+/* One launch for a kernel that an emitter of `emit` makes whole. */
+static weft_status *emit_whole(gen_grid *g, weft_status *(*emit)(gen_part *part, gen_kernel_spec *spec), int threads)
 {
-  gen_artefact *out = j->out;
-  int64_t threads = gen_grid_loop_threads(j->target);
+  gen_launch *launch;
 
-  switch (spec->info->strategy) {
-  case GEN_STRATEGY_ROWS: return gen_grid_rows(&j->part, spec, out);
-  case GEN_STRATEGY_LOOP:
-    WEFT_TRY(gen_emit_loop_kernel(&j->part, spec));
-    out->threads = (int)threads;
-    out->blocks = (spec->info->phases[0].units + threads - 1) / threads;
-    return NULL;
-  default:
-    return WEFT_ERR(UNIMPLEMENTED, "nvptx: no walker for the strategy \"%s\"", gen_strategy_name(spec->info->strategy));
+  WEFT_TRY(gen_grid_begin(g, &launch));
+  g->spec->whole = true;
+  WEFT_TRY(emit(g->part, g->spec));
+  return gen_grid_shape(g, (g->spec->info->phases[0].units + threads - 1) / threads, threads);
+}
+
+static weft_status *emit_by_strategy(gen_grid *g)
+{
+  gen_strategy strategy = g->spec->info->strategy;
+
+  switch (strategy) {
+  case GEN_STRATEGY_ROWS: return gen_grid_rows(g);
+  case GEN_STRATEGY_COLUMNS: return gen_grid_columns(g);
+  case GEN_STRATEGY_TURN: return gen_grid_turn(g);
+  case GEN_STRATEGY_UPDATE: return gen_grid_update(g);
+  case GEN_STRATEGY_SCATTER: return gen_grid_scatter(g);
+  case GEN_STRATEGY_PICK: return gen_grid_pick(g);
+  case GEN_STRATEGY_LOOP: return emit_whole(g, gen_emit_loop_kernel, gen_grid_threads(g->part->target));
+  case GEN_STRATEGY_SMALL_LOOP: return emit_whole(g, gen_emit_small_loop_kernel, 1);
+  default: return WEFT_ERR(UNIMPLEMENTED, "nvptx: no walker for the strategy \"%s\"", gen_strategy_name(strategy));
   }
 }
 
 static weft_status *emit(job *j)
 {
   gen_kernel info = {0};
-  gen_kernel_spec spec = {.fusion = j->fusion, .info = &info, .symbols = {j->out->entry}, .nested = true, .whole = true};
+  gen_kernel_spec spec = {.fusion = j->fusion, .info = &info, .nested = true};
+  gen_grid grid = {&j->part, &spec, j->out};
 
   gen_memory_guard(&j->memory, j->options->emission_bytes);
   if (setjmp(j->memory.out_of_memory)) return WEFT_ERR(RESOURCE_EXHAUSTED, "code generation: out of memory");
-  WEFT_TRY(gen_part_init(&j->part, j->options, j->target, &gen_grid_walker, &j->memory.arena, j->out->entry));
-  WEFT_TRY(gen_decide(&j->memory.arena, j->fusion, &info.strategy));
-  j->part.raw_narrow = gen_only_moves_narrow(j->fusion->called[0]);
-  WEFT_TRY(emit_by_strategy(j, &spec));
+  WEFT_TRY(gen_part_init(&j->part, j->options, j->target, &gen_grid_walker, &j->memory.arena, "weft"));
+  if (j->fusion->op == HLO_FUSION) {
+    WEFT_TRY(gen_decide(&j->memory.arena, j->fusion, &info.strategy));
+    j->part.raw_narrow = gen_only_moves_narrow(j->fusion->called[0]);
+    WEFT_TRY(emit_by_strategy(&grid));
+  } else {
+    WEFT_TRY(gen_grid_sort(&grid));
+  }
   j->memory.arena.exhausted = NULL;
-  if (j->out->blocks > INT32_MAX)
-    return WEFT_ERR(UNIMPLEMENTED, "nvptx: a grid of %lld blocks", (long long)j->out->blocks);
   j->out->strategy = info.strategy;
   j->out->arg_count = info.arg_count;
-  finish_function(j);
+  j->out->scratch_bytes = info.shared_bytes;
+  for (int i = 0; i < j->out->launch_count; i++)
+    if (i == 0 || strcmp(j->out->launches[i].entry, j->out->launches[i - 1].entry) != 0)
+      finish_function(j, &j->out->launches[i]);
   return check_calls(j->part.mod);
 }
 
@@ -164,19 +195,18 @@ static weft_status *compile(job *j, LLVMTargetMachineRef machine)
   return print(j->part.mod, machine, &j->out->text);
 }
 
-weft_status *gen_nvptx_compile(const hlo_instr *fusion, const char *processor, const gen_options *options,
-                               gen_artefact *out)
+weft_status *gen_nvptx_compile_for(const hlo_instr *fusion, const gen_target *target, const gen_options *options,
+                                   gen_artefact *out)
 {
   static pthread_once_t initialised = PTHREAD_ONCE_INIT;
-  job j = {.fusion = fusion, .options = options, .target = gen_gpu_target(processor), .out = out};
+  job j = {.fusion = fusion, .options = options, .target = target, .out = out};
 
-  *out = (gen_artefact){.entry = "kernel"};
+  *out = (gen_artefact){0};
   pthread_once(&initialised, init);
   if (!nvptx) return WEFT_ERR(UNIMPLEMENTED, "this LLVM has no NVPTX target");
-  if (!j.target) return WEFT_ERR(INVALID_ARGUMENT, "nvptx: \"%s\" is no processor that is known", processor);
-  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(nvptx, TRIPLE, processor, "", LLVMCodeGenLevelAggressive,
+  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(nvptx, TRIPLE, target->name, "", LLVMCodeGenLevelAggressive,
                                                          LLVMRelocDefault, LLVMCodeModelDefault);
-  if (!machine) return WEFT_ERR(INTERNAL, "LLVM cannot make code for %s", processor);
+  if (!machine) return WEFT_ERR(INTERNAL, "LLVM cannot make code for %s", target->name);
   weft_arena_init(&j.memory.arena);
   weft_status *st = compile(&j, machine);
   gen_part_fini(&j.part);
@@ -186,8 +216,18 @@ weft_status *gen_nvptx_compile(const hlo_instr *fusion, const char *processor, c
   return st;
 }
 
+weft_status *gen_nvptx_compile(const hlo_instr *fusion, const char *name, const gen_options *options, gen_artefact *out)
+{
+  const gen_target *target = gen_gpu_target(name);
+
+  *out = (gen_artefact){0};
+  if (!target) return WEFT_ERR(INVALID_ARGUMENT, "nvptx: \"%s\" is no GPU that is known", name);
+  return gen_nvptx_compile_for(fusion, target, options, out);
+}
+
 void gen_artefact_fini(gen_artefact *artefact)
 {
   free(artefact->text);
-  artefact->text = NULL;
+  free(artefact->launches);
+  *artefact = (gen_artefact){0};
 }

@@ -9,7 +9,7 @@
 
 /* ---- nodes ---- */
 
-weft_status *coll_topology_init(coll_topology *t, const int *label, int size)
+weft_status *coll_topology_init(coll_topology *t, const uint64_t *label, int size)
 {
   int *memory = calloc(4 * (size_t)size + 1, sizeof *memory), *order;
 
@@ -23,7 +23,7 @@ weft_status *coll_topology_init(coll_topology *t, const int *label, int size)
   int slots = size, used = 0;
   for (int i = 0; i < slots; i++) order[i] = -1;
   for (int r = 0; r < size; r++) {
-    int slot = (int)((unsigned)label[r] * 2654435761u % (unsigned)slots);
+    int slot = (int)((label[r] * UINT64_C(0x9e3779b97f4a7c15) >> 32) % (uint64_t)slots);
     while (order[slot] >= 0 && label[order[slot]] != label[r]) slot = (slot + 1) % slots;
     if (order[slot] < 0) {
       order[slot] = r;

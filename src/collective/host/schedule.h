@@ -78,7 +78,7 @@ typedef struct coll_topology {
 } coll_topology;
 
 /* Numbers the nodes by their lowest rank.  label[size]: any numbers, the same for ranks of one node. */
-WEFT_NODISCARD weft_status *coll_topology_init(coll_topology *topology, const int *label, int size);
+WEFT_NODISCARD weft_status *coll_topology_init(coll_topology *topology, const uint64_t *label, int size);
 void coll_topology_fini(coll_topology *topology); /* `topology` is zeroed or initialised */
 
 /* What one rank has to do.  Where a kind has one block for each rank, `prefix` gives the blocks' byte offsets in

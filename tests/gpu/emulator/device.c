@@ -239,7 +239,10 @@ EMU_API cuDevicePrimaryCtxRelease_v2(wcu_device device)
   int left = --emu_contexts[device].refs;
   if (left < 0) emu_contexts[device].refs = 0;
   pthread_mutex_unlock(&emu_mu);
+  /* after an error that sticks, no call could free the memory of the context */
+  bool lost = __atomic_load_n(&emu_contexts[device].sticky, __ATOMIC_ACQUIRE) != WCU_SUCCESS;
   if (left == 0) end_context(&emu_contexts[device]);
+  if (left == 0 && lost) emu_free_all(device);
   return left < 0 ? WCU_ERROR_INVALID_CONTEXT : WCU_SUCCESS;
 }
 

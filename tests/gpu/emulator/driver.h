@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "gpu/abi/cuda.h"
+#include "library.h"
 #include "weft_emu.h"
 
 #define EMU_API __attribute__((visibility("default"))) wcu_result
@@ -62,6 +63,7 @@ typedef struct emu_block {
 } emu_block;
 wcu_result emu_alloc(int device, size_t size, size_t align, emu_kind kind, wcu_mempool pool, uint64_t *out);
 wcu_result emu_free(uint64_t at, int kinds);  /* `kinds`: bit set of emu_kind, one of which the allocation must have */
+void emu_free_all(int device);                /* its allocations, and those of pinned memory made for it */
 bool emu_lookup(uint64_t at, emu_block *out); /* *out: a copy; false: nothing live is there */
 bool emu_reachable(int device, uint64_t at, size_t bytes, bool write, char *why, size_t why_size);
 uint8_t *emu_host(uint64_t at); /* where the host finds the bytes of a device address */
@@ -82,9 +84,10 @@ extern pthread_cond_t emu_changed;
  * References are taken under emu_mu and released by an atomic decrement. */
 typedef struct emu_mark { int refs; bool done; uint64_t ns; wcu_context context; } emu_mark;
 emu_mark *emu_mark_new(void);
+emu_mark *emu_mark_retain(emu_mark *m); /* NULL is fine, here and in emu_mark_release; both need no lock */
 void emu_mark_release(emu_mark *m);
 
-typedef enum emu_what { EMU_EMPTY, EMU_KERNEL, EMU_COPY, EMU_FILL, EMU_HOST_CALL, EMU_RECORD, EMU_AWAIT, EMU_POOL_FREE, EMU_MANY, EMU_SIGNAL, EMU_POLL } emu_what;
+typedef enum emu_what { EMU_EMPTY, EMU_KERNEL, EMU_COPY, EMU_FILL, EMU_HOST_CALL, EMU_RECORD, EMU_AWAIT, EMU_POOL_FREE, EMU_MANY, EMU_SIGNAL, EMU_POLL, EMU_LIBRARY } emu_what;
 typedef struct emu_work emu_work;
 struct emu_work {
   emu_what what;
@@ -97,7 +100,8 @@ struct emu_work {
   wcu_event event;                  /* the event of an EMU_RECORD or EMU_AWAIT that is a node of a graph */
   uint64_t at;
   uint32_t value;
-  void *bytes;                      /* owned: kernel parameters, or staged source of a copy */
+  weft_emu_job *job;                /* of an emulated library; its arguments are in `bytes` */
+  void *bytes;                      /* owned: kernel parameters, staged source of a copy, arguments of a job */
   size_t byte_count;
   emu_work *many;                   /* owned: the nodes of a launched graph, in an order that their edges allow */
   size_t many_count;

@@ -44,6 +44,15 @@ void emu_read_faults(const char *text)
   free(copy);
 }
 
+__attribute__((visibility("default"))) size_t weft_emu_faults_left(void)
+{
+  size_t left = 0;
+  pthread_mutex_lock(&mu);
+  for (int n = 0; n < fault_count; n++) left += faults[n].seen < faults[n].at;
+  pthread_mutex_unlock(&mu);
+  return left;
+}
+
 static wcu_result injected(const char *call)
 {
   uint64_t delay = 0;

@@ -213,7 +213,8 @@ EMU_API cuGraphGetEdges_v2(wcu_graph graph, wcu_graph_node *from, wcu_graph_node
 static wcu_graph_node_type type_of(const emu_work *w)
 {
   switch (w->what) {
-  case EMU_KERNEL: return WCU_GRAPH_NODE_TYPE_KERNEL;
+  case EMU_KERNEL:
+  case EMU_LIBRARY: return WCU_GRAPH_NODE_TYPE_KERNEL;
   case EMU_COPY: return WCU_GRAPH_NODE_TYPE_MEMCPY;
   case EMU_FILL: return WCU_GRAPH_NODE_TYPE_MEMSET;
   case EMU_HOST_CALL: return WCU_GRAPH_NODE_TYPE_HOST;
@@ -351,8 +352,7 @@ static wcu_result bind_events(emu_work *w, size_t count)
       emu_mark_release(w[n].event->mark);
       w[n].event->mark = w[n].mark = m;
     } else if (w[n].event->mark) {
-      w[n].event->mark->refs++;
-      w[n].mark = w[n].event->mark;
+      w[n].mark = emu_mark_retain(w[n].event->mark);
     }
   }
   return WCU_SUCCESS;

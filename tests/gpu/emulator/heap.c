@@ -163,6 +163,20 @@ wcu_result emu_free(uint64_t at, int kinds)
   return r;
 }
 
+void emu_free_all(int device)
+{
+  uint64_t at = 0;
+  do {
+    at = 0;
+    pthread_mutex_lock(&mu);
+    for (size_t n = 0; n < count && !at; n++)
+      if (blocks[n].live && blocks[n].device == device &&
+          (blocks[n].kind == EMU_DEVICE_MEMORY || blocks[n].kind == EMU_HOST_MEMORY))
+        at = blocks[n].base;
+    pthread_mutex_unlock(&mu);
+  } while (at && emu_free(at, 1 << EMU_DEVICE_MEMORY | 1 << EMU_HOST_MEMORY) == WCU_SUCCESS);
+}
+
 bool emu_lookup(uint64_t at, emu_block *out)
 {
   pthread_mutex_lock(&mu);

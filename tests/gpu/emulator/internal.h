@@ -210,7 +210,6 @@ void ptx_fence(ptx_exec *x, ptx_sem sem);
 
 /* warp.c: runs the warp until none of its groups can go on, the quantum is spent, or there is a fault. */
 void ptx_run_warp(ptx_exec *x, ptx_warp *w);
-uint32_t ptx_members(const ptx_exec *x, const ptx_inst *i, uint32_t mask);
 
 /* barrier.c.  arrive: true: the group goes on at once.  check: completes barriers after threads have ended.
  * report_deadlock: the threads of the block wait, and none can go on. */

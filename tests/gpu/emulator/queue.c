@@ -33,6 +33,12 @@ emu_mark *emu_mark_new(void)
   return m;
 }
 
+emu_mark *emu_mark_retain(emu_mark *m)
+{
+  if (m) __atomic_add_fetch(&m->refs, 1, __ATOMIC_RELAXED);
+  return m;
+}
+
 void emu_mark_release(emu_mark *m)
 {
   if (m && __atomic_sub_fetch(&m->refs, 1, __ATOMIC_ACQ_REL) == 0) free(m);
@@ -60,7 +66,7 @@ static void await_mark(const emu_mark *m)
 emu_work emu_work_clone(const emu_work *w)
 {
   emu_work c = *w;
-  if (c.mark) __atomic_add_fetch(&c.mark->refs, 1, __ATOMIC_RELAXED);
+  emu_mark_retain(c.mark);
   if (w->bytes) {
     c.bytes = malloc(w->byte_count + 1);
     if (c.bytes) memcpy(c.bytes, w->bytes, w->byte_count);
@@ -99,6 +105,7 @@ static int run_one(const emu_work *w, wcu_context c, char *error, size_t size)
   case EMU_POOL_FREE: emu_free(w->at, 1 << EMU_DEVICE_MEMORY); return 0;
   case EMU_SIGNAL: __atomic_store_n((uint32_t *)(void *)emu_host(w->at), w->value, __ATOMIC_RELEASE); return 0;
   case EMU_POLL: return poll_value(w, c);
+  case EMU_LIBRARY: return w->job(w->bytes, c->device, error, size);
   default: return 0;
   }
 }
@@ -440,8 +447,7 @@ EMU_API cuStreamWaitEvent(wcu_stream stream, wcu_event event, unsigned flags)
   } else if (s->capture && event->mark) {
     r = WCU_ERROR_STREAM_CAPTURE_ISOLATION; /* the event is of work outside of the capture */
   } else if (event->mark) {
-    event->mark->refs++;
-    r = submit_locked(s, &(emu_work){.what = EMU_AWAIT, .mark = event->mark});
+    r = submit_locked(s, &(emu_work){.what = EMU_AWAIT, .mark = emu_mark_retain(event->mark)});
   }
   pthread_mutex_unlock(&emu_mu);
   return r;
@@ -466,7 +472,7 @@ EMU_API cuEventSynchronize(wcu_event event)
   pthread_mutex_lock(&emu_mu);
   emu_mark *m = event->capture ? NULL : event->mark;
   wcu_result r = event->capture ? WCU_ERROR_CAPTURED_EVENT : WCU_SUCCESS;
-  if (m) m->refs++;
+  emu_mark_retain(m);
   while (m && !m->done) pthread_cond_wait(&emu_changed, &emu_mu);
   pthread_mutex_unlock(&emu_mu);
   emu_mark_release(m);

@@ -51,22 +51,28 @@ static void merge_groups(ptx_warp *w)
     }
 }
 
-/* The lanes that an instruction with .sync names. */
-uint32_t ptx_members(const ptx_exec *x, const ptx_inst *i, uint32_t mask)
+/* The operand of an instruction with .sync that names its members; -1: the instruction is for all lanes. */
+static int members_operand(const ptx_inst *i)
 {
-  int at;
   switch (i->op) {
-  case PTX_OP_shfl: at = 3; break;
-  case PTX_OP_vote: case PTX_OP_match: case PTX_OP_redux: at = 1; break;
-  case PTX_OP_elect: at = 0; break;
-  case PTX_OP_bar: case PTX_OP_barrier:
-    if (i->mode != PTX_BAR_WARP) return x->warp->started;
-    at = 0;
-    break;
-  case PTX_OP_mma: case PTX_OP_ldmatrix: return x->warp->started;
-  default: return mask;
+  case PTX_OP_shfl: return 3;
+  case PTX_OP_vote: case PTX_OP_match: case PTX_OP_redux: return 1;
+  case PTX_OP_elect: return 0;
+  case PTX_OP_bar: case PTX_OP_barrier: return i->mode == PTX_BAR_WARP ? 0 : -1;
+  default: return -1;
   }
-  return (uint32_t)ptx_in(x, i, at)[__builtin_ctz(mask)];
+}
+
+/* The lanes of `mask` that name the same members as the first of them; *out_members says which. */
+static uint32_t same_members(const ptx_exec *x, const ptx_inst *i, uint32_t mask, uint32_t *out_members)
+{
+  int at = members_operand(i);
+  uint32_t same = 0;
+  if (at < 0) return *out_members = x->warp->started, mask;
+  const uint64_t *named = ptx_in(x, i, at);
+  *out_members = (uint32_t)named[__builtin_ctz(mask)];
+  PTX_EACH(mask) same |= (uint32_t)((uint32_t)named[l] == *out_members) << l;
+  return same;
 }
 
 static bool wants_others(const ptx_inst *i)
@@ -212,19 +218,27 @@ static void leave_function(ptx_warp *w, const ptx_inst *i, int depth, uint32_t m
   PTX_EACH(mask) add_group(w, (int)back[l], depth - 1, 1u << l, PTX_RUNS);
 }
 
-/* Whether the lanes that an instruction with .sync names are all here; if not, those that are here wait.  Lanes that have ended are not
- * waited for, but a whole-warp barrier reports them when it is complete. */
-static bool together(ptx_exec *x, ptx_warp *w, const ptx_inst *i, int pc, int depth, uint32_t active)
+/* Executes an instruction with .sync for those lanes whose members are all here, and returns these lanes; the others wait.
+ * Lanes may name different members: each set of members is for itself. Lanes that have ended are not waited for, but a
+ * whole-warp barrier reports them when it is complete. */
+static uint32_t together(ptx_exec *x, ptx_warp *w, const ptx_inst *i, int pc, int depth, uint32_t active)
 {
-  uint32_t members = ptx_members(x, i, active) & w->alive;
-  if (active & ~members) {
-    ptx_fault(x, 719, i, __builtin_ctz(active & ~members),
-              "a lane executes a .sync instruction whose member mask %#x lacks it", members);
-    return true;
+  uint32_t done = 0, members;
+  for (uint32_t rest = active; rest;) {
+    uint32_t same = same_members(x, i, rest, &members);
+    rest &= ~same;
+    members &= w->alive;
+    if (same & ~members) {
+      ptx_fault(x, 719, i, __builtin_ctz(same & ~members),
+                "a lane executes a .sync instruction whose member mask %#x lacks it", members);
+      return active;
+    }
+    if (members & ~same) continue;
+    if (i->run) i->run(x, i, same);
+    done |= same;
   }
-  if (!(members & ~active)) return true;
-  add_group(w, pc, depth, active, PTX_SYNC);
-  return false;
+  add_group(w, pc, depth, active & ~done, PTX_SYNC);
+  return done;
 }
 
 /* One instruction that may move the group elsewhere.  true: the group goes on at *pc with the lanes of *mask. */
@@ -247,7 +261,13 @@ static bool control(ptx_exec *x, ptx_warp *w, const ptx_inst *i, int *pc, int de
   case PTX_OP_exit: end_lanes(x, w, active); break;
   case PTX_OP_trap: case PTX_OP_brkpt: ptx_fault(x, 719, i, __builtin_ctz(active), "trap"); return false;
   default: /* barriers of the block, and of the warp */
-    if (wants_others(i) && !together(x, w, i, *pc, depth, active)) break;
+    if (wants_others(i)) {
+      uint32_t done = together(x, w, i, *pc, depth, active);
+      if (done != active) {
+        rest |= done;
+        break;
+      }
+    }
     if (i->mode == PTX_BAR_WARP) {
       if (active == w->alive) w->syncs++;
       if (!rest) return ++*pc, true;
@@ -285,11 +305,13 @@ static void run_group(ptx_exec *x, ptx_warp *w, ptx_group cur)
     if (!active) {
       pc++;
     } else if (i->run) {
-      if (wants_others(i) && !together(x, w, i, pc, cur.depth, active)) {
-        add_group(w, pc + 1, cur.depth, mask & ~active, PTX_RUNS);
+      uint32_t done = active;
+      if (wants_others(i)) done = together(x, w, i, pc, cur.depth, active);
+      else i->run(x, i, active);
+      if (done != active) {
+        add_group(w, pc + 1, cur.depth, (mask & ~active) | done, PTX_RUNS);
         return;
       }
-      i->run(x, i, active);
       pc++;
     } else {
       int from = pc;

@@ -14,6 +14,8 @@ const char *weft_emu_last_error(void);
 /* Fills *out with the sums over the launches of kernels of this name; NULL: of all kernels.  false: there was no
  * launch. */
 bool weft_emu_counters(const char *kernel, ptx_stats *out);
+/* The number of faults of WEFT_EMU_FAULTS whose call has not come yet. */
+size_t weft_emu_faults_left(void);
 /* Returns the number of live allocations; `text` lists the first of them. */
 size_t weft_emu_leaks(char *text, size_t size);
 

@@ -1,15 +1,14 @@
-/* cpu/custom_call.c -- custom calls: typed FFI handlers from the registry (LAPACK's among them), untyped functions
- * of the older API versions, and the markers of partitioning and placement, which mean nothing on one CPU device and
- * copy their operand. */
+/* lower/custom_call.c -- custom calls that are done on the host: typed FFI handlers from the registry, untyped functions
+ * of the older API versions, and the markers of partitioning and placement, which mean nothing on one device and copy
+ * their operand. */
 #include <config.h>
 
 #include <string.h>
 
 #include "base/macros.h"
 #include "base/thread.h"
-#include "cpu/lapack.h"
-#include "cpu/makers.h"
 #include "hlo/check.h"
+#include "lower/host_steps.h"
 #include "runtime/ffi.h"
 #include "runtime/lender.h"
 #include "runtime/platform.h"
@@ -196,19 +195,19 @@ static weft_status *untyped_make(low_step *step, rt_thunk **out_thunk)
   return rt_untyped_call_read(step->arena, step->instr, function, &((untyped_thunk *)*out_thunk)->call);
 }
 
-weft_status *cpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
+static weft_status *make(low_step *step, weft_status *(*register_more)(void), rt_thunk **out_thunk)
 {
   const hlo_custom_call_attrs *attrs = step->instr->u.custom;
   XLA_FFI_Handler_Bundle bundle;
 
   if (hlo_is_check(step->instr)) return check_make(step, out_thunk);
-  if (strcmp(attrs->target, "interpreter.print") == 0) return cpu_print_make(step, out_thunk);
+  if (strcmp(attrs->target, "interpreter.print") == 0) return low_print_make(step, out_thunk);
   if (is_marker(attrs->target) && copies_whole(step))
     return low_thunk_new(step, &marker_ops, sizeof(rt_thunk), out_thunk);
   if (attrs->api_version != API_TYPED_FFI) return untyped_make(step, out_thunk);
   bool found = rt_ffi_find(attrs->target, &bundle);
-  if (!found) { /* a handler that the user registered comes before Weft's own of the same name */
-    WEFT_TRY(cpu_lapack_register());
+  if (!found && register_more) { /* a handler that the user registered comes before Weft's own of the same name */
+    WEFT_TRY(register_more());
     found = rt_ffi_find(attrs->target, &bundle);
   }
   if (!found)
@@ -219,4 +218,11 @@ weft_status *cpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
   WEFT_TRY(
     low_thunk_new(step, rt_ffi_calls_python(attrs->target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
   return rt_ffi_call_new(step->arena, step->instr, &bundle, &((ffi_thunk *)*out_thunk)->call);
+}
+
+weft_status *low_custom_call_make(low_step *step, weft_status *(*register_more)(void), rt_thunk **out_thunk)
+{
+  WEFT_TRY(make(step, register_more, out_thunk));
+  (*out_thunk)->wants_host_memory = true;
+  return NULL;
 }

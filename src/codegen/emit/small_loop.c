@@ -1,4 +1,4 @@
-/* codegen/host/small_loop.c -- a fusion around a while with little state: the whole loop in one kernel.
+/* codegen/emit/small_loop.c -- a fusion around a while with little state: the whole loop in one kernel.
  *
  *   an element of the state that       is
  *   does not change                    what it started as, wherever it is used
@@ -11,7 +11,7 @@
  * small arrays are constants: each element of each value is computed once (the memo of the elemental emitter). */
 #include <config.h>
 
-#include "codegen/host/host.h"
+#include "codegen/emit/emit.h"
 
 typedef enum element_kind { ELEMENT_SAME, ELEMENT_SCALAR, ELEMENT_ARRAY, ELEMENT_UPDATED } element_kind;
 

@@ -1,10 +1,10 @@
-/* cpu/print.c -- interpreter.print: prints values of a program while it runs. */
+/* lower/print.c -- interpreter.print: prints values of a program while it runs. */
 #include <config.h>
 
 #include <stdio.h>
 
-#include "cpu/cpu_internal.h"
 #include "hlo/text.h"
+#include "lower/host_steps.h"
 
 typedef struct print_thunk {
   rt_thunk base;
@@ -32,9 +32,10 @@ static weft_status *print_run(const rt_thunk *thunk, rt_ctx *ctx)
 }
 static const rt_thunk_ops print_ops = {.size = sizeof(rt_thunk_ops), .kind = "print", .run = print_run};
 
-weft_status *cpu_print_make(low_step *step, rt_thunk **out_thunk)
+weft_status *low_print_make(low_step *step, rt_thunk **out_thunk)
 {
   WEFT_TRY(low_thunk_new(step, &print_ops, sizeof(print_thunk), out_thunk));
   ((print_thunk *)*out_thunk)->instr = step->instr;
+  (*out_thunk)->wants_host_memory = true;
   return NULL;
 }

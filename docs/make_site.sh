@@ -1,0 +1,75 @@
+#!/bin/sh
+# Makes the documentation site of a finished build: `make docs` runs it in the build folder.
+#
+#   make_site.sh SOURCE BUILD     the site goes to BUILD/site/
+#
+# The pages are the Markdown files of the repository; the page of settings is made of `weft info --json`. Tool: mkdocs with its
+# material theme, from PATH or from WEFT_DOCS_TOOLS (a virtual environment, made there when it is absent; default
+# ~/.cache/weft/docs-tools).
+set -eu
+source=$1 build=$2
+tools=${WEFT_DOCS_TOOLS:-$HOME/.cache/weft/docs-tools}
+pages=$build/site-pages
+export PATH="$tools/bin:$PATH"
+python3 -c 'import material' 2>/dev/null && command -v mkdocs >/dev/null ||
+  { python3 -m venv "$tools" && "$tools/bin/pip" install -q mkdocs mkdocs-material; }
+
+rm -rf "$pages" "$build/site"
+mkdir -p "$pages/docs" "$pages/examples"
+cp -R "$source/docs/." "$pages/docs"
+cp -R "$source/examples/." "$pages/examples"
+cp "$source/HACKING.md" "$source/SECURITY.md" "$source/LICENSE" "$pages"
+cp "$source/README.md" "$pages/index.md"
+chmod -R u+w "$pages"
+
+"$build/weft" info --json | python3 -c '
+import json, sys
+settings = json.load(sys.stdin)["settings"]
+print("# Settings\n\nEach setting is an environment variable. `weft info` prints the values that are set.")
+for module in dict.fromkeys(s["module"] for s in settings):
+    print(f"\n## {module}\n\n| setting | type | default | allowed | meaning |\n|---|---|---|---|---|")
+    for s in settings:
+        if s["module"] == module:
+            cells = ["`" + s["name"] + "`", s["type"], s["default"] or "–", s.get("allowed", ""), s["help"]]
+            print("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
+' >"$pages/docs/settings.md"
+
+echo '.md-grid { max-width: 80rem } .md-typeset td code { white-space: nowrap; word-break: normal }' >"$pages/site.css"
+
+cat >"$build/mkdocs.yml" <<END
+site_name: Weft
+docs_dir: $pages
+site_dir: $build/site
+use_directory_urls: false
+theme: {name: material, font: false, features: [navigation.sections, content.code.copy, toc.follow]}
+extra_css: [site.css]
+markdown_extensions: [tables, fenced_code, toc]
+validation: {links: {not_found: ignore, unrecognized_links: ignore}}
+nav:
+  - Start: index.md
+  - Use:
+    - JAX: docs/jax.md
+    - Python without JAX: docs/python.md
+    - C: docs/c.md
+    - Machine code ahead of time: docs/aot.md
+    - Many processes: docs/coordination.md
+    - Collectives: docs/collectives.md
+    - Operate a job: docs/operations.md
+    - Find where time and memory go: docs/performance.md
+    - Security: docs/security.md
+    - Settings: docs/settings.md
+  - Reference:
+    - Architecture: docs/architecture.md
+    - What is not supported: docs/unimplemented.md
+    - Hacking: HACKING.md
+    - Testing: docs/testing.md
+    - Roadmap: docs/roadmap.md
+  - Measured:
+    - Programs: docs/measured/programs.md
+    - Collectives: docs/measured/collectives.md
+    - Coordination: docs/measured/coordination.md
+    - Partitions: docs/measured/partitions.md
+    - Temporaries: docs/measured/temporaries.md
+END
+NO_MKDOCS_2_WARNING=1 mkdocs build -q -f "$build/mkdocs.yml"
+echo "$build/site/index.html"

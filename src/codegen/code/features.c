@@ -1,0 +1,138 @@
+/* codegen/code/features.c -- what a processor offers, in LLVM's names, without LLVM. Bits of CPUID: Intel's manual,
+ * volume 2, CPUID; AMD's manual, volume 3, appendix E. */
+#include <config.h>
+
+#include "codegen/code/code.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+/* ---- the table ------------------------------------------------------------------------------------------------- */
+
+enum { EAX, EBX, ECX, EDX };
+/* State that the operating system must save for a feature: none; YMM; ZMM and masks; tiles. */
+enum { PLAIN, YMM, ZMM, TILES };
+
+typedef struct feature {
+  const char *name;
+  uint32_t leaf, subleaf;
+  int reg, bit, state;
+} feature;
+
+/* Features that LLVM may use for what kernels compute. Others, of system software, play no part. */
+static const feature features[] = {
+  {"sse3", 1, 0, ECX, 0, PLAIN}, {"pclmul", 1, 0, ECX, 1, PLAIN}, {"ssse3", 1, 0, ECX, 9, PLAIN},
+  {"fma", 1, 0, ECX, 12, YMM}, {"cx16", 1, 0, ECX, 13, PLAIN}, {"sse4.1", 1, 0, ECX, 19, PLAIN},
+  {"sse4.2", 1, 0, ECX, 20, PLAIN}, {"movbe", 1, 0, ECX, 22, PLAIN}, {"popcnt", 1, 0, ECX, 23, PLAIN},
+  {"aes", 1, 0, ECX, 25, PLAIN}, {"avx", 1, 0, ECX, 28, YMM}, {"f16c", 1, 0, ECX, 29, YMM},
+  {"sahf", 0x80000001, 0, ECX, 0, PLAIN}, {"lzcnt", 0x80000001, 0, ECX, 5, PLAIN},
+  {"sse4a", 0x80000001, 0, ECX, 6, PLAIN}, {"xop", 0x80000001, 0, ECX, 11, YMM}, {"fma4", 0x80000001, 0, ECX, 16, YMM},
+  {"tbm", 0x80000001, 0, ECX, 21, PLAIN},
+  {"bmi", 7, 0, EBX, 3, PLAIN}, {"avx2", 7, 0, EBX, 5, YMM}, {"bmi2", 7, 0, EBX, 8, PLAIN},
+  {"avx512f", 7, 0, EBX, 16, ZMM}, {"avx512dq", 7, 0, EBX, 17, ZMM}, {"adx", 7, 0, EBX, 19, PLAIN},
+  {"avx512ifma", 7, 0, EBX, 21, ZMM}, {"avx512cd", 7, 0, EBX, 28, ZMM}, {"sha", 7, 0, EBX, 29, PLAIN},
+  {"avx512bw", 7, 0, EBX, 30, ZMM}, {"avx512vl", 7, 0, EBX, 31, ZMM}, {"avx512vbmi", 7, 0, ECX, 1, ZMM},
+  {"avx512vbmi2", 7, 0, ECX, 6, ZMM}, {"gfni", 7, 0, ECX, 8, PLAIN}, {"vaes", 7, 0, ECX, 9, YMM},
+  {"vpclmulqdq", 7, 0, ECX, 10, YMM}, {"avx512vnni", 7, 0, ECX, 11, ZMM}, {"avx512bitalg", 7, 0, ECX, 12, ZMM},
+  {"avx512vpopcntdq", 7, 0, ECX, 14, ZMM}, {"avx512vp2intersect", 7, 0, EDX, 8, ZMM},
+  {"amx-bf16", 7, 0, EDX, 22, TILES}, {"avx512fp16", 7, 0, EDX, 23, ZMM}, {"amx-tile", 7, 0, EDX, 24, TILES},
+  {"amx-int8", 7, 0, EDX, 25, TILES},
+  {"sha512", 7, 1, EAX, 0, YMM}, {"sm3", 7, 1, EAX, 1, YMM}, {"sm4", 7, 1, EAX, 2, YMM},
+  {"avxvnni", 7, 1, EAX, 4, YMM}, {"avx512bf16", 7, 1, EAX, 5, ZMM}, {"amx-fp16", 7, 1, EAX, 21, TILES},
+  {"avxifma", 7, 1, EAX, 23, YMM}, {"avxvnniint8", 7, 1, EDX, 4, YMM}, {"avxneconvert", 7, 1, EDX, 5, YMM},
+  {"amx-complex", 7, 1, EDX, 8, TILES}, {"avxvnniint16", 7, 1, EDX, 10, YMM},
+};
+
+/* What the psABI's levels add to each other (x86-64 psABI, "Micro-Architecture Levels"). */
+#define V2 "cx16,popcnt,sahf,sse3,ssse3,sse4.1,sse4.2"
+#define V3 V2 ",avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe"
+#define V4 V3 ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
+static const struct level {
+  const char *name, *features;
+} levels[] = {{"x86-64", ""}, {"x86-64-v2", V2}, {"x86-64-v3", V3}, {"x86-64-v4", V4}};
+
+const char *gen_level_features(const char *level)
+{
+  for (size_t i = 0; i < WEFT_COUNT(levels); i++)
+    if (strcmp(levels[i].name, level) == 0) return levels[i].features;
+  return NULL;
+}
+
+const char *gen_level_names(void) { return "x86-64, x86-64-v2, x86-64-v3, x86-64-v4"; }
+
+/* The next name of a list separated by commas; NULL at its end. */
+static const char *next_name(const char **list, size_t *out_length)
+{
+  const char *name = *list;
+
+  if (*name == '\0') return NULL;
+  *out_length = strcspn(name, ",");
+  *list = name + *out_length + (name[*out_length] == ',');
+  return name;
+}
+
+static const feature *find(const char *name, size_t length)
+{
+  for (size_t i = 0; i < WEFT_COUNT(features); i++)
+    if (strlen(features[i].name) == length && memcmp(features[i].name, name, length) == 0) return &features[i];
+  return NULL;
+}
+
+void gen_features_of_llvm(const char *list, char out[GEN_FEATURES_BYTES])
+{
+  size_t length, used = 0;
+
+  out[0] = '\0';
+  for (const char *name; (name = next_name(&list, &length));) {
+    if (length < 2 || *name != '+' || !find(name + 1, length - 1) || used + length + 1 >= GEN_FEATURES_BYTES) continue;
+    used +=
+      (size_t)snprintf(out + used, GEN_FEATURES_BYTES - used, "%s%.*s", used ? "," : "", (int)length - 1, name + 1);
+  }
+}
+
+/* ---- this processor -------------------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+/* True if the operating system saves the registers that a feature of this state needs (XCR0). */
+static bool saves(int state)
+{
+  static const uint32_t wanted[] = {[YMM] = 0x6, [ZMM] = 0xe6, [TILES] = 0x60006};
+  uint32_t eax, ebx, ecx, edx, low, high;
+
+  if (state == PLAIN) return true;
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & 1u << 27)) return false; /* OSXSAVE */
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low & wanted[state]) == wanted[state];
+}
+
+static bool has(const feature *f)
+{
+  uint32_t regs[4];
+
+  return __get_cpuid_count(f->leaf, f->subleaf, &regs[EAX], &regs[EBX], &regs[ECX], &regs[EDX]) &&
+         (regs[f->reg] & 1u << f->bit) && saves(f->state);
+}
+#else
+static bool has(const feature *f)
+{
+  (void)f;
+  return false;
+}
+#endif
+
+bool gen_processor_has(const char *list, char missing[64])
+{
+  size_t length;
+
+  for (const char *name; (name = next_name(&list, &length));) {
+    const feature *f = find(name, length);
+    if (f && has(f)) continue;
+    snprintf(missing, 64, "%.*s", (int)WEFT_MIN(length, (size_t)63), name);
+    return false;
+  }
+  return true;
+}

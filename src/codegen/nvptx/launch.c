@@ -1,0 +1,104 @@
+/* codegen/nvptx/launch.c -- the launches of an artefact, and kernels in which each element has a thread. */
+#include <config.h>
+
+#include "codegen/nvptx/grid.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LOOP_THREADS = 128 };
+
+weft_status *gen_grid_begin(gen_grid *g, gen_launch **out_launch)
+{
+  gen_artefact *out = g->out;
+  gen_launch *more = realloc(out->launches, sizeof *more * (size_t)(out->launch_count + 1));
+
+  WEFT_TRY_ALLOC(more);
+  out->launches = more;
+  gen_launch *launch = &more[out->launch_count];
+  *launch = (gen_launch){.copy_from = -1, .copy_to = -1};
+  snprintf(launch->entry, sizeof launch->entry, "kernel%d", out->launch_count++);
+  char *symbol = weft_arena_alloc(g->part->arena, sizeof launch->entry);
+  WEFT_TRY_ALLOC(symbol);
+  snprintf(symbol, sizeof launch->entry, "%s", launch->entry);
+  g->spec->symbols[0] = symbol;
+  *out_launch = launch;
+  return NULL;
+}
+
+weft_status *gen_grid_shape(gen_grid *g, int64_t blocks, int threads)
+{
+  gen_launch *launch = &g->out->launches[g->out->launch_count - 1];
+
+  if (blocks > INT32_MAX) return WEFT_ERR(UNIMPLEMENTED, "nvptx: a grid of %lld blocks", (long long)blocks);
+  launch->blocks = blocks;
+  launch->threads = threads;
+  return NULL;
+}
+
+weft_status *gen_grid_open(gen_grid *g, bool numbered, gen_frame *f)
+{
+  gen_launch *launch;
+
+  WEFT_TRY(gen_grid_begin(g, &launch));
+  launch->number_count = numbered ? GEN_LAUNCH_NUMBERS : 0;
+  g->spec->whole = !numbered;
+  return gen_frame_open(g->part, g->spec, 0, f);
+}
+
+weft_status *gen_grid_close(gen_grid *g, gen_frame *f, int64_t blocks, int threads)
+{
+  gen_frame_close(f);
+  return gen_grid_shape(g, blocks, threads);
+}
+
+weft_status *gen_grid_repeat(gen_grid *g, bool first, int64_t begin, int64_t end)
+{
+  gen_artefact *out = g->out;
+
+  if (!first) {
+    gen_launch *more = realloc(out->launches, sizeof *more * (size_t)(out->launch_count + 1));
+    WEFT_TRY_ALLOC(more);
+    out->launches = more;
+    more[out->launch_count] = more[out->launch_count - 1];
+    out->launch_count++;
+  }
+  gen_launch *launch = &out->launches[out->launch_count - 1];
+  launch->numbers[0] = begin;
+  launch->numbers[1] = end;
+  return NULL;
+}
+
+int gen_grid_threads(const gen_target *target) { return WEFT_MIN(LOOP_THREADS, target->block_threads); }
+
+int64_t gen_grid_blocks(const gen_target *target, int64_t n)
+{
+  int64_t threads = gen_grid_threads(target);
+  return (n + threads - 1) / threads;
+}
+
+weft_status *gen_grid_each(gen_frame *f, int64_t n, gen_body_fn *body, void *ctx)
+{
+  gen_emit *e = &f->e;
+  gen_if inside;
+
+  if (n == 0) return NULL;
+  gen_ssa before =
+    LLVMBuildNSWMul(e->b, gen_wide(e, gen_block_id(e)), gen_i64(e, gen_grid_threads(e->part->target)), "");
+  gen_ssa id = LLVMBuildNSWAdd(e->b, before, gen_wide(e, gen_thread_id(e)), "");
+  gen_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntULT, id, gen_i64(e, n), ""));
+  int mark = gen_memo_push(e);
+  int var = gen_add_var(e, (gen_var){.value = id, .lo = 0, .hi = n, .align = 1});
+  weft_status *st = body(ctx, e, gen_affine_var(e, var));
+  gen_memo_pop(e, mark);
+  gen_if_end(e, &inside);
+  return st;
+}
+
+gen_buffer gen_partial(gen_emit *e, const gen_frame *f, const gen_acc *acc, int i, int64_t elems)
+{
+  weft_dtype type = acc->type;
+
+  if (weft_dtype_is_float(type) && type != WEFT_F64) type = WEFT_F32; /* narrow floats are summed in f32 */
+  return (gen_buffer){.ptr = gen_byte_ptr(e, f->shared, i * elems * GEN_PARTIAL_BYTES), .type = type, .elems = elems};
+}

@@ -1,0 +1,264 @@
+/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or bf16, on processors with AVX2 and without AVX-512
+ * (these take gemm_block.c). Such a product costs what reading B costs, so B is read once, as it lies, and never packed:
+ *
+ *   rows of B are dense:     DEPTH rows of B at a time are added to the sums of a tile of columns, which stay in L1
+ *   columns of B are dense:  each element of C is a dot product of a row of A and a column of B, in LANES parts
+ *
+ * A is small and becomes f32. The order of additions depends on the shape alone. */
+#include <config.h>
+
+#include "cpu/gemm_few.h"
+
+#include <string.h>
+
+#include "base/macros.h"
+#include "cpu/gemm_block.h"
+#include "cpu/hot.h"
+
+enum {
+  MOST_ROWS = 16,
+  LEAST_COLUMNS = 64,
+  NEAR_BYTES = 1 << 19,      /* gemm_dense.c is as good where an f32 B of dense rows stays in L2 */
+  SUM_BYTES = 1 << 14,       /* sums of a tile, at most: they and DEPTH rows of B stay in L1 */
+  MOST_COLUMNS = 2048, MOST_WIDENED = 512,
+  ROW_TILES = 8, COLUMN_TILES = 32, /* tiles wanted; a tile reads runs of its width where the rows of B are dense */
+  MOST_DEPTH = 1 << 16,      /* of k: a thread's copies of A and of columns of B stay below 5 MiB */
+  DEPTH = 4, LANES = 8, COLUMNS = 4,
+};
+
+typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint32_t words __attribute__((vector_size(32), may_alias));
+
+/* ---- dense rows of B ------------------------------------------------------------------------------------------------- */
+
+/* sums[count][cols] += a[count][DEPTH] . x[DEPTH][cols] for one or two rows. */
+#define ADD_ROWS(name, count)                                                                                    \
+  static CPU_HOT void name(int64_t cols, const float *const *x, const float *a, int64_t a_row, float *sums, int64_t sum_row) \
+  {                                                                                                              \
+    const float *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];                                                  \
+    float *to = sums, *to1 = sums + (count - 1) * sum_row;                                                       \
+    const float *b = a + (count - 1) * a_row;                                                                    \
+    float a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3], b0 = b[0], b1 = b[1], b2 = b[2], b3 = b[3];                \
+    int64_t j = 0;                                                                                               \
+    for (; j + LANES <= cols; j += LANES) {                                                                      \
+      vec v0 = *(const vec *)(x0 + j), v1 = *(const vec *)(x1 + j), v2 = *(const vec *)(x2 + j), v3 = *(const vec *)(x3 + j); \
+      vec s = *(const vec *)(to + j);                                                                            \
+      s += v0 * a0;                                                                                              \
+      s += v1 * a1;                                                                                              \
+      s += v2 * a2;                                                                                              \
+      s += v3 * a3;                                                                                              \
+      *(vec *)(to + j) = s;                                                                                      \
+      if (count == 1) continue;                                                                                  \
+      s = *(const vec *)(to1 + j);                                                                               \
+      s += v0 * b0;                                                                                              \
+      s += v1 * b1;                                                                                              \
+      s += v2 * b2;                                                                                              \
+      s += v3 * b3;                                                                                              \
+      *(vec *)(to1 + j) = s;                                                                                     \
+    }                                                                                                            \
+    for (; j < cols; j++) {                                                                                      \
+      to[j] += a0 * x0[j];                                                                                       \
+      to[j] += a1 * x1[j];                                                                                       \
+      to[j] += a2 * x2[j];                                                                                       \
+      to[j] += a3 * x3[j];                                                                                       \
+      if (count == 1) continue;                                                                                  \
+      to1[j] += b0 * x0[j];                                                                                      \
+      to1[j] += b1 * x1[j];                                                                                      \
+      to1[j] += b2 * x2[j];                                                                                      \
+      to1[j] += b3 * x3[j];                                                                                      \
+    }                                                                                                            \
+  }
+ADD_ROWS(add_one_row, 1)
+ADD_ROWS(add_two_rows, 2)
+
+static CPU_HOT void widen(int64_t count, const uint16_t *from, float *restrict to)
+{
+  uint32_t *bits = (uint32_t *)(void *)to;
+
+  for (int64_t j = 0; j < count; j++) bits[j] = (uint32_t)from[j] << 16;
+}
+
+/* sums[m][cols] = a[m][k] . b[k][cols]; b holds f32, or bf16, of which `wide` receives DEPTH rows at a time. */
+static void multiply_rows(int64_t m, int64_t cols, int64_t k, const float *a, int64_t a_row, const char *b,
+                          int64_t b_row, bool is_narrow, float *wide, float *sums, int64_t sum_row)
+{
+  static const float zeros[MOST_COLUMNS];
+  int64_t bytes = is_narrow ? 2 : 4;
+
+  memset(sums, 0, (size_t)(m * sum_row) * sizeof *sums);
+  for (int64_t l = 0; l < k; l += DEPTH) {
+    int64_t depth = WEFT_MIN(DEPTH, k - l);
+    const float *x[DEPTH];
+    float last[2 * DEPTH];
+    for (int64_t q = 0; q < DEPTH; q++) {
+      const char *from = b + (l + q) * b_row * bytes;
+      x[q] = zeros; /* rows past the end */
+      if (q >= depth) continue;
+      x[q] = is_narrow ? wide + q * sum_row : (const float *)(const void *)from;
+      if (is_narrow) widen(cols, (const uint16_t *)(const void *)from, wide + q * sum_row);
+    }
+    for (int64_t i = 0; i < m; i += 2) {
+      int64_t count = WEFT_MIN(2, m - i), row = a_row;
+      const float *factors = a + i * a_row + l;
+      if (depth < DEPTH) {
+        for (int64_t r = 0; r < count; r++) {
+          memcpy(last + r * DEPTH, zeros, DEPTH * sizeof *last);
+          memcpy(last + r * DEPTH, factors + r * a_row, (size_t)depth * sizeof *last);
+        }
+        factors = last;
+        row = DEPTH;
+      }
+      if (count == 2) add_two_rows(cols, x, factors, row, sums + i * sum_row, sum_row);
+      else add_one_row(cols, x, factors, row, sums + i * sum_row, sum_row);
+    }
+  }
+}
+
+/* ---- dense columns of B ------------------------------------------------------------------------------------------------ */
+
+#define LOAD_F32(p) (*(const vec *)(p))
+#define LOAD_BF16(p) ((vec)(__builtin_convertvector(*(const halves *)(p), words) << 16))
+#define F32_OF(x) (x)
+
+static CPU_INLINE float f32_of_bf16(uint16_t bits)
+{
+  uint32_t word = (uint32_t)bits << 16;
+  float x;
+
+  memcpy(&x, &word, sizeof x);
+  return x;
+}
+
+/* to[r * to_row + c] = row r of a . column c of b, for two rows and COLUMNS columns; the last of fewer is given again. */
+#define DOTS(name, type, LOAD, VALUE)                                                                            \
+  static CPU_HOT void name(int64_t k, const float *const *a, const type *const *b, float (*restrict to)[COLUMNS]) \
+  {                                                                                                              \
+    const float *a0 = a[0], *a1 = a[1];                                                                          \
+    const type *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];                                                   \
+    vec s00 = {0}, s01 = {0}, s02 = {0}, s03 = {0}, s10 = {0}, s11 = {0}, s12 = {0}, s13 = {0};                  \
+    int64_t l = 0;                                                                                               \
+    for (; l + LANES <= k; l += LANES) {                                                                         \
+      vec x = *(const vec *)(a0 + l), y = *(const vec *)(a1 + l), v = LOAD(b0 + l);                              \
+      s00 += x * v;                                                                                              \
+      s10 += y * v;                                                                                              \
+      v = LOAD(b1 + l);                                                                                          \
+      s01 += x * v;                                                                                              \
+      s11 += y * v;                                                                                              \
+      v = LOAD(b2 + l);                                                                                          \
+      s02 += x * v;                                                                                              \
+      s12 += y * v;                                                                                              \
+      v = LOAD(b3 + l);                                                                                          \
+      s03 += x * v;                                                                                              \
+      s13 += y * v;                                                                                              \
+    }                                                                                                            \
+    vec sums[2][COLUMNS] = {{s00, s01, s02, s03}, {s10, s11, s12, s13}};                                         \
+    for (int r = 0; r < 2; r++)                                                                                  \
+      for (int c = 0; c < COLUMNS; c++) {                                                                        \
+        vec s = sums[r][c];                                                                                      \
+        float sum = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));                           \
+        for (int64_t t = l; t < k; t++) sum += a[r][t] * VALUE(b[c][t]);                                         \
+        to[r][c] = sum;                                                                                          \
+      }                                                                                                          \
+  }
+DOTS(dots_f32, float, LOAD_F32, F32_OF)
+DOTS(dots_bf16, uint16_t, LOAD_BF16, f32_of_bf16)
+
+/* sums[m][cols] = a[m][k] . b, whose column j starts at b + j * b_col. `wide` receives COLUMNS columns of bf16 at a time; NULL: each
+ * column is read as it lies. */
+static void multiply_columns(int64_t m, int64_t cols, int64_t k, const float *a, int64_t a_row, const char *b,
+                             int64_t b_col, bool is_narrow, float *wide, float *sums, int64_t sum_row)
+{
+  for (int64_t j = 0; j < cols; j += COLUMNS) {
+    const void *from[COLUMNS];
+    for (int64_t c = 0; c < COLUMNS; c++) {
+      from[c] = b + WEFT_MIN(j + c, cols - 1) * b_col * (is_narrow ? 2 : 4);
+      if (!wide) continue;
+      widen(k, from[c], wide + c * k);
+      from[c] = wide + c * k;
+    }
+    for (int64_t i = 0; i < m; i += 2) {
+      const float *rows[2] = {a + i * a_row, a + WEFT_MIN(i + 1, m - 1) * a_row};
+      float block[2][COLUMNS];
+      if (is_narrow && !wide) dots_bf16(k, rows, (const uint16_t *const *)from, block);
+      else dots_f32(k, rows, (const float *const *)from, block);
+      for (int64_t r = 0; r < WEFT_MIN(2, m - i); r++)
+        memcpy(sums + (i + r) * sum_row + j, block[r], (size_t)WEFT_MIN(COLUMNS, cols - j) * sizeof *sums);
+    }
+  }
+}
+
+/* ---- the interface ---------------------------------------------------------------------------------------------------- */
+
+static bool has_avx2(void)
+{
+#if defined __x86_64__
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+  return false;
+#endif
+}
+
+bool cpu_few_fits(const cpu_gemm *g)
+{
+  bool narrow = g->b_type == WEFT_BF16;
+
+  if (g->compute != WEFT_F32 || g->via != WEFT_INVALID || (g->b_type != WEFT_F32 && !narrow) || !has_avx2() ||
+      cpu_block_is_fast())
+    return false;
+  if (g->m < 2 || g->m > MOST_ROWS || g->n < LEAST_COLUMNS || g->k < 1 || g->k > MOST_DEPTH) return false;
+  if (g->b_row == 1 && g->b_col != 1) return true;
+  return g->b_col == 1 && (narrow || g->k * g->n * 4 > NEAR_BYTES);
+}
+
+static bool a_is_in_place(const cpu_gemm *g) { return g->a_type == WEFT_F32 && g->a_col == 1; }
+
+/* Whether parts of B become f32 in memory: not where two rows of A read each column once. */
+static bool widens(const cpu_gemm *g) { return g->b_type == WEFT_BF16 && (g->b_col == 1 || g->m > 2); }
+
+/* The scratch of a tile: A in f32, then DEPTH rows or COLUMNS columns of B in f32, then the sums. */
+typedef struct tile_memory { int64_t wide_at, sums_at, bytes; } tile_memory;
+
+static tile_memory memory_of(const cpu_gemm *g)
+{
+  int64_t row = WEFT_ALIGN_UP(g->tile_n, LANES) * (int64_t)sizeof(float), wide = 0;
+  tile_memory t = {.wide_at = a_is_in_place(g) ? 0 : WEFT_ALIGN_UP(g->m * g->k * (int64_t)sizeof(float), 64)};
+
+  if (widens(g)) wide = g->b_col == 1 ? DEPTH * row : WEFT_ALIGN_UP(COLUMNS * g->k * (int64_t)sizeof(float), 64);
+  t.sums_at = t.wide_at + wide;
+  t.bytes = t.sums_at + g->m * row;
+  return t;
+}
+
+void cpu_few_plan(cpu_gemm *g)
+{
+  int64_t most =
+    WEFT_MIN(g->b_type == WEFT_BF16 ? MOST_WIDENED : MOST_COLUMNS, SUM_BYTES / (int64_t)sizeof(float) / g->m);
+
+  g->tile_m = g->m;
+  g->tile_n =
+    WEFT_MIN(WEFT_ALIGN_UP(WEFT_MAX(g->n / (g->b_col == 1 ? ROW_TILES : COLUMN_TILES), LEAST_COLUMNS), 4 * LANES),
+             WEFT_MAX(most, LEAST_COLUMNS));
+  g->scratch_bytes = memory_of(g).bytes;
+}
+
+void cpu_few_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+{
+  tile_memory at = memory_of(g);
+  float *left = scratch, *sums = (void *)((char *)scratch + at.sums_at), *wide = (void *)((char *)scratch + at.wide_at);
+  int64_t sum_row = WEFT_ALIGN_UP(g->tile_n, LANES), a_row = g->k;
+  bool is_narrow = g->b_type == WEFT_BF16;
+
+  if (a_is_in_place(g)) {
+    left = (float *)(void *)a;
+    a_row = g->a_row;
+  } else {
+    for (int64_t i = 0; i < m; i++)
+      cpu_convert(WEFT_F32, left + i * g->k, g->a_type, a + i * g->a_row * (int64_t)weft_dtype_bytes(g->a_type),
+                  g->a_col, g->k);
+  }
+  if (g->b_col == 1) multiply_rows(m, n, g->k, left, a_row, b, g->b_row, is_narrow, wide, sums, sum_row);
+  else multiply_columns(m, n, g->k, left, a_row, b, g->b_col, is_narrow, widens(g) ? wide : NULL, sums, sum_row);
+  for (int64_t i = 0; i < m; i++)
+    cpu_convert(g->c_type, c + i * g->c_row * (int64_t)weft_dtype_bytes(g->c_type), WEFT_F32, sums + i * sum_row, 1, n);
+}

@@ -1,0 +1,12 @@
+/* cpu/gemm_few.h -- products of 2 to 16 rows by a large matrix of f32 or bf16 that is read once, as it lies. */
+#ifndef WEFT_CPU_GEMM_FEW_H
+#define WEFT_CPU_GEMM_FEW_H
+
+#include "cpu/gemm.h"
+
+bool cpu_few_fits(const cpu_gemm *gemm); /* True if the types, the sizes and this machine suit the kernel */
+void cpu_few_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch size */
+/* c[m,n] = a . b with gemm's k and steps; sums are f32 and rounded once. */
+void cpu_few_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
+
+#endif

@@ -1,0 +1,377 @@
+/* cpu/sort_plain.c -- sorts of one operand by its own values: keys without positions.
+ *
+ * Elements whose keys are equal have equal bits, except for zeros of both signs and NaNs with different payloads where the
+ * comparator takes these for equal. Such elements ("alike") get one key, and after the sort they are put back in the order
+ * in which they stood in the operand, so the sort is stable. So any correct sort of the keys gives the same bits.
+ *
+ * A long slice is sorted by all threads: fixed blocks of it are counted and dealt to buckets by the upper bits of
+ * key - least key; then groups of neighbouring buckets are sorted, each by one thread. */
+#include <config.h>
+
+#include "cpu/sort_plain.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "cpu/hot.h"
+#include "cpu/sort_keys.h"
+
+enum {
+  BLOCK = 1 << 16,      /* elements of a long slice that one task maps, counts or deals */
+  GROUP = 1 << 15,      /* elements of neighbouring buckets that one task sorts, unless one bucket has more */
+  BUCKET_BITS = 11,
+  BUCKETS = 1 << BUCKET_BITS,
+  TASK_ELEMS = 1 << 14, /* elements of short slices that one task takes */
+  CHUNK = 4096,         /* elements that are mapped at a time: they stay in the first cache */
+};
+
+/* What flips an element's bits into its key (or a key back): one mask where the topmost bit is clear, one where it is set. */
+typedef struct flips { uint64_t clear, set; } flips;
+
+static flips flips_to_key(const sort_key_map *m)
+{
+  uint64_t order = m->descending ? m->mask : 0;
+  uint64_t clear = order ^ (m->is_float || m->is_signed ? m->sign : 0);
+  return (flips){clear, m->is_float ? order ^ m->mask : clear};
+}
+
+static flips flips_from_key(const sort_key_map *m)
+{
+  flips f = flips_to_key(m);
+  return f.clear & m->sign ? (flips){f.set, f.clear} : f;
+}
+
+/* The parts of the algorithms that look at elements, for one width of elements. */
+typedef struct plain_ops {
+  void (*flip)(const void *from, void *to, int64_t n, flips f);
+  /* Whether any element is a negative zero or a NaN. `inf`: the bits of infinity. */
+  bool (*any_alike)(const void *from, int64_t n, uint64_t inf);
+  void (*map_one_by_one)(const sort_key_map *m, const char *from, int64_t step, void *to, int64_t n);
+  void (*unmap)(flips f, const void *from, char *to, int64_t step, int64_t n);
+  void (*span)(const void *keys, int64_t n, uint64_t *least, uint64_t *most);
+  void (*count)(const void *keys, int64_t n, uint64_t least, int shift, int64_t *counts);
+  void (*deal)(const void *keys, int64_t n, uint64_t least, int shift, int64_t *at, void *to);
+  void *(*sort)(void *keys, void *spare, int64_t n);
+  int64_t (*first_at)(const void *sorted, int64_t n, uint64_t key);
+  /* Lists zeros from the front of list[n] and NaNs from its back, in the order of the operand. */
+  void (*list_alike)(const sort_key_map *m, const char *from, int64_t step, int64_t n, void *list, int64_t *zeros, int64_t *nans);
+} plain_ops;
+
+#define PLAIN(name, T)                                                                                          \
+  CPU_SORTS(name, T)                                                                                            \
+  static CPU_HOT void flip_##name(const void *from, void *to, int64_t n, flips f)                               \
+  {                                                                                                             \
+    const T *in = from;                                                                                         \
+    T *out = to, clear = (T)f.clear, set = (T)f.set;                                                            \
+    CPU_INDEPENDENT                                                                                             \
+    for (int64_t i = 0; i < n; i++) out[i] = in[i] ^ (in[i] >> (8 * sizeof(T) - 1) ? set : clear);              \
+  }                                                                                                             \
+  static CPU_HOT bool any_alike_##name(const void *from, int64_t n, uint64_t inf)                               \
+  {                                                                                                             \
+    const T *in = from, sign = (T)((T)1 << (8 * sizeof(T) - 1));                                                \
+    T any = 0;                                                                                                  \
+    for (int64_t i = 0; i < n; i++) any |= (T)((in[i] == sign) | ((in[i] & (T)~sign) > (T)inf));                \
+    return any != 0;                                                                                            \
+  }                                                                                                             \
+  static void map_one_by_one_##name(const sort_key_map *m, const char *from, int64_t step, void *to, int64_t n) \
+  {                                                                                                             \
+    T *out = to;                                                                                                \
+    for (int64_t i = 0; i < n; i++) out[i] = (T)sort_key_of(m, from + i * step * (int64_t)sizeof(T));           \
+  }                                                                                                             \
+  static void unmap_##name(flips f, const void *from, char *to, int64_t step, int64_t n)                        \
+  {                                                                                                             \
+    const T *in = from;                                                                                         \
+    for (int64_t i = 0; i < n; i++)                                                                             \
+      ((T *)to)[i * step] = (T)(in[i] ^ (in[i] >> (8 * sizeof(T) - 1) ? (T)f.set : (T)f.clear));                \
+  }                                                                                                             \
+  static CPU_HOT void span_##name(const void *keys, int64_t n, uint64_t *least, uint64_t *most)                 \
+  {                                                                                                             \
+    const T *in = keys;                                                                                         \
+    T lo = in[0], hi = in[0];                                                                                   \
+    for (int64_t i = 1; i < n; i++) {                                                                           \
+      lo = in[i] < lo ? in[i] : lo;                                                                             \
+      hi = in[i] > hi ? in[i] : hi;                                                                             \
+    }                                                                                                           \
+    *least = lo;                                                                                                \
+    *most = hi;                                                                                                 \
+  }                                                                                                             \
+  static void count_##name(const void *keys, int64_t n, uint64_t least, int shift, int64_t *counts)             \
+  {                                                                                                             \
+    const T *in = keys;                                                                                         \
+    for (int64_t i = 0; i < n; i++) counts[(in[i] - least) >> shift]++;                                         \
+  }                                                                                                             \
+  static void deal_out_##name(const void *keys, int64_t n, uint64_t least, int shift, int64_t *at, void *to)    \
+  {                                                                                                             \
+    const T *in = keys;                                                                                         \
+    for (int64_t i = 0; i < n; i++) ((T *)to)[at[(in[i] - least) >> shift]++] = in[i];                          \
+  }                                                                                                             \
+  static void *sort_all_##name(void *keys, void *spare, int64_t n)                                              \
+  {                                                                                                             \
+    return sort_##name(keys, spare, n, 0, (int)sizeof(T));                                                      \
+  }                                                                                                             \
+  static int64_t first_at_##name(const void *sorted, int64_t n, uint64_t key)                                   \
+  {                                                                                                             \
+    int64_t lo = 0, hi = n;                                                                                     \
+    while (lo < hi) {                                                                                           \
+      int64_t mid = lo + (hi - lo) / 2;                                                                         \
+      if (((const T *)sorted)[mid] < key) lo = mid + 1;                                                         \
+      else hi = mid;                                                                                            \
+    }                                                                                                           \
+    return lo;                                                                                                  \
+  }                                                                                                             \
+  static void list_alike_##name(const sort_key_map *m, const char *from, int64_t step, int64_t n, void *list,   \
+                                int64_t *zeros, int64_t *nans)                                                  \
+  {                                                                                                             \
+    *zeros = *nans = 0;                                                                                         \
+    for (int64_t i = 0; i < n; i++) {                                                                           \
+      T bits = ((const T *)from)[i * step];                                                                     \
+      uint64_t magnitude = bits & ~m->sign;                                                                     \
+      if (magnitude == 0) ((T *)list)[(*zeros)++] = bits;                                                       \
+      else if (magnitude > m->inf) ((T *)list)[n - ++*nans] = bits;                                             \
+    }                                                                                                           \
+  }                                                                                                             \
+  static const plain_ops ops_##name = {flip_##name,     any_alike_##name, map_one_by_one_##name, unmap_##name,  \
+                                       span_##name,     count_##name,     deal_out_##name,       sort_all_##name, \
+                                       first_at_##name, list_alike_##name};
+PLAIN(u8, uint8_t)
+PLAIN(u16, uint16_t)
+PLAIN(u32, uint32_t)
+PLAIN(u64, uint64_t)
+
+static const plain_ops *ops_of(int64_t bytes)
+{
+  return bytes == 1 ? &ops_u8 : bytes == 2 ? &ops_u16 : bytes == 4 ? &ops_u32 : &ops_u64;
+}
+
+/* ---- one slice -------------------------------------------------------------------------------------------------------- */
+
+/* Maps the elements [0, n) of `from`, `step` elements apart, to keys[n]. True if some of them may be alike without having the
+ * same bits; these have the same key then. */
+static bool map_keys(const plain_ops *ops, const sort_key_map *m, const char *from, int64_t step, char *keys, int64_t n)
+{
+  bool alike = false;
+
+  if (step > 1) {
+    ops->map_one_by_one(m, from, step, keys, n);
+    return m->is_float && (m->merge_zeros || m->merge_nans);
+  }
+  for (int64_t i = 0; i < n; i += CHUNK) {
+    const char *chunk = from + i * m->bytes;
+    int64_t count = WEFT_MIN(CHUNK, n - i);
+    if (m->is_float && (m->merge_zeros || m->merge_nans) && ops->any_alike(chunk, count, m->inf)) {
+      ops->map_one_by_one(m, chunk, 1, keys + i * m->bytes, count);
+      alike = true;
+    } else {
+      ops->flip(chunk, keys + i * m->bytes, count, flips_to_key(m));
+    }
+  }
+  return alike;
+}
+
+/* Turns sorted keys into elements. `to` may be the operand's memory. */
+static void put_elements(const plain_ops *ops, const sort_key_map *m, const char *sorted, char *to, int64_t step,
+                         int64_t n)
+{
+  if (step > 1) ops->unmap(flips_from_key(m), sorted, to, step, n);
+  else ops->flip(sorted, to, n, flips_from_key(m));
+}
+
+/* Copies `count` elements of `list`, one after another or backwards, to the places from `at` on. */
+static void put_list(const sort_key_map *m, const char *list, int64_t direction, int64_t count, char *to, int64_t step,
+                     int64_t at)
+{
+  for (int64_t i = 0; i < count; i++)
+    memcpy(to + (at + i) * step * m->bytes, list + i * direction * m->bytes, (size_t)m->bytes);
+}
+
+/* The same where elements are alike: `from` is the operand, which may be `to`; `list` has room for n elements. */
+static void put_alike(const plain_ops *ops, const sort_key_map *m, const char *from, const char *sorted, char *list,
+                      char *to, int64_t step, int64_t n)
+{
+  const uint64_t zero = 0, nan = m->mask & ~m->sign;
+  int64_t zeros, nans;
+
+  ops->list_alike(m, from, step, n, list, &zeros, &nans);
+  put_elements(ops, m, sorted, to, step, n);
+  if (m->merge_zeros) put_list(m, list, 1, zeros, to, step, ops->first_at(sorted, n, sort_key_of(m, &zero)));
+  if (m->merge_nans)
+    put_list(m, list + (n - 1) * m->bytes, -1, nans, to, step, ops->first_at(sorted, n, sort_key_of(m, &nan)));
+}
+
+typedef struct plain_job {
+  const cpu_sort *s;
+  const plain_ops *ops;
+  sort_key_map map;
+  const char *in;
+  char *out;
+  atomic_bool failed;
+} plain_job;
+
+static void slices_task(void *ctx, int64_t task)
+{
+  plain_job *job = ctx;
+  const cpu_sort *s = job->s;
+  int64_t per_task = WEFT_MAX(1, TASK_ELEMS / s->n), end = WEFT_MIN((task + 1) * per_task, s->slices),
+          bytes = job->map.bytes;
+  char *keys = rt_thread_scratch(2 * s->n * bytes), *spare = keys ? keys + s->n * bytes : NULL;
+
+  if (!keys) {
+    /* written by tasks; read after the parallel loop has ended */
+    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
+    return;
+  }
+  for (int64_t slice = task * per_task; slice < end; slice++) {
+    int64_t base = (slice / s->inner * s->n * s->inner + slice % s->inner) * bytes;
+    bool alike = map_keys(job->ops, &job->map, job->in + base, s->inner, keys, s->n);
+    char *sorted = job->ops->sort(keys, spare, s->n);
+    if (alike)
+      put_alike(job->ops, &job->map, job->in + base, sorted, sorted == keys ? spare : keys, job->out + base, s->inner,
+                s->n);
+    else put_elements(job->ops, &job->map, sorted, job->out + base, s->inner, s->n);
+  }
+}
+
+/* ---- a long slice by all threads ----------------------------------------------------------------------------------------- */
+
+typedef struct long_job {
+  plain_job plain;
+  int64_t base;              /* of the slice, in bytes */
+  char *keys, *dealt;        /* n keys each */
+  int64_t (*at)[BUCKETS];    /* for each block: counts, then where its keys of each bucket go */
+  uint64_t (*spans)[2];      /* for each block: its least and its greatest key */
+  uint64_t least;
+  int shift;                 /* a key's bucket is (key - least) >> shift */
+  int groups;
+  int64_t group_at[BUCKETS + 1];
+  atomic_bool alike;
+} long_job;
+
+static int64_t blocks_of(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
+
+static int64_t keys_bytes(int64_t n, int64_t bytes) { return WEFT_ALIGN_UP(n * bytes, 64); }
+
+int64_t cpu_sort_plain_scratch(int64_t n, int64_t bytes)
+{
+  return 2 * keys_bytes(n, bytes) + blocks_of(n) * (int64_t)(sizeof(int64_t[BUCKETS]) + sizeof(uint64_t[2]));
+}
+
+static void map_task(void *ctx, int64_t block)
+{
+  long_job *job = ctx;
+  const cpu_sort *s = job->plain.s;
+  int64_t begin = block * BLOCK, n = WEFT_MIN(BLOCK, s->n - begin), bytes = job->plain.map.bytes;
+  char *keys = job->keys + begin * bytes;
+
+  if (map_keys(job->plain.ops, &job->plain.map, job->plain.in + job->base + begin * s->inner * bytes, s->inner, keys,
+               n))
+    /* read after the parallel loop has ended */
+    atomic_store_explicit(&job->alike, true, memory_order_relaxed);
+  job->plain.ops->span(keys, n, &job->spans[block][0], &job->spans[block][1]);
+}
+
+static void count_task(void *ctx, int64_t block)
+{
+  long_job *job = ctx;
+  int64_t begin = block * BLOCK, n = WEFT_MIN(BLOCK, job->plain.s->n - begin);
+
+  memset(job->at[block], 0, sizeof job->at[block]);
+  job->plain.ops->count(job->keys + begin * job->plain.map.bytes, n, job->least, job->shift, job->at[block]);
+}
+
+static void deal_task(void *ctx, int64_t block)
+{
+  long_job *job = ctx;
+  int64_t begin = block * BLOCK, n = WEFT_MIN(BLOCK, job->plain.s->n - begin);
+
+  job->plain.ops->deal(job->keys + begin * job->plain.map.bytes, n, job->least, job->shift, job->at[block], job->dealt);
+}
+
+/* Sorts a group of buckets. The keys stay in `dealt` where elements are alike; elsewhere the elements are made here. */
+static void group_task(void *ctx, int64_t group)
+{
+  long_job *job = ctx;
+  const plain_job *p = &job->plain;
+  int64_t begin = job->group_at[group], n = job->group_at[group + 1] - begin, bytes = p->map.bytes;
+  char *keys = job->dealt + begin * bytes, *sorted = p->ops->sort(keys, job->keys + begin * bytes, n);
+
+  if (!atomic_load_explicit(&job->alike, memory_order_relaxed))
+    put_elements(p->ops, &p->map, sorted, p->out + job->base + begin * p->s->inner * bytes, p->s->inner, n);
+  else if (sorted != keys) memcpy(keys, sorted, (size_t)(n * bytes));
+}
+
+/* Decides from the keys' span which bits are the bucket. */
+static void choose_buckets(long_job *job, int64_t blocks)
+{
+  uint64_t most = 0;
+
+  job->least = UINT64_MAX;
+  for (int64_t b = 0; b < blocks; b++) {
+    job->least = WEFT_MIN(job->least, job->spans[b][0]);
+    most = WEFT_MAX(most, job->spans[b][1]);
+  }
+  int bits = most == job->least ? 0 : 64 - __builtin_clzll(most - job->least);
+  job->shift = WEFT_MAX(0, bits - BUCKET_BITS);
+}
+
+/* Turns counts into places, and cuts the buckets into groups. */
+static void place_buckets(long_job *job, int64_t blocks)
+{
+  int64_t at = 0;
+
+  job->groups = 0;
+  job->group_at[0] = 0;
+  for (int v = 0; v < BUCKETS; v++) {
+    int64_t begin = at;
+    for (int64_t b = 0; b < blocks; b++) {
+      int64_t count = job->at[b][v];
+      job->at[b][v] = at;
+      at += count;
+    }
+    if (at - job->group_at[job->groups] > GROUP && begin > job->group_at[job->groups])
+      job->group_at[++job->groups] = begin;
+  }
+  job->group_at[++job->groups] = at;
+}
+
+static void sort_long_slice(long_job *job, rt_pool *pool)
+{
+  plain_job *p = &job->plain;
+  int64_t n = p->s->n, blocks = blocks_of(n);
+
+  atomic_init(&job->alike, false);
+  rt_parallel_for(pool, blocks, map_task, job);
+  choose_buckets(job, blocks);
+  rt_parallel_for(pool, blocks, count_task, job);
+  place_buckets(job, blocks);
+  rt_parallel_for(pool, blocks, deal_task, job);
+  rt_parallel_for(pool, job->groups, group_task, job);
+  if (atomic_load(&job->alike))
+    put_alike(p->ops, &p->map, p->in + job->base, job->dealt, job->keys, p->out + job->base, p->s->inner, n);
+}
+
+/* ---- the interface --------------------------------------------------------------------------------------------------------- */
+
+bool cpu_sort_is_plain(const cpu_sort *s) { return !s->before && s->operand_count == 1 && s->key_count == 1; }
+
+weft_status *cpu_sort_plain_run(const cpu_sort *s, rt_pool *pool, const void *in, void *out, void *scratch)
+{
+  plain_job job = {.s = s, .ops = ops_of(s->bytes[0]), .map = sort_map_of(&s->keys[0]), .in = in, .out = out};
+
+  if (s->n == 0) return NULL;
+  if (s->parallel_slice) {
+    long_job of_slice = {.plain = job, .keys = scratch};
+    of_slice.dealt = of_slice.keys + keys_bytes(s->n, job.map.bytes);
+    of_slice.at = (void *)(of_slice.dealt + keys_bytes(s->n, job.map.bytes));
+    of_slice.spans = (void *)(of_slice.at + blocks_of(s->n));
+    for (int64_t slice = 0; slice < s->slices; slice++) {
+      of_slice.base = (slice / s->inner * s->n * s->inner + slice % s->inner) * job.map.bytes;
+      sort_long_slice(&of_slice, pool);
+    }
+    return NULL;
+  }
+  int64_t per_task = WEFT_MAX(1, TASK_ELEMS / s->n);
+  rt_parallel_for(pool, (s->slices + per_task - 1) / per_task, slices_task, &job);
+  if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "sort: out of memory");
+  return NULL;
+}

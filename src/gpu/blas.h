@@ -1,0 +1,57 @@
+/* gpu/blas.h -- HLO dot by cuBLASLt, with a bias and an activation in the same pass over the result. */
+#ifndef WEFT_GPU_BLAS_H
+#define WEFT_GPU_BLAS_H
+
+#include "gpu/abi/cublaslt.h"
+#include "gpu/abi/cuda.h"
+#include "hlo/hlo.h"
+
+/* NULL for success; otherwise an error that names the call, which is one of cuBLAS or cuBLASLt, and the status. */
+WEFT_NODISCARD weft_status *gpu_blas_status(wbl_status status, const char *call);
+
+/* The library's state for one device.  Thread-safe. */
+typedef struct gpu_blas gpu_blas;
+
+/* Opens cuBLASLt for the device whose context is current on the calling thread.  Owned by the caller.
+ * Errors: UNAVAILABLE where the library is not found; those of the library. */
+WEFT_NODISCARD weft_status *gpu_blas_new(gpu_blas **out_blas);
+void gpu_blas_free(gpu_blas *blas); /* NULL is fine; no queued work may use it */
+WEFT_DEFINE_AUTO(gpu_blas, gpu_blas_free)
+
+/* What is done to each element of the product: activation(sum + bias). */
+typedef enum gpu_activation { GPU_LINEAR, GPU_RELU, GPU_GELU } gpu_activation; /* GPU_GELU: by tanh */
+
+/* out[b, m, n] = activation(sum over k of lhs[b, m, k] * rhs[b, k, n] + bias[n]), all dense and row-major. */
+typedef struct gpu_dot {
+  int64_t batches, m, n, k;
+  bool lhs_swapped, rhs_swapped; /* lhs is [b, k, m]; rhs is [b, n, k] */
+  bool has_bias;                 /* [n], of the result's type */
+  gpu_activation activation;
+  wct_type type, out_type, scale;
+  wbl_compute compute;
+  /* by gpu_dot_choose: */
+  wbl_layout lhs_layout, rhs_layout, out_layout;
+  wbl_algo algo;
+  size_t workspace_bytes;        /* of the memory that gpu_dot_enqueue is given, alignment included */
+} gpu_dot;
+
+/* Fills `dot` but for what gpu_dot_choose fills.  Pass dot-canonicalizer brings a dot into the form that is wanted:
+ * one contracting dimension, at most one batch dimension.  `dot` may be copied until gpu_dot_choose.
+ *
+ * Sums are at least of f32.  An f32 product is rounded to tf32, bf16 or f16 only if its algorithm says so.
+ * Errors: UNIMPLEMENTED for other forms, for empty arrays and for element types that the library does not have. */
+WEFT_NODISCARD weft_status *gpu_dot_init(gpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
+                                         const hlo_shape *rhs, const hlo_shape *out, bool has_bias,
+                                         gpu_activation activation);
+
+/* Asks the library for an algorithm that uses at most `most_workspace` bytes; the choice holds for all devices of the
+ * same kind.  `dot` must stay where it is from now on.
+ * Errors: UNIMPLEMENTED if the library has no algorithm. */
+WEFT_NODISCARD weft_status *gpu_dot_choose(gpu_dot *dot, const gpu_blas *blas, size_t most_workspace);
+
+/* Queues the product on `stream`, of the device of `blas`, whose context is current.  Addresses are multiples of 16;
+ * `bias` and `workspace` are 0 where there is none.  Thread-safe. */
+WEFT_NODISCARD weft_status *gpu_dot_enqueue(const gpu_dot *dot, const gpu_blas *blas, wcu_stream stream, wcu_ptr lhs,
+                                            wcu_ptr rhs, wcu_ptr bias, wcu_ptr out, wcu_ptr workspace);
+
+#endif

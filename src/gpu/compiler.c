@@ -1,0 +1,188 @@
+/* gpu/compiler.c -- compiles HLO to an executable: the passes of GPUs, kernels, and the target for src/lower. */
+#include <config.h>
+
+#include <string.h>
+
+#include "base/log.h"
+#include "codegen/model/cost.h"
+#include "gpu/makers.h"
+#include "lower/host_steps.h"
+#include "passes/pass.h"
+#include "runtime/trace.h"
+
+/* ---- the target ------------------------------------------------------------------------------------------------ */
+
+static int64_t scratch_bytes(void *ctx, const hlo_instr *instr)
+{
+  const gpu_maker *maker = gpu_find_maker(instr->op);
+
+  return maker && maker->scratch_bytes ? maker->scratch_bytes(ctx, instr) : 0;
+}
+
+/* The stream does the steps in the order in which they are queued, so no step waits for its share of the device. */
+static double cost_ns(void *ctx, const hlo_instr *instr)
+{
+  (void)ctx, (void)instr;
+  return 0;
+}
+
+static weft_status *reducer(void *ctx, const hlo_computation *computation, weft_reducer *out_reducer)
+{
+  (void)ctx, (void)out_reducer;
+  return WEFT_ERR(UNIMPLEMENTED, "reduction by \"%s\" on a GPU", computation->name);
+}
+
+/* Has the evaluator do a step on the host; `why` says why there is no kernel. */
+static weft_status *make_on_host(low_step *step, const weft_status *why, rt_thunk **out)
+{
+  WEFT_LOG("gpu", INFO, "\"%s\" (%s) runs on the host: %s", step->instr->name, hlo_opcode_name(step->instr->op),
+           weft_status_message(why));
+  WEFT_TRY(low_evaluate_make(step, out));
+  (*out)->detail = weft_arena_strdup(step->arena, weft_status_message(why));
+  WEFT_TRY_ALLOC((*out)->detail);
+  return NULL;
+}
+
+static weft_status *make(void *ctx, low_step *step, rt_thunk **out)
+{
+  const gpu_maker *maker = gpu_find_maker(step->instr->op);
+  hlo_opcode op = step->instr->op;
+  char what[256];
+
+  (void)ctx;
+  weft_status *st = maker ? maker->make(step, out) : WEFT_ERR(UNIMPLEMENTED, "%s has no kernel", hlo_opcode_name(op));
+  if (weft_status_code(st) != WEFT_UNIMPLEMENTED) return st;
+  /* the evaluator does not know what a custom call means, and has no devices */
+  if (op == HLO_CUSTOM_CALL || hlo_opcode_is_collective(op) || hlo_opcode_is_async(op) ||
+      hlo_opcode_has_side_effect(op))
+    return weft_status_note(st, __FILE__, __LINE__, "on a GPU: %s", hlo_describe(step->instr, what, sizeof what));
+  weft_status *made = make_on_host(step, st, out);
+  weft_status_free(st);
+  return made;
+}
+
+/* ---- the compiler ---------------------------------------------------------------------------------------------- */
+
+static void free_code(void *code) { gpu_code_free(code); }
+
+/* Marks the local devices of the program, by ordinal. */
+static void mark_devices(const weft_platform *platform, const hlo_module *module, const weft_compile_options *options,
+                         bool *on_device)
+{
+  int64_t replicas = options->replica_count > 0 ? options->replica_count : WEFT_MAX(module->replica_count, 1);
+  int64_t partitions = options->partition_count > 0 ? options->partition_count : WEFT_MAX(module->num_partitions, 1);
+
+  for (int64_t i = 0; i < replicas * partitions; i++) {
+    if (!options->device_assignment && i >= platform->device_count) return;
+    const weft_device *device = options->device_assignment
+                                  ? weft_platform_device_by_id(platform, options->device_assignment[i])
+                                  : weft_platform_device(platform, (int)i);
+    if (device) on_device[weft_device_ordinal(device)] = true;
+  }
+}
+
+static weft_status *make_code(gpu_platform *platform, const weft_compile_options *options, rt_compiled *out)
+{
+  bool on_device[WEFT_DEVICES_A_PROCESS] = {false};
+  gpu_code *code;
+
+  mark_devices(&platform->base, out->module, options, on_device);
+  WEFT_TRY(gpu_code_new(platform, out->module, options, on_device, &code));
+  out->code = code;
+  out->free_code = free_code;
+  out->code_bytes = code->bytes;
+  return NULL;
+}
+
+static int threads_of(const gpu_platform *platform) { return rt_pool_threads(platform->base.pool); }
+
+static weft_status *optimise(gpu_platform *platform, const weft_compile_options *options, rt_compiled *out)
+{
+  pass_options passes = {.fold_limit_bytes = 1 << 20, .num_threads = threads_of(platform),
+                         .target = platform->gpus[0].target, .dump_dir = options->dump_dir};
+  int64_t begin = weft_now_ns();
+
+  if (!passes.dump_dir && *platform->settings.dump_hlo) passes.dump_dir = platform->settings.dump_hlo;
+  WEFT_TRY(pass_run(&pass_gpu_pipeline, out->module, &passes, options->pass_observer, options->observer_ctx));
+  if (rt_trace_on) rt_trace_event("compile", "passes", 0, begin);
+  return NULL;
+}
+
+/* Makes kernels and thunks for a module that has been through the passes. */
+static weft_status *lower(gpu_platform *platform, const weft_compile_options *options, rt_compiled *out)
+{
+  gpu_target gpu = {.platform = platform, .machine = platform->gpus[0].target};
+  low_target target = {.ctx = &gpu, .threads = threads_of(platform), .scratch_bytes = scratch_bytes,
+                       .cost_ns = cost_ns, .make = make, .reducer = reducer};
+  int64_t begin = weft_now_ns();
+
+  WEFT_TRY(make_code(platform, options, out));
+  if (rt_trace_on) rt_trace_event("compile", "kernels", 0, begin);
+  begin = weft_now_ns();
+  gpu.code = out->code;
+  WEFT_TRY(low_lower(&platform->base, &target, options, out));
+  if (rt_trace_on) rt_trace_event("compile", "plan and thunks", 0, begin);
+  return NULL;
+}
+
+/* Makes the executable, or frees what there is of it if `st` is an error.  Takes `st` and all of `out`. */
+static weft_status *finish(weft_platform *platform, rt_compiled *out, const weft_compile_options *options,
+                           weft_status *st, weft_executable **out_executable)
+{
+  *out_executable = NULL;
+  if (!st) return weft_executable_new(platform, out, options, out_executable);
+  rt_program_free(out->program);
+  buf_plan_free(out->plan);
+  gpu_code_free(out->code);
+  hlo_module_free(out->module);
+  return st;
+}
+
+weft_status *gpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
+                         weft_executable **out_executable)
+{
+  rt_compiled out = {.module = module};
+  weft_status *st = optimise((gpu_platform *)platform, options, &out);
+
+  if (!st) st = lower((gpu_platform *)platform, options, &out);
+  return finish(platform, &out, options, st, out_executable);
+}
+
+/* ---- saved programs -------------------------------------------------------------------------------------------- */
+
+/* The driver assembles PTX for its devices when a program is loaded, so a saved program has no machine code.  The name of
+ * the target stands for it: the passes have fused and tiled the module for that target. */
+
+weft_status *gpu_save(const weft_executable *exe, bool no_excess_precision, const char *cpus, void **out_data,
+                      size_t *out_size)
+{
+  const gen_target *machine = ((gpu_platform *)weft_executable_platform(exe))->gpus[0].target;
+
+  (void)no_excess_precision;
+  *out_data = NULL;
+  if (cpus)
+    return WEFT_ERR(INVALID_ARGUMENT, "code for \"%.60s\": platform cuda saves programs for its own device", cpus);
+  *out_data = strdup(machine->name);
+  WEFT_TRY_ALLOC(*out_data);
+  *out_size = strlen(machine->name);
+  return NULL;
+}
+
+static weft_status *check_target(const gpu_platform *platform, const void *code, size_t size)
+{
+  const char *own = platform->gpus[0].target->name;
+
+  if (size == strlen(own) && memcmp(code, own, size) == 0) return NULL;
+  return WEFT_ERR(FAILED_PRECONDITION, "the program was saved for \"%.*s\", the devices here are %s",
+                  (int)WEFT_MIN(size, (size_t)32), (const char *)code, own);
+}
+
+weft_status *gpu_load(weft_platform *platform, hlo_module *module, const void *code, size_t size,
+                      const weft_compile_options *options, weft_executable **out_executable)
+{
+  rt_compiled out = {.module = module};
+  weft_status *st = check_target((gpu_platform *)platform, code, size);
+
+  if (!st) st = lower((gpu_platform *)platform, options, &out);
+  return finish(platform, &out, options, st, out_executable);
+}

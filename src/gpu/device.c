@@ -1,0 +1,118 @@
+/* gpu/device.c -- the driver's devices: what they are, their contexts, access between them. */
+#include <config.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/gpu_internal.h"
+
+/* The processors that kernels are made for, newest first. A device runs the code of older processors too. */
+static const int processors[] = {90, 80, 75};
+
+weft_status *gpu_device_count(int *out_count)
+{
+  *out_count = 0;
+  WEFT_TRY(gpu_driver_open());
+  WEFT_TRY(GPU_CALL(cuDeviceGetCount, out_count));
+  return *out_count > 0 ? NULL : WEFT_ERR(UNAVAILABLE, "the CUDA driver shows no device");
+}
+
+static const gen_target *newest_target(int capability)
+{
+  char name[16];
+
+  for (size_t i = 0; i < WEFT_COUNT(processors); i++) {
+    snprintf(name, sizeof name, "sm_%d", processors[i]);
+    if (processors[i] <= capability && gen_gpu_target(name)) return gen_gpu_target(name);
+  }
+  return NULL;
+}
+
+weft_status *gpu_device_read(int ordinal, gpu_device *out_gpu)
+{
+  int major, minor;
+  size_t bytes;
+
+  memset(out_gpu, 0, sizeof *out_gpu);
+  WEFT_TRY(GPU_CALL(cuDeviceGet, &out_gpu->device, ordinal));
+  WEFT_TRY(GPU_CALL(cuDeviceGetName, out_gpu->kind, (int)sizeof out_gpu->kind - 1, out_gpu->device));
+  WEFT_TRY(GPU_CALL(cuDeviceTotalMem, &bytes, out_gpu->device));
+  WEFT_TRY(GPU_CALL(cuDeviceGetAttribute, &major, WCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, out_gpu->device));
+  WEFT_TRY(GPU_CALL(cuDeviceGetAttribute, &minor, WCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, out_gpu->device));
+  out_gpu->bytes = (int64_t)bytes;
+  out_gpu->capability = 10 * major + minor;
+  out_gpu->target = newest_target(out_gpu->capability);
+  if (out_gpu->target) return NULL;
+  return WEFT_ERR(UNAVAILABLE, "device %d, %s, has compute capability %d.%d; Weft needs 7.5", ordinal, out_gpu->kind,
+                  major, minor);
+}
+
+static weft_status *open_in_context(gpu_device *gpu)
+{
+  int least;
+
+  WEFT_TRY(GPU_CALL(cuCtxGetStreamPriorityRange, &least, &gpu->top_priority));
+  return GPU_CALL(cuStreamCreateWithPriority, &gpu->own, WCU_STREAM_NON_BLOCKING, 0);
+}
+
+/* Lets the device, whose context is current, use the memory of its peers where the machine can do that. */
+static weft_status *open_peers(gpu_device *gpus, int ordinal, int count)
+{
+  for (int peer = 0; peer < count; peer++) {
+    int can = 0;
+    if (peer == ordinal) continue;
+    WEFT_TRY(GPU_CALL(cuDeviceCanAccessPeer, &can, gpus[ordinal].device, gpus[peer].device));
+    if (!can) continue;
+    wcu_result result = gpu_cu.cuCtxEnablePeerAccess(gpus[peer].context, 0);
+    if (result != WCU_ERROR_PEER_ACCESS_ALREADY_ENABLED) WEFT_TRY(gpu_error(result, "cuCtxEnablePeerAccess"));
+  }
+  return NULL;
+}
+
+weft_status *gpu_device_open(gpu_device *gpu)
+{
+  weft_mutex_init(&gpu->mu);
+  gpu_libraries_init(&gpu->libraries);
+  WEFT_TRY(GPU_CALL(cuDevicePrimaryCtxRetain, &gpu->context, gpu->device));
+  WEFT_TRY(gpu_enter(gpu));
+  weft_status *st = open_in_context(gpu);
+  gpu_leave();
+  return st;
+}
+
+weft_status *gpu_device_join(gpu_device *gpus, int ordinal, int count)
+{
+  WEFT_TRY(gpu_enter(&gpus[ordinal]));
+  weft_status *st = open_peers(gpus, ordinal, count);
+  gpu_leave();
+  return st;
+}
+
+void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
+{
+  if (!gpu->context) return;
+  weft_status *st = gpu_enter(gpu);
+  if (!st) {
+    gpu_libraries_close(&gpu->libraries);
+    gpu_staging_free(gpu);
+    for (int i = 0; i < gpu->event_count; i++) gpu_cu.cuEventDestroy(gpu->events[i]);
+    if (gpu->own) gpu_cu.cuStreamDestroy(gpu->own);
+    gpu_leave();
+  }
+  weft_status_ignore(st); /* the context's end frees what is in it */
+  gpu_cu.cuDevicePrimaryCtxRelease(gpu->device);
+  free(gpu->events);
+  gpu_libraries_fini(&gpu->libraries);
+  weft_mutex_fini(&gpu->mu);
+}
+
+weft_status *gpu_enter(const gpu_device *gpu) { return GPU_CALL(cuCtxPushCurrent, gpu->context); }
+
+void gpu_leave(void)
+{
+  wcu_context context;
+
+  /* once more if it fails: the context must not stay on the calling thread's stack */
+  if (gpu_cu.cuCtxPopCurrent(&context) != WCU_SUCCESS) gpu_cu.cuCtxPopCurrent(&context);
+}

@@ -1,0 +1,47 @@
+/* gpu/driver.h -- the entry points of the CUDA driver that this folder calls, and the driver's errors as Weft's. */
+#ifndef WEFT_GPU_DRIVER_H
+#define WEFT_GPU_DRIVER_H
+
+#include "base/status.h"
+#include "gpu/abi/cuda.h"
+
+/* X(name, symbol): as in gpu/abi/entries.h.  A driver that lacks one of them is refused. */
+#define GPU_DRIVER_ENTRIES(X)                                                                                      \
+  X(cuInit, cuInit) X(cuDriverGetVersion, cuDriverGetVersion) X(cuGetErrorName, cuGetErrorName)                    \
+  X(cuGetErrorString, cuGetErrorString) X(cuDeviceGet, cuDeviceGet) X(cuDeviceGetCount, cuDeviceGetCount)          \
+  X(cuDeviceGetName, cuDeviceGetName) X(cuDeviceTotalMem, cuDeviceTotalMem_v2)                                     \
+  X(cuDeviceGetAttribute, cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)              \
+  X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2) X(cuCtxPushCurrent, cuCtxPushCurrent_v2)              \
+  X(cuCtxPopCurrent, cuCtxPopCurrent_v2) X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange)               \
+  X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer) X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess)                  \
+  X(cuStreamCreateWithPriority, cuStreamCreateWithPriority) X(cuStreamDestroy, cuStreamDestroy_v2)                 \
+  X(cuStreamQuery, cuStreamQuery) X(cuStreamSynchronize, cuStreamSynchronize)                                      \
+  X(cuStreamWaitEvent, cuStreamWaitEvent) X(cuEventCreate, cuEventCreate) X(cuEventDestroy, cuEventDestroy_v2)     \
+  X(cuEventRecord, cuEventRecord) X(cuEventQuery, cuEventQuery) X(cuMemAlloc, cuMemAlloc_v2)                       \
+  X(cuMemFree, cuMemFree_v2) X(cuMemHostAlloc, cuMemHostAlloc) X(cuMemFreeHost, cuMemFreeHost)                     \
+  X(cuMemcpyAsync, cuMemcpyAsync) X(cuMemcpyPeerAsync, cuMemcpyPeerAsync) X(cuMemsetD8Async, cuMemsetD8Async)      \
+  X(cuMemsetD32Async, cuMemsetD32Async) X(cuModuleLoadDataEx, cuModuleLoadDataEx)                                  \
+  X(cuModuleUnload, cuModuleUnload) X(cuModuleGetFunction, cuModuleGetFunction) X(cuLaunchKernel, cuLaunchKernel)
+
+typedef struct gpu_driver {
+#define GPU_ENTRY(name, symbol) wcu_fn_##symbol name;
+  GPU_DRIVER_ENTRIES(GPU_ENTRY)
+#undef GPU_ENTRY
+  int version; /* of the interface: 13000 is CUDA 13.0 */
+} gpu_driver;
+
+/* The driver of this process, once gpu_driver_open has succeeded; constant from then on. */
+extern gpu_driver gpu_cu;
+
+/* Opens libcuda.so.1 and initialises it; a later call repeats what failed.  Thread-safe.
+ * Errors: UNAVAILABLE: there is no driver, the driver is too old, or it finds no device. */
+WEFT_NODISCARD weft_status *gpu_driver_open(void);
+
+/* NULL for SUCCESS; otherwise an error that names the call, the driver's code and the driver's words.  Codes:
+ * RESOURCE_EXHAUSTED: no memory; UNAVAILABLE: no device; UNIMPLEMENTED: the device cannot do it; INTERNAL: others. */
+WEFT_NODISCARD weft_status *gpu_error(wcu_result result, const char *call);
+
+/* Calls an entry point: GPU_CALL(cuMemFree, at) is NULL or the call's error. */
+#define GPU_CALL(name, ...) gpu_error(gpu_cu.name(__VA_ARGS__), #name)
+
+#endif

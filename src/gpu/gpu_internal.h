@@ -1,0 +1,121 @@
+/* gpu/gpu_internal.h -- the CUDA platform's own data, shared by the files of this folder. */
+#ifndef WEFT_GPU_GPU_INTERNAL_H
+#define WEFT_GPU_GPU_INTERNAL_H
+
+#include "base/options.h"
+#include "codegen/model/target.h"
+#include "gpu/driver.h"
+#include "gpu/libraries.h"
+#include "runtime/runtime_internal.h"
+
+/* Settings from the environment (their table is in platform.c). */
+typedef struct gpu_settings {
+  const char *libdir;   /* "": where the loader looks */
+  int64_t devices;      /* 0: all */
+  int64_t threads;      /* 0: one a usable core, at most MOST_THREADS */
+  const char *dump_hlo; /* "": nowhere */
+} gpu_settings;
+extern const weft_option_table gpu_options;
+
+/* ---- devices (device.c) ---- */
+
+typedef struct gpu_staging gpu_staging;
+enum { GPU_STAGING_CLASSES = 48 };
+
+/* What this platform knows of one device beyond weft_device. */
+typedef struct gpu_device {
+  wcu_device device;
+  wcu_context context;       /* the primary one, retained; NULL: not yet */
+  char kind[128];            /* the driver's name: "NVIDIA H200" */
+  int capability;            /* 90 for compute capability 9.0 */
+  const gen_target *target;  /* the newest that the device can run */
+  int64_t bytes;             /* of its memory */
+  int top_priority;          /* of streams; smaller numbers go first */
+  wcu_stream own;            /* for what is done on return */
+  weft_mutex mu;             /* a leaf */
+  wcu_event *events WEFT_GUARDED_BY(mu); /* spare ones */
+  int event_count WEFT_GUARDED_BY(mu);
+  int event_capacity WEFT_GUARDED_BY(mu);
+  gpu_staging *staging[GPU_STAGING_CLASSES] WEFT_GUARDED_BY(mu); /* spare blocks, by size class */
+  int64_t staging_bytes WEFT_GUARDED_BY(mu);
+  gpu_libraries libraries;
+} gpu_device;
+
+/* The thread that calls what waits for streams (stream.c). */
+typedef struct gpu_completer {
+  pthread_t thread;
+  bool started;
+  weft_mutex streams_mu;      /* of the list; order: before a stream's lock */
+  weft_stream *streams WEFT_GUARDED_BY(streams_mu);
+  weft_mutex mu;              /* of sleeping; a leaf */
+  weft_cond wake;
+  bool stop WEFT_GUARDED_BY(mu);
+  atomic_bool work, asleep;
+} gpu_completer;
+
+typedef struct gpu_platform {
+  weft_platform base;         /* first */
+  gpu_settings settings;
+  int gpu_count;
+  gpu_device *gpus;           /* by ordinal */
+  gpu_completer completer;
+} gpu_platform;
+
+static inline gpu_platform *gpu_platform_of(const weft_device *device) { return (gpu_platform *)device->platform; }
+static inline gpu_device *gpu_of(const weft_device *device) { return &gpu_platform_of(device)->gpus[device->ordinal]; }
+
+/* The number of devices that the driver shows.  Errors: UNAVAILABLE: there is no driver, or none of its devices can
+ * be used. */
+WEFT_NODISCARD weft_status *gpu_device_count(int *out_count);
+/* Reads what the driver says of device `ordinal`: all that needs no context.
+ * Errors: UNAVAILABLE if the device is older than any processor that kernels are made for. */
+WEFT_NODISCARD weft_status *gpu_device_read(int ordinal, gpu_device *out_gpu);
+/* Makes a device ready for use: its context and its own stream. */
+WEFT_NODISCARD weft_status *gpu_device_open(gpu_device *gpu);
+/* Gives device `ordinal` access to the memory of the others among `count` devices, which are all open. */
+WEFT_NODISCARD weft_status *gpu_device_join(gpu_device *gpus, int ordinal, int count);
+void gpu_device_close(gpu_device *gpu); /* also one that was opened in part */
+
+/* Makes the device's context the calling thread's, until gpu_leave. */
+WEFT_NODISCARD weft_status *gpu_enter(const gpu_device *gpu);
+void gpu_leave(void);
+
+/* ---- memory (memory.c) ---- */
+
+extern const weft_memory_space gpu_memory_spaces[WEFT_MEMORY_SPACES];
+weft_status *gpu_allocate(weft_device *device, int space, int64_t bytes, void **out_data);
+void gpu_deallocate(weft_device *device, int space, void *data, int64_t bytes);
+weft_status *gpu_write(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes);
+weft_status *gpu_read(weft_device *device, weft_stream *stream, void *host, const void *from, int64_t bytes);
+weft_status *gpu_copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device, const void *from,
+                      int64_t bytes);
+weft_status *gpu_fill(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes);
+void gpu_staging_free(gpu_device *gpu); /* gives all spare blocks back */
+
+/* ---- streams (stream.c) ---- */
+
+weft_status *gpu_stream_create(weft_device *device, int priority, weft_stream **out_stream);
+void gpu_stream_destroy(weft_stream *stream);
+uint64_t gpu_stream_record(weft_stream *stream);
+weft_status *gpu_stream_wait(weft_stream *stream, weft_stream *other, uint64_t number);
+uint64_t gpu_stream_reached(weft_stream *stream);
+void gpu_stream_notify(weft_stream *stream, weft_stream_call *call);
+
+/* The driver's handle of a stream, for work that the caller queues on it. The caller has entered the device, and
+ * calls gpu_stream_used once the work is queued. */
+wcu_stream gpu_stream_handle(const weft_stream *stream);
+void gpu_stream_used(weft_stream *stream);
+
+WEFT_NODISCARD weft_status *gpu_completer_start(gpu_completer *completer);
+void gpu_completer_stop(gpu_completer *completer); /* there are no streams any more */
+
+/* ---- the compiler (compiler.c) ---- */
+
+weft_status *gpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
+                         weft_executable **out_executable);
+weft_status *gpu_save(const weft_executable *exe, bool no_excess_precision, const char *cpus, void **out_data,
+                      size_t *out_size);
+weft_status *gpu_load(weft_platform *platform, hlo_module *module, const void *code, size_t size,
+                      const weft_compile_options *options, weft_executable **out_executable);
+
+#endif

@@ -1,0 +1,46 @@
+/* gpu/kernel.h -- the kernels of a program: PTX made for its fusions, loaded on the devices where it runs. */
+#ifndef WEFT_GPU_KERNEL_H
+#define WEFT_GPU_KERNEL_H
+
+#include "codegen/nvptx/nvptx.h"
+#include "gpu/gpu_internal.h"
+
+/* A kernel, of a fusion, a sort or a top-k. Equal fusions share one. */
+typedef struct gpu_kernel {
+  const hlo_instr *fusion;    /* the instruction, or one of those that it is for */
+  uint64_t hash;              /* of the fusion's computation */
+  gen_artefact artefact;
+  weft_status *refused;       /* why there is no kernel; NULL: there is one */
+  wcu_module *modules;        /* by the device's ordinal; NULL where the program does not run */
+  wcu_function *functions;    /* by ordinal, then by launch of the artefact */
+} gpu_kernel;
+
+/* The kernels of one executable; immutable once it is made. */
+typedef struct gpu_code {
+  gpu_platform *platform;     /* borrowed: the executable holds it */
+  weft_arena arena;
+  gpu_kernel *kernels;
+  int kernel_count;
+  gpu_kernel **of_instr;      /* by instruction id; NULL: not a step that has a kernel */
+  const char *program;        /* the module's name */
+  int64_t bytes;              /* of PTX */
+} gpu_code;
+
+/* Makes PTX for each fusion of the module's sequential computations, on the platform's workers, and loads it on the
+ * devices that `on_device` marks by ordinal.  A fusion that code generation does not support is no error: its kernel
+ * is `refused`.  `module` is borrowed for the code's life.
+ * Errors: RESOURCE_EXHAUSTED; INTERNAL, with the words of LLVM or the driver. */
+WEFT_NODISCARD weft_status *gpu_code_new(gpu_platform *platform, const hlo_module *module,
+                                         const weft_compile_options *options, const bool *on_device,
+                                         gpu_code **out_code);
+void gpu_code_free(gpu_code *code); /* NULL is fine; no kernel may be running */
+
+/* The kernel of a fusion; NULL for an instruction that was not compiled. */
+static inline const gpu_kernel *gpu_code_kernel(const gpu_code *code, const hlo_instr *fusion)
+{
+  return code->of_instr[fusion->id];
+}
+
+enum { GPU_MOST_PARAMETERS = 512 /* of 8 bytes: what every device takes */ };
+
+#endif

@@ -1,0 +1,202 @@
+/* gpu/linalg_steps.c -- thunks of linear algebra: triangular-solve, and the custom calls that JAX makes on NVIDIA's GPUs
+ * (cusolver_*_ffi, cu_lu_pivots_to_permutation). */
+#include <config.h>
+
+#include <string.h>
+
+#include "gpu/steps.h"
+#include "lower/host_steps.h"
+#include "runtime/ffi.h"
+
+/* ---- triangular-solve ---- */
+
+typedef struct triangular_thunk {
+  rt_thunk base;
+  gpu_triangular triangular;
+} triangular_thunk;
+
+static weft_status *triangular_work(const triangular_thunk *t, const rt_ctx *ctx, wcu_stream stream)
+{
+  void *const *args = rt_args(&t->base, ctx);
+  gpu_cublas *cublas;
+
+  WEFT_TRY(gpu_copy_operand(&t->base, ctx, 1, 2, stream));
+  WEFT_TRY(gpu_cublas_of(gpu_of(ctx->info->device), &cublas));
+  return gpu_triangular_enqueue(&t->triangular, cublas, stream, gpu_address(args[0]), gpu_address(args[2]));
+}
+
+static weft_status *triangular_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  wcu_stream stream;
+
+  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  return gpu_end_work(ctx, triangular_work((const triangular_thunk *)thunk, ctx, stream));
+}
+static const rt_thunk_ops triangular_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "triangular-solve", .enqueue = triangular_enqueue};
+
+weft_status *gpu_triangular_make(low_step *step, rt_thunk **out_thunk)
+{
+  gpu_device *gpu = gpu_planner(gpu_target_of(step));
+  gpu_triangular triangular;
+  gpu_cublas *cublas;
+
+  WEFT_TRY(gpu_triangular_init(&triangular, step->instr));
+  WEFT_TRY(gpu_enter(gpu));
+  weft_status *st = gpu_cublas_of(gpu, &cublas);
+  gpu_leave();
+  WEFT_TRY(gpu_or_on_host(st));
+  WEFT_TRY(low_thunk_new(step, &triangular_ops, sizeof(triangular_thunk), out_thunk));
+  ((triangular_thunk *)*out_thunk)->triangular = triangular;
+  return NULL;
+}
+
+/* ---- cuSOLVER's routines ---- */
+
+typedef struct solve_thunk {
+  rt_thunk base;
+  gpu_solve solve;
+} solve_thunk;
+
+static weft_status *plan_solve(const gpu_target *target, const hlo_instr *instr, gpu_routine routine, gpu_solve *solve)
+{
+  gpu_solver *solver;
+
+  WEFT_TRY(gpu_solve_init(solve, routine, instr));
+  WEFT_TRY(gpu_enter(gpu_planner(target)));
+  weft_status *st = gpu_solver_of(gpu_planner(target), &solver);
+  if (!st) st = gpu_solve_measure(solve, solver);
+  gpu_leave();
+  return st;
+}
+
+/* Results that no routine writes because the matrices are empty become 0: `info`, most of all. */
+static weft_status *clear_results(const rt_thunk *thunk, const rt_ctx *ctx, int first, int end, wcu_stream stream)
+{
+  void *const *args = rt_args(thunk, ctx);
+
+  for (int i = first; i < end; i++)
+    if (thunk->uses[i].slice.bytes > 0)
+      WEFT_TRY(GPU_CALL(cuMemsetD8Async, gpu_address(args[i]), 0, (size_t)thunk->uses[i].slice.bytes, stream));
+  return NULL;
+}
+
+static weft_status *solve_work(const solve_thunk *t, const rt_ctx *ctx, wcu_stream stream)
+{
+  void *const *args = rt_args(&t->base, ctx);
+  int operands = gpu_solve_operands(&t->solve), leaves = operands + gpu_solve_results(&t->solve);
+  wcu_ptr arrays[GPU_SOLVE_ARRAYS];
+  gpu_solver *solver;
+
+  if (gpu_solve_is_empty(&t->solve)) return clear_results(&t->base, ctx, operands, leaves, stream);
+  WEFT_TRY(gpu_copy_operand(&t->base, ctx, 0, operands, stream));
+  for (int i = 0; i < leaves; i++) arrays[i] = gpu_address(args[i]);
+  WEFT_TRY(gpu_solver_of(gpu_of(ctx->info->device), &solver));
+  return gpu_solve_enqueue(&t->solve, solver, stream, arrays, gpu_address(args[leaves]));
+}
+
+static weft_status *solve_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  wcu_stream stream;
+
+  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  return gpu_end_work(ctx, solve_work((const solve_thunk *)thunk, ctx, stream));
+}
+static const rt_thunk_ops solve_ops = {.size = sizeof(rt_thunk_ops), .kind = "cusolver", .enqueue = solve_enqueue};
+
+/* ---- pivots ---- */
+
+/* From the row exchanges of LU, counted from 0, to the permutation of the rows.  The arrays are small and each exchange
+ * depends on the one before, so the host does it, on copies of the arrays in its memory. */
+typedef struct pivots_thunk {
+  rt_thunk base;
+  int64_t matrices, pivots, rows;
+} pivots_thunk;
+
+static weft_status *permute(const pivots_thunk *t, const int32_t *pivots, int32_t *rows)
+{
+  for (int64_t row = 0; row < t->rows; row++) rows[row] = (int32_t)row;
+  for (int64_t i = 0; i < t->pivots; i++) {
+    int32_t other = pivots[i], moved = rows[i];
+    if (other < 0 || other >= t->rows)
+      return WEFT_ERR(INVALID_ARGUMENT, "cu_lu_pivots_to_permutation: pivot %d of %lld rows", other,
+                      (long long)t->rows);
+    rows[i] = rows[other];
+    rows[other] = moved;
+  }
+  return NULL;
+}
+
+static weft_status *pivots_run(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  const pivots_thunk *t = (const pivots_thunk *)thunk;
+  const int32_t *pivots = rt_args(thunk, ctx)[0];
+  int32_t *rows = rt_args(thunk, ctx)[1];
+
+  for (int64_t i = 0; i < t->matrices; i++) WEFT_TRY(permute(t, pivots + i * t->pivots, rows + i * t->rows));
+  return NULL;
+}
+static const rt_thunk_ops pivots_ops = {.size = sizeof(rt_thunk_ops), .kind = "pivots", .run = pivots_run};
+
+static weft_status *pivots_make(low_step *step, rt_thunk **out_thunk)
+{
+  const hlo_instr *instr = step->instr;
+  const hlo_shape *out = instr->shape;
+
+  if (instr->operand_count != 1 || !hlo_shape_is_array(instr->operands[0]->shape) || !hlo_shape_is_array(out) ||
+      instr->operands[0]->shape->type != WEFT_S32 || out->type != WEFT_S32 || out->rank < 1 ||
+      instr->operands[0]->shape->rank != out->rank)
+    return WEFT_ERR(INVALID_ARGUMENT, "cu_lu_pivots_to_permutation: an s32 array goes to another one of the same rank");
+  const hlo_shape *in = instr->operands[0]->shape;
+  for (int d = 0; d < out->rank - 1; d++)
+    if (in->dims[d] != out->dims[d])
+      return WEFT_ERR(INVALID_ARGUMENT, "cu_lu_pivots_to_permutation: batch dimensions differ");
+  int64_t rows = out->dims[out->rank - 1], pivots = in->dims[in->rank - 1];
+  if (pivots > rows) return WEFT_ERR(INVALID_ARGUMENT, "cu_lu_pivots_to_permutation: more pivots than rows");
+  WEFT_TRY(low_thunk_new(step, &pivots_ops, sizeof(pivots_thunk), out_thunk));
+  pivots_thunk *t = (pivots_thunk *)*out_thunk;
+  t->base.wants_host_memory = true;
+  t->rows = rows;
+  t->pivots = pivots;
+  t->matrices = rows ? hlo_shape_elems(out) / rows : 0;
+  return NULL;
+}
+
+/* ---- custom calls ---- */
+
+int64_t gpu_custom_call_scratch(const gpu_target *target, const hlo_instr *instr)
+{
+  gpu_routine routine;
+  gpu_solve solve;
+
+  if (!gpu_solve_find(instr->u.custom->target, &routine)) return 0;
+  weft_status *st = plan_solve(target, instr, routine, &solve);
+  int64_t bytes = st ? 0 : (int64_t)solve.workspace_bytes;
+  weft_status_ignore(st); /* the maker will report the error */
+  return bytes;
+}
+
+static weft_status *solve_make(low_step *step, gpu_routine routine, rt_thunk **out_thunk)
+{
+  gpu_solve solve;
+
+  WEFT_TRY(plan_solve(gpu_target_of(step), step->instr, routine, &solve));
+  WEFT_TRY(low_thunk_new(step, &solve_ops, sizeof(solve_thunk), out_thunk));
+  ((solve_thunk *)*out_thunk)->solve = solve;
+  (*out_thunk)->detail = step->instr->u.custom->target;
+  return NULL;
+}
+
+weft_status *gpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
+{
+  const char *target = step->instr->u.custom->target;
+  XLA_FFI_Handler_Bundle bundle;
+  gpu_routine routine;
+
+  /* a handler that the user registered comes before Weft's own of the same name */
+  if (!rt_ffi_find(target, &bundle)) {
+    if (gpu_solve_find(target, &routine)) return solve_make(step, routine, out_thunk);
+    if (strcmp(target, "cu_lu_pivots_to_permutation") == 0) return pivots_make(step, out_thunk);
+  }
+  return low_custom_call_make(step, NULL, out_thunk);
+}

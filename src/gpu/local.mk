@@ -1,0 +1,22 @@
+libweftcore_la_SOURCES += \
+  %D%/blas.c %D%/blas.h \
+  %D%/compiler.c \
+  %D%/device.c \
+  %D%/dnn.c %D%/dnn.h \
+  %D%/driver.c %D%/driver.h \
+  %D%/fft.c %D%/fft.h \
+  %D%/gpu_internal.h \
+  %D%/kernel.c %D%/kernel.h \
+  %D%/libraries.c %D%/libraries.h \
+  %D%/library.c %D%/library.h \
+  %D%/linalg_steps.c \
+  %D%/makers.c %D%/makers.h \
+  %D%/memory.c \
+  %D%/platform.c %D%/platform.h \
+  %D%/solver.c %D%/solver.h \
+  %D%/steps.c %D%/steps.h \
+  %D%/stream.c \
+  %D%/table.c %D%/table.h \
+  %D%/thunks.c \
+  %D%/triangular.c %D%/triangular.h
+EXTRA_DIST += %D%/README.md

@@ -1,0 +1,27 @@
+/* gpu/makers.c -- the table of makers (makers.h). */
+#include <config.h>
+
+#include "gpu/makers.h"
+
+const gpu_maker gpu_makers[] = {
+  {HLO_CONVOLUTION, gpu_conv_make, gpu_conv_scratch},
+  {HLO_COPY, gpu_copy_make, NULL},
+  {HLO_CUSTOM_CALL, gpu_custom_call_make, gpu_custom_call_scratch},
+  {HLO_DOT, gpu_dot_make, gpu_dot_scratch},
+  {HLO_FFT, gpu_fft_make, gpu_fft_scratch},
+  {HLO_FUSION, gpu_kernel_make, gpu_kernel_scratch},
+  {HLO_PARTITION_ID, gpu_id_make, NULL},
+  {HLO_REPLICA_ID, gpu_id_make, NULL},
+  {HLO_SORT, gpu_kernel_make, gpu_kernel_scratch},
+  {HLO_TOPK, gpu_kernel_make, gpu_kernel_scratch},
+  {HLO_TRIANGULAR_SOLVE, gpu_triangular_make, NULL},
+  {.make = NULL},
+};
+
+const gpu_maker *gpu_find_maker(hlo_opcode op)
+{
+  const gpu_maker *maker = gpu_makers;
+
+  while (maker->make && maker->op != op) maker++;
+  return maker->make ? maker : NULL;
+}

@@ -1,0 +1,58 @@
+/* gpu/makers.h -- from an instruction to the thunk that queues its work on the device: the one place where a library's
+ * step or a new kind of step is added.
+ *
+ * To add one: write a maker in a file of its own (a thunk with `enqueue`, see gpu/thunks.c), declare it here, and give
+ * it a row in gpu_makers (makers.c).  The maker returns UNIMPLEMENTED, naming what it lacks, for the forms that it
+ * does not do; the evaluator then does the step on the host.  Scratch is asked for by the row's
+ * `scratch_bytes`; the thunk finds it behind its results. */
+#ifndef WEFT_GPU_MAKERS_H
+#define WEFT_GPU_MAKERS_H
+
+#include "gpu/kernel.h"
+#include "lower/lower.h"
+
+/* The context that this platform's target (lower/lower.h) gets. */
+typedef struct gpu_target {
+  gpu_platform *platform;
+  const gpu_code *code;
+  const gen_target *machine; /* its numbers */
+} gpu_target;
+
+static inline const gpu_target *gpu_target_of(const low_step *step) { return step->target->ctx; }
+
+typedef struct gpu_maker {
+  hlo_opcode op;
+  weft_status *(*make)(low_step *step, rt_thunk **out_thunk);
+  int64_t (*scratch_bytes)(const gpu_target *target, const hlo_instr *instr); /* optional */
+} gpu_maker;
+
+/* The makers by opcode, ended by a row with make NULL. */
+extern const gpu_maker gpu_makers[];
+const gpu_maker *gpu_find_maker(hlo_opcode op); /* NULL: no maker has a row for it */
+
+/* ---- thunks.c: what every program may have ---- */
+
+WEFT_NODISCARD weft_status *gpu_kernel_make(low_step *step, rt_thunk **out_thunk); /* fusions */
+int64_t gpu_kernel_scratch(const gpu_target *target, const hlo_instr *instr);
+WEFT_NODISCARD weft_status *gpu_copy_make(low_step *step, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *gpu_id_make(low_step *step, rt_thunk **out_thunk); /* replica-id, partition-id */
+
+/* ---- steps.c, linalg_steps.c: NVIDIA's libraries ---- */
+
+WEFT_NODISCARD weft_status *gpu_dot_make(low_step *step, rt_thunk **out_thunk);
+int64_t gpu_dot_scratch(const gpu_target *target, const hlo_instr *instr);
+WEFT_NODISCARD weft_status *gpu_conv_make(low_step *step, rt_thunk **out_thunk);
+int64_t gpu_conv_scratch(const gpu_target *target, const hlo_instr *instr);
+WEFT_NODISCARD weft_status *gpu_fft_make(low_step *step, rt_thunk **out_thunk);
+int64_t gpu_fft_scratch(const gpu_target *target, const hlo_instr *instr);
+WEFT_NODISCARD weft_status *gpu_triangular_make(low_step *step, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *gpu_custom_call_make(low_step *step, rt_thunk **out_thunk); /* all others run on the host */
+int64_t gpu_custom_call_scratch(const gpu_target *target, const hlo_instr *instr);
+
+/* For the `enqueue` of a thunk: makes the context of the run's device current and gives the driver's handle of its
+ * compute stream. gpu_end_work has to follow, also after an error of the work: it takes the error and adds the thunk's
+ * program. */
+WEFT_NODISCARD weft_status *gpu_begin_work(const rt_ctx *ctx, wcu_stream *out_stream);
+WEFT_NODISCARD weft_status *gpu_end_work(const rt_ctx *ctx, weft_status *st);
+
+#endif

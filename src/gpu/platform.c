@@ -1,0 +1,156 @@
+/* gpu/platform.c -- the CUDA platform (platform.h): its settings, its life, its table. */
+#include <config.h>
+
+#include "gpu/platform.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "gpu/gpu_internal.h"
+
+enum { MOST_THREADS = 16 /* by default: the host's part is launching, and steps without a kernel */ };
+
+static const weft_option options[] = {
+  {"WEFT_CUDA_LIBDIR", WEFT_OPT_STRING, "", offsetof(gpu_settings, libdir),
+   "Folder of libcuda.so.1 and NVIDIA's other libraries; empty: where the loader finds them"},
+  {"WEFT_CUDA_DEVICES", WEFT_OPT_INT, "0", offsetof(gpu_settings, devices), "GPUs to use, the first ones; 0: all", "0..2048"},
+  {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(gpu_settings, threads), "Worker threads; 0: one a usable core", "0..4096"},
+  {"WEFT_DUMP_HLO", WEFT_OPT_STRING, "", offsetof(gpu_settings, dump_hlo), "Folder for the HLO after each pass, numbered"},
+};
+const weft_option_table gpu_options = {"cuda", options, WEFT_COUNT(options)};
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+static void destroy(weft_platform *platform)
+{
+  gpu_platform *gpu = (gpu_platform *)platform;
+
+  rt_platform_end(platform);
+  gpu_completer_stop(&gpu->completer);
+  for (int i = 0; i < gpu->gpu_count; i++) gpu_device_close(&gpu->gpus[i]);
+  free(gpu->gpus);
+  free(gpu);
+}
+
+static const char *kind(const weft_platform *platform, int ordinal)
+{
+  return ((const gpu_platform *)platform)->gpus[ordinal].kind;
+}
+
+static weft_status *open_devices(gpu_platform *gpu, int count)
+{
+  gpu->gpus = calloc((size_t)count, sizeof *gpu->gpus);
+  WEFT_TRY_ALLOC(gpu->gpus);
+  gpu->gpu_count = count;
+  gpu->base.memory_limit = INT64_MAX;
+  for (int i = 0; i < count; i++) {
+    WEFT_TRY(gpu_device_read(i, &gpu->gpus[i]));
+    gpu->base.memory_limit = WEFT_MIN(gpu->base.memory_limit, gpu->gpus[i].bytes);
+  }
+  for (int i = 0; i < count; i++) WEFT_TRY_NOTE(gpu_device_open(&gpu->gpus[i]), "device %d", i);
+  for (int i = 0; i < count; i++) WEFT_TRY_NOTE(gpu_device_join(gpu->gpus, i, count), "device %d", i);
+  return NULL;
+}
+
+static int usable_threads(void)
+{
+  cpu_set_t set;
+
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? WEFT_MAX(WEFT_MIN(CPU_COUNT(&set), MOST_THREADS), 1) : 1;
+}
+
+static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
+{
+  weft_platform *base = &gpu->base;
+  int there, count, threads;
+
+  WEFT_TRY(weft_options_load(&gpu_options, &gpu->settings));
+  WEFT_TRY(gpu_device_count(&there));
+  count = wanted->device_count > 0 ? wanted->device_count : (int)gpu->settings.devices;
+  if (count == 0) count = there;
+  if (count > there) return WEFT_ERR(INVALID_ARGUMENT, "%d GPUs are asked for, the driver shows %d", count, there);
+  threads = wanted->threads > 0 ? wanted->threads : (int)gpu->settings.threads;
+  WEFT_TRY(open_devices(gpu, count));
+  WEFT_TRY(gpu_completer_start(&gpu->completer));
+  WEFT_TRY(rt_platform_add_devices(base, wanted, count, kind));
+  /* the runtime gives idle blocks back when the driver has no memory left */
+  for (int i = 0; i < count; i++) base->devices[i].cache_limit = gpu->gpus[i].bytes;
+  WEFT_TRY(rt_platform_join_job(base, wanted));
+  return rt_pool_new(&(rt_pool_options){.threads = threads > 0 ? threads : usable_threads()}, &base->pool);
+}
+
+static weft_status *create(const weft_platform_options *wanted, weft_platform **out_platform)
+{
+  gpu_platform *gpu = calloc(1, sizeof *gpu);
+
+  *out_platform = NULL;
+  WEFT_TRY_ALLOC(gpu);
+  rt_platform_begin(&gpu->base, &gpu_platform_ops, wanted);
+  weft_status *st = fill(gpu, wanted);
+  if (st) destroy(&gpu->base);
+  else *out_platform = &gpu->base;
+  return st;
+}
+
+/* ---- what there is --------------------------------------------------------------------------------------------- */
+
+static weft_status *available(void)
+{
+  int count;
+
+  return gpu_device_count(&count);
+}
+
+static weft_status *describe(FILE *out)
+{
+  int count;
+  weft_status *st = gpu_device_count(&count);
+
+  if (st) {
+    fprintf(out, "  %-18s %s\n", "no GPU", weft_status_message(st));
+    weft_status_free(st);
+    return NULL;
+  }
+  fprintf(out, "  %-18s CUDA %d.%d\n", "driver", gpu_cu.version / 1000, gpu_cu.version % 1000 / 10);
+  for (int i = 0; i < count; i++) {
+    gpu_device gpu;
+    st = gpu_device_read(i, &gpu);
+    if (st) fprintf(out, "  device %-11d %s\n", i, weft_status_message(st));
+    else
+      fprintf(out, "  device %-11d %s, compute capability %d.%d, %s; kernels are for %s\n", i, gpu.kind,
+              gpu.capability / 10, gpu.capability % 10, WEFT_BYTES(gpu.bytes), gpu.target->name);
+    weft_status_free(st);
+  }
+  return NULL;
+}
+
+static const weft_device_ops device_ops = {
+  .size = sizeof(weft_device_ops),
+  .spaces = gpu_memory_spaces,
+  .allocate = gpu_allocate,
+  .deallocate = gpu_deallocate,
+  .write = gpu_write,
+  .read = gpu_read,
+  .copy = gpu_copy,
+  .fill = gpu_fill,
+  .stream_create = gpu_stream_create,
+  .stream_destroy = gpu_stream_destroy,
+  .record = gpu_stream_record,
+  .wait = gpu_stream_wait,
+  .reached = gpu_stream_reached,
+  .notify = gpu_stream_notify,
+};
+
+const weft_platform_ops gpu_platform_ops = {
+  .size = sizeof(weft_platform_ops),
+  .name = "cuda",
+  .create = create,
+  .destroy = destroy,
+  .device = &device_ops,
+  .compile = gpu_compile,
+  .save = gpu_save,
+  .load = gpu_load,
+  .describe = describe,
+  .available = available,
+};

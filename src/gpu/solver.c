@@ -1,0 +1,387 @@
+/* gpu/solver.c -- see solver.h.  Matrices are given to the library one after the other.
+ *
+ * The workspace of a step holds an `info` for routines whose custom call has none, then the library's own part. */
+#include <config.h>
+
+#include "gpu/solver.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "base/thread.h"
+#include "gpu/table.h"
+#include "runtime/ffi.h"
+
+enum { WORKSPACE_ALIGNMENT = 256 };
+
+GPU_TABLE(WSV_ENTRIES, "cuSOLVER", "libcusolver.so.12", "libcusolver.so.11");
+
+struct gpu_solver {
+  weft_mutex mu;     /* held while `handle` has a stream and calls use both */
+  wsv_handle handle;
+  wsv_params params; /* the defaults */
+  wsv_jacobi jacobi;
+  struct host_block *host WEFT_GUARDED_BY(mu); /* the largest one first */
+};
+
+/* Workspace of the library on the host.  Queued work may use a block until the solver is freed. */
+typedef struct host_block {
+  struct host_block *next;
+  size_t bytes; /* of what follows */
+} host_block;
+
+/* ---- errors ---- */
+
+static const char *status_name(wsv_status status)
+{
+  switch (status) {
+#define NAME(name, value) case WSV_STATUS_##name: return "CUSOLVER_STATUS_" #name;
+    WSV_STATUSES(NAME)
+#undef NAME
+  }
+  return "an unknown status";
+}
+
+static weft_status *status_of(wsv_status status, const char *call)
+{
+  const char *name = status_name(status);
+
+  switch (status) {
+  case WSV_STATUS_SUCCESS: return NULL;
+  case WSV_STATUS_ALLOC_FAILED: return WEFT_ERR(RESOURCE_EXHAUSTED, "%s: %s", call, name);
+  case WSV_STATUS_ARCH_MISMATCH:
+  case WSV_STATUS_NOT_SUPPORTED: return WEFT_ERR(UNIMPLEMENTED, "%s: this cuSOLVER does not do it: %s", call, name);
+  case WSV_STATUS_NOT_INITIALIZED: return WEFT_ERR(UNAVAILABLE, "%s: %s", call, name);
+  default: return WEFT_ERR(INTERNAL, "%s: %s (%d)", call, name, (int)status);
+  }
+}
+
+#define SOLVER_TRY(call, ...) WEFT_TRY(status_of(fn.call(__VA_ARGS__), #call))
+
+/* The entry point of a routine for an element type. */
+#define OF_TYPE(type, s, d, c, z)                                                                   \
+  ((type) == WEFT_F32 ? fn.cusolverDnS##s : (type) == WEFT_F64 ? fn.cusolverDnD##d                  \
+   : (type) == WEFT_C64 ? fn.cusolverDnC##c : fn.cusolverDnZ##z)
+#define SAME_OF_TYPE(type, name) OF_TYPE(type, name, name, name, name)
+
+/* ---- the library ---- */
+
+weft_status *gpu_solver_new(gpu_solver **out_solver)
+{
+  WEFT_AUTO(gpu_solver) solver = NULL;
+
+  *out_solver = NULL;
+  WEFT_TRY(gpu_table_open(&table));
+  solver = calloc(1, sizeof *solver);
+  WEFT_TRY_ALLOC(solver);
+  weft_mutex_init(&solver->mu);
+  SOLVER_TRY(cusolverDnCreate, &solver->handle);
+  SOLVER_TRY(cusolverDnCreateParams, &solver->params);
+  SOLVER_TRY(cusolverDnCreateGesvdjInfo, &solver->jacobi);
+  *out_solver = WEFT_MOVE(solver);
+  return NULL;
+}
+
+void gpu_solver_free(gpu_solver *solver) WEFT_UNSHARED
+{
+  if (!solver) return;
+  if (solver->jacobi) fn.cusolverDnDestroyGesvdjInfo(solver->jacobi);
+  if (solver->params) fn.cusolverDnDestroyParams(solver->params);
+  if (solver->handle) fn.cusolverDnDestroy(solver->handle);
+  for (host_block *block = solver->host, *next; block; block = next) {
+    next = block->next;
+    free(block);
+  }
+  weft_mutex_fini(&solver->mu);
+  free(solver);
+}
+
+/* ---- custom calls ---- */
+
+/* `info`: the index of the result that is the status of each matrix; 0: there is none. */
+static const struct { const char *target; int operands, results, info; } routines[] = {
+  [GPU_POTRF] = {"cusolver_potrf_ffi", 1, 2, 1},  [GPU_GETRF] = {"cusolver_getrf_ffi", 1, 3, 2},
+  [GPU_GEQRF] = {"cusolver_geqrf_ffi", 1, 2, 0},  [GPU_ORGQR] = {"cusolver_orgqr_ffi", 2, 1, 0},
+  [GPU_SYEVD] = {"cusolver_syevd_ffi", 1, 3, 2},  [GPU_GESVDJ] = {"cusolver_gesvdj_ffi", 1, 5, 4},
+};
+
+bool gpu_solve_find(const char *target, gpu_routine *out_routine)
+{
+  for (size_t i = 0; i < WEFT_COUNT(routines); i++)
+    if (strcmp(target, routines[i].target) == 0) {
+      *out_routine = (gpu_routine)i;
+      return true;
+    }
+  return false;
+}
+
+static bool attr_bool(const XLA_FFI_Attrs *attrs, const char *name, bool otherwise)
+{
+  size_t length = strlen(name);
+
+  for (int64_t i = 0; i < attrs->size; i++)
+    if (attrs->names[i]->len == length && memcmp(attrs->names[i]->ptr, name, length) == 0 &&
+        attrs->types[i] == XLA_FFI_AttrType_SCALAR)
+      return *(const bool *)((const XLA_FFI_Scalar *)attrs->attrs[i])->value;
+  return otherwise;
+}
+
+static weft_status *read_attrs(gpu_solve *solve, const hlo_instr *instr)
+{
+  const char *text = instr->extra ? instr->extra->backend_config : NULL;
+  XLA_FFI_Attrs attrs;
+  weft_arena arena;
+
+  weft_arena_init(&arena);
+  weft_status *st = rt_ffi_attrs_parse(&arena, text ? text : "{}", &attrs);
+  if (!st) {
+    solve->lower = attr_bool(&attrs, "lower", true);
+    solve->economic = !attr_bool(&attrs, "full_matrices", false);
+    solve->vectors = attr_bool(&attrs, "compute_uv", true);
+  }
+  weft_arena_fini(&arena);
+  return st;
+}
+
+/* The shape of result `i` of a custom call. */
+static const hlo_shape *result_shape(const hlo_instr *instr, int i)
+{
+  return hlo_shape_is_tuple(instr->shape) ? instr->shape->elements[i] : instr->shape;
+}
+
+static int64_t batch_of(const hlo_shape *shape, int matrix_rank)
+{
+  int64_t count = 1;
+
+  for (int d = 0; d < shape->rank - matrix_rank; d++) count *= shape->dims[d];
+  return count;
+}
+
+/* Checks that the array `what` has `elems` elements for each matrix. */
+static weft_status *check_array(const gpu_solve *solve, const hlo_shape *shape, int64_t elems, const char *what)
+{
+  if (hlo_shape_is_array(shape) && hlo_shape_elems(shape) == solve->matrices * elems) return NULL;
+  return WEFT_ERR(INVALID_ARGUMENT, "%s: %s has %lld elements, but %lld matrices need %lld each",
+                  routines[solve->routine].target, what,
+                  (long long)(hlo_shape_is_array(shape) ? hlo_shape_elems(shape) : 0), (long long)solve->matrices,
+                  (long long)elems);
+}
+
+static weft_status *check_results(const gpu_solve *s, const hlo_instr *instr)
+{
+  int64_t m = s->m, n = s->n, least = WEFT_MIN(m, n);
+  int64_t u = s->economic ? least : m, v = s->economic ? least : n;
+
+  WEFT_TRY(check_array(s, result_shape(instr, 0), m * n, "result 0"));
+  switch (s->routine) {
+  case GPU_GETRF:
+  case GPU_GEQRF: WEFT_TRY(check_array(s, result_shape(instr, 1), least, "result 1")); break;
+  case GPU_ORGQR: WEFT_TRY(check_array(s, instr->operands[1]->shape, s->k, "operand 1")); break;
+  case GPU_SYEVD: WEFT_TRY(check_array(s, result_shape(instr, 1), n, "result 1")); break;
+  case GPU_GESVDJ:
+    WEFT_TRY(check_array(s, result_shape(instr, 1), least, "result 1"));
+    WEFT_TRY(check_array(s, result_shape(instr, 2), m * u, "result 2"));
+    WEFT_TRY(check_array(s, result_shape(instr, 3), n * v, "result 3"));
+    break;
+  default: break;
+  }
+  int info = routines[s->routine].info;
+  return info ? check_array(s, result_shape(instr, info), 1, "info") : NULL;
+}
+
+weft_status *gpu_solve_init(gpu_solve *solve, gpu_routine routine, const hlo_instr *instr)
+{
+  int operands = routines[routine].operands, results = hlo_shape_is_tuple(instr->shape) ? instr->shape->rank : 1;
+
+  *solve = (gpu_solve){.routine = routine};
+  if (instr->operand_count != operands || results != routines[routine].results)
+    return WEFT_ERR(INVALID_ARGUMENT, "%s: %d operands and %d results, expected %d and %d", routines[routine].target,
+                    instr->operand_count, results, operands, routines[routine].results);
+  const hlo_shape *a = instr->operands[0]->shape;
+  if (!hlo_shape_is_array(a) || a->rank < 2)
+    return WEFT_ERR(INVALID_ARGUMENT, "%s: operand 0 is no matrix", routines[routine].target);
+  int64_t m = a->dims[a->rank - 2], n = a->dims[a->rank - 1];
+  if (a->type != WEFT_F32 && a->type != WEFT_F64 && a->type != WEFT_C64 && a->type != WEFT_C128)
+    return WEFT_ERR(UNIMPLEMENTED, "custom call %s of %s on a GPU", routines[routine].target, weft_dtype_name(a->type));
+  if (m > INT_MAX || n > INT_MAX)
+    return WEFT_ERR(UNIMPLEMENTED, "custom call %s of a matrix of %lld x %lld on a GPU", routines[routine].target,
+                    (long long)m, (long long)n);
+  if ((routine == GPU_POTRF || routine == GPU_SYEVD) && m != n)
+    return WEFT_ERR(INVALID_ARGUMENT, "%s of a matrix of %lld x %lld", routines[routine].target, (long long)m,
+                    (long long)n);
+  solve->type = a->type;
+  solve->m = (int)m;
+  solve->n = (int)n;
+  solve->matrices = batch_of(a, 2);
+  if (routine == GPU_ORGQR && solve->matrices && instr->operands[1]->shape->rank)
+    solve->k = (int)instr->operands[1]->shape->dims[instr->operands[1]->shape->rank - 1];
+  WEFT_TRY(read_attrs(solve, instr));
+  return check_results(solve, instr);
+}
+
+/* ---- sizes ---- */
+
+static wct_type library_type(weft_dtype type)
+{
+  switch (type) {
+  case WEFT_F32: return WCT_R_32F;
+  case WEFT_F64: return WCT_R_64F;
+  case WEFT_C64: return WCT_C_32F;
+  default: return WCT_C_64F;
+  }
+}
+
+int gpu_solve_operands(const gpu_solve *solve) { return routines[solve->routine].operands; }
+int gpu_solve_results(const gpu_solve *solve) { return routines[solve->routine].results; }
+bool gpu_solve_is_empty(const gpu_solve *s) { return s->matrices == 0 || s->m == 0 || s->n == 0; }
+
+static weft_status *measure_locked(gpu_solve *s, const gpu_solver *solver)
+{
+  wct_type type = library_type(s->type), real = library_type(weft_dtype_component(s->type));
+  wsv_triangle triangle = s->lower ? WSV_LOWER : WSV_UPPER;
+  wsv_handle handle = solver->handle;
+  int elements = 0;
+
+  switch (s->routine) {
+  case GPU_POTRF:
+    SOLVER_TRY(cusolverDnXpotrf_bufferSize, handle, solver->params, triangle, s->n, type, NULL, s->m, type,
+               &s->device_bytes, &s->host_bytes);
+    return NULL;
+  case GPU_GEQRF:
+    SOLVER_TRY(cusolverDnXgeqrf_bufferSize, handle, solver->params, s->m, s->n, type, NULL, s->m, type, NULL, type,
+               &s->device_bytes, &s->host_bytes);
+    return NULL;
+  case GPU_SYEVD:
+    SOLVER_TRY(cusolverDnXsyevd_bufferSize, handle, solver->params, WSV_VECTOR, triangle, s->n, type, NULL, s->m, real,
+               NULL, type, &s->device_bytes, &s->host_bytes);
+    return NULL;
+  case GPU_GETRF:
+    WEFT_TRY(status_of(SAME_OF_TYPE(s->type, getrf_bufferSize)(handle, s->m, s->n, NULL, s->m, &elements),
+                       "cusolverDn getrf_bufferSize"));
+    break;
+  case GPU_ORGQR:
+    WEFT_TRY(status_of(OF_TYPE(s->type, orgqr_bufferSize, orgqr_bufferSize, ungqr_bufferSize,
+                               ungqr_bufferSize)(handle, s->m, s->n, s->k, NULL, s->m, NULL, &elements),
+                       "cusolverDn orgqr_bufferSize"));
+    break;
+  case GPU_GESVDJ:
+    WEFT_TRY(status_of(SAME_OF_TYPE(s->type, gesvdj_bufferSize)(handle, s->vectors ? WSV_VECTOR : WSV_NOVECTOR,
+                                                                s->economic, s->m, s->n, NULL, s->m, NULL, NULL, s->m,
+                                                                NULL, s->n, &elements, solver->jacobi),
+                       "cusolverDn gesvdj_bufferSize"));
+    break;
+  }
+  s->device_bytes = (size_t)WEFT_MAX(elements, 0) * weft_dtype_bytes(s->type);
+  return NULL;
+}
+
+weft_status *gpu_solve_measure(gpu_solve *solve, gpu_solver *solver)
+{
+  weft_status *st = NULL;
+
+  if (gpu_solve_is_empty(solve)) return NULL;
+  weft_mutex_lock(&solver->mu);
+  st = measure_locked(solve, solver);
+  weft_mutex_unlock(&solver->mu);
+  /* alignment, the info, and the library's part on its own alignment */
+  solve->workspace_bytes = 2 * WORKSPACE_ALIGNMENT + solve->device_bytes;
+  return st;
+}
+
+/* ---- running ---- */
+
+static void *pointer(wcu_ptr at) { return (void *)(uintptr_t)at; }
+
+/* The address of matrix `i`'s part of an array that has `elems` elements of `type` for each matrix. */
+static void *part(wcu_ptr array, int64_t i, int64_t elems, weft_dtype type)
+{
+  return pointer(array + (wcu_ptr)(i * elems) * weft_dtype_bytes(type));
+}
+
+/* One matrix.  `r`: the results' addresses. */
+static weft_status *solve_one(const gpu_solve *s, const gpu_solver *solver, const wcu_ptr *arrays, int64_t i, int *info,
+                              void *device, void *host)
+{
+  const wcu_ptr *r = arrays + routines[s->routine].operands;
+  wct_type type = library_type(s->type), real = library_type(weft_dtype_component(s->type));
+  wsv_triangle triangle = s->lower ? WSV_LOWER : WSV_UPPER;
+  int64_t m = s->m, n = s->n, least = WEFT_MIN(m, n);
+  int elements = (int)(s->device_bytes / weft_dtype_bytes(s->type));
+  weft_dtype real_type = weft_dtype_component(s->type);
+  void *a = part(r[0], i, m * n, s->type);
+  wsv_handle handle = solver->handle;
+
+  switch (s->routine) {
+  case GPU_POTRF:
+    SOLVER_TRY(cusolverDnXpotrf, handle, solver->params, triangle, n, type, a, m, type, device, s->device_bytes, host,
+               s->host_bytes, info);
+    return NULL;
+  case GPU_GEQRF:
+    SOLVER_TRY(cusolverDnXgeqrf, handle, solver->params, m, n, type, a, m, type, part(r[1], i, least, s->type), type,
+               device, s->device_bytes, host, s->host_bytes, info);
+    return NULL;
+  case GPU_SYEVD:
+    SOLVER_TRY(cusolverDnXsyevd, handle, solver->params, WSV_VECTOR, triangle, n, type, a, m, real,
+               part(r[1], i, n, real_type), type, device, s->device_bytes, host, s->host_bytes, info);
+    return NULL;
+  case GPU_GETRF:
+    return status_of(
+      SAME_OF_TYPE(s->type, getrf)(handle, s->m, s->n, a, s->m, device, part(r[1], i, least, WEFT_S32), info),
+      "cusolverDn getrf");
+  case GPU_ORGQR:
+    return status_of(OF_TYPE(s->type, orgqr, orgqr, ungqr, ungqr)(
+                       handle, s->m, s->n, s->k, a, s->m, part(arrays[1], i, s->k, s->type), device, elements, info),
+                     "cusolverDn orgqr");
+  default:
+    return status_of(SAME_OF_TYPE(s->type, gesvdj)(handle, s->vectors ? WSV_VECTOR : WSV_NOVECTOR, s->economic, s->m,
+                                                   s->n, a, s->m, part(r[1], i, least, real_type),
+                                                   part(r[2], i, m * (s->economic ? least : m), s->type), s->m,
+                                                   part(r[3], i, n * (s->economic ? least : n), s->type), s->n, device,
+                                                   elements, info, solver->jacobi),
+                     "cusolverDn gesvdj");
+  }
+}
+
+static weft_status *host_workspace_locked(gpu_solver *solver, size_t bytes, void **out) WEFT_REQUIRES(solver->mu)
+{
+  *out = NULL;
+  if (!bytes) return NULL;
+  if (!solver->host || bytes > solver->host->bytes) {
+    host_block *block = malloc(sizeof *block + bytes);
+    WEFT_TRY_ALLOC(block);
+    *block = (host_block){solver->host, bytes};
+    solver->host = block;
+  }
+  *out = solver->host + 1;
+  return NULL;
+}
+
+static weft_status *solve_all_locked(const gpu_solve *s, gpu_solver *solver, wcu_stream stream, const wcu_ptr *arrays,
+                                     wcu_ptr workspace) WEFT_REQUIRES(solver->mu)
+{
+  wcu_ptr start = WEFT_ALIGN_UP(workspace, (wcu_ptr)WORKSPACE_ALIGNMENT);
+  int info = routines[s->routine].info;
+  void *host;
+
+  WEFT_TRY(host_workspace_locked(solver, s->host_bytes, &host));
+  SOLVER_TRY(cusolverDnSetStream, solver->handle, stream);
+  for (int64_t i = 0; i < s->matrices; i++) {
+    int *status = info ? part(arrays[routines[s->routine].operands + info], i, 1, WEFT_S32) : pointer(start);
+    WEFT_TRY(solve_one(s, solver, arrays, i, status, pointer(start + WORKSPACE_ALIGNMENT), host));
+  }
+  return NULL;
+}
+
+weft_status *gpu_solve_enqueue(const gpu_solve *solve, gpu_solver *solver, wcu_stream stream, const wcu_ptr *arrays,
+                               wcu_ptr workspace)
+{
+  weft_status *st;
+
+  if (gpu_solve_is_empty(solve)) return NULL;
+  weft_mutex_lock(&solver->mu);
+  st = solve_all_locked(solve, solver, stream, arrays, workspace);
+  weft_mutex_unlock(&solver->mu);
+  return st;
+}

@@ -1,0 +1,61 @@
+/* gpu/solver.h -- dense linear algebra by cuSOLVER: what JAX's custom calls cusolver_*_ffi ask for. */
+#ifndef WEFT_GPU_SOLVER_H
+#define WEFT_GPU_SOLVER_H
+
+#include "gpu/abi/cuda.h"
+#include "gpu/abi/cusolver.h"
+#include "hlo/hlo.h"
+
+/* The library's state for one device.  Thread-safe. */
+typedef struct gpu_solver gpu_solver;
+
+/* Opens cuSOLVER for the device whose context is current on the calling thread.  Owned by the caller.
+ * Errors: UNAVAILABLE where the library is not found; those of the library. */
+WEFT_NODISCARD weft_status *gpu_solver_new(gpu_solver **out_solver);
+void gpu_solver_free(gpu_solver *solver); /* NULL is fine; no queued work may use it */
+WEFT_DEFINE_AUTO(gpu_solver, gpu_solver_free)
+
+/* Matrices are column-major and batched over all dimensions but the last two.  `a` is overwritten by the first result.
+ *   POTRF   a -> factor, info             Cholesky
+ *   GETRF   a -> lu, pivots from 1, info
+ *   GEQRF   a -> reflectors, tau
+ *   ORGQR   a, tau -> q
+ *   SYEVD   a -> vectors, values, info    Hermitian eigenvalues, ascending
+ *   GESVDJ  a -> (undefined), s, u, v, info   a = u s v^H */
+typedef enum gpu_routine { GPU_POTRF, GPU_GETRF, GPU_GEQRF, GPU_ORGQR, GPU_SYEVD, GPU_GESVDJ } gpu_routine;
+
+enum { GPU_SOLVE_ARRAYS = 6 }; /* operands and results of a routine, at most */
+
+typedef struct gpu_solve {
+  gpu_routine routine;
+  weft_dtype type;
+  int64_t matrices;
+  int m, n, k;                   /* k: reflectors of ORGQR */
+  bool lower, economic, vectors; /* attributes `lower`, not `full_matrices`, `compute_uv` */
+  /* by gpu_solve_measure: */
+  size_t device_bytes, host_bytes;
+  size_t workspace_bytes;        /* of the memory that gpu_solve_enqueue is given, alignment included */
+} gpu_solve;
+
+/* The routine of a custom call's target ("cusolver_potrf_ffi"); false: there is none. */
+bool gpu_solve_find(const char *target, gpu_routine *out_routine);
+
+/* Reads the custom call `instr` of this routine.  Errors: INVALID_ARGUMENT for arrays or attributes that the routine does
+ * not have; UNIMPLEMENTED for element types that the library does not have and for sizes above 2^31 - 1. */
+WEFT_NODISCARD weft_status *gpu_solve_init(gpu_solve *solve, gpu_routine routine, const hlo_instr *instr);
+
+/* Arrays of the custom call, and whether there is nothing to compute. */
+int gpu_solve_operands(const gpu_solve *solve);
+int gpu_solve_results(const gpu_solve *solve);
+bool gpu_solve_is_empty(const gpu_solve *solve);
+
+/* Asks the library for the size of the workspace. */
+WEFT_NODISCARD weft_status *gpu_solve_measure(gpu_solve *solve, gpu_solver *solver);
+
+/* Queues the routine for all matrices on `stream`, of the device of `solver`, whose context is current.
+ *   arrays  the operands' addresses, then the results'; the first operand has been copied to the first result already
+ * Thread-safe. */
+WEFT_NODISCARD weft_status *gpu_solve_enqueue(const gpu_solve *solve, gpu_solver *solver, wcu_stream stream,
+                                              const wcu_ptr *arrays, wcu_ptr workspace);
+
+#endif

@@ -1,0 +1,273 @@
+/* gpu/steps.c -- thunks of library calls: dot, convolution and fft.
+ *
+ * What a library lacks for a step, or a library that is not there, makes the maker return UNIMPLEMENTED, and the step
+ * runs on the host. */
+#include <config.h>
+
+#include "gpu/steps.h"
+
+#include <stdlib.h>
+
+#include "gpu/fft.h"
+
+/* Workspace that a library may use: NVIDIA advises 32 MiB from compute capability 9.0 on, 4 MiB for older devices. */
+static size_t most_workspace(const gpu_target *target)
+{
+  return (size_t)(gpu_planner(target)->capability >= 90 ? 32 : 4) << 20;
+}
+
+weft_status *gpu_or_on_host(weft_status *st)
+{
+  if (weft_status_code(st) != WEFT_UNAVAILABLE) return st;
+  weft_status *lacking = weft_status_new(WEFT_UNIMPLEMENTED, __FILE__, __LINE__, "%s", weft_status_message(st));
+  weft_status_free(st);
+  return lacking;
+}
+
+weft_status *gpu_copy_operand(const rt_thunk *thunk, const rt_ctx *ctx, int from, int to, wcu_stream stream)
+{
+  void *const *args = rt_args(thunk, ctx);
+  int64_t bytes = thunk->uses[to].slice.bytes;
+
+  if (args[from] == args[to] || bytes <= 0) return NULL;
+  return GPU_CALL(cuMemcpyAsync, gpu_address(args[to]), gpu_address(args[from]), (size_t)bytes, stream);
+}
+
+/* ---- dot ---- */
+
+typedef struct dot_thunk {
+  rt_thunk base;
+  gpu_dot dot;
+} dot_thunk;
+
+static weft_status *plan_dot(const gpu_target *target, const hlo_instr *instr, gpu_dot *dot)
+{
+  gpu_blas *blas;
+  weft_status *st;
+
+  WEFT_TRY(gpu_dot_init(dot, instr->u.dot, instr->operands[0]->shape, instr->operands[1]->shape, instr->shape, false,
+                        GPU_LINEAR));
+  WEFT_TRY(gpu_enter(gpu_planner(target)));
+  st = gpu_blas_of(gpu_planner(target), &blas);
+  if (!st) st = gpu_dot_choose(dot, blas, most_workspace(target));
+  gpu_leave();
+  return gpu_or_on_host(st);
+}
+
+int64_t gpu_dot_scratch(const gpu_target *target, const hlo_instr *instr)
+{
+  gpu_dot dot;
+  weft_status *st = plan_dot(target, instr, &dot);
+  int64_t bytes = st ? 0 : (int64_t)dot.workspace_bytes;
+
+  weft_status_ignore(st); /* the maker will report the error */
+  return bytes;
+}
+
+static weft_status *dot_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  const gpu_dot *dot = &((const dot_thunk *)thunk)->dot;
+  void *const *args = rt_args(thunk, ctx);
+  wcu_stream stream;
+  gpu_blas *blas;
+
+  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  weft_status *st = gpu_blas_of(gpu_of(ctx->info->device), &blas);
+  if (!st)
+    st = gpu_dot_enqueue(dot, blas, stream, gpu_address(args[0]), gpu_address(args[1]), 0, gpu_address(args[2]),
+                         dot->workspace_bytes ? gpu_address(args[3]) : 0);
+  return gpu_end_work(ctx, st);
+}
+static const rt_thunk_ops dot_ops = {.size = sizeof(rt_thunk_ops), .kind = "dot", .enqueue = dot_enqueue};
+
+weft_status *gpu_dot_make(low_step *step, rt_thunk **out_thunk)
+{
+  WEFT_TRY(low_thunk_new(step, &dot_ops, sizeof(dot_thunk), out_thunk));
+  return plan_dot(gpu_target_of(step), step->instr, &((dot_thunk *)*out_thunk)->dot);
+}
+
+/* ---- convolution ---- */
+
+typedef struct conv_thunk {
+  rt_thunk base;
+  gpu_conv *conv; /* owned */
+} conv_thunk;
+
+static weft_status *plan_conv(const gpu_target *target, const hlo_instr *instr, gpu_conv **out_conv)
+{
+  gpu_dnn *dnn;
+  weft_status *st;
+
+  *out_conv = NULL;
+  WEFT_TRY(gpu_enter(gpu_planner(target)));
+  st = gpu_dnn_of(gpu_planner(target), &dnn);
+  if (!st) st = gpu_conv_new(instr, dnn, most_workspace(target), out_conv);
+  gpu_leave();
+  return gpu_or_on_host(st);
+}
+
+int64_t gpu_conv_scratch(const gpu_target *target, const hlo_instr *instr)
+{
+  WEFT_AUTO(gpu_conv) conv = NULL;
+  weft_status *st = plan_conv(target, instr, &conv);
+
+  weft_status_ignore(st); /* the maker will report the error */
+  return conv ? (int64_t)gpu_conv_workspace(conv) : 0;
+}
+
+static weft_status *conv_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  const gpu_conv *conv = ((const conv_thunk *)thunk)->conv;
+  void *const *args = rt_args(thunk, ctx);
+  wcu_stream stream;
+  gpu_dnn *dnn;
+
+  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  weft_status *st = gpu_dnn_of(gpu_of(ctx->info->device), &dnn);
+  if (!st)
+    st = gpu_conv_enqueue(conv, dnn, stream, gpu_address(args[0]), gpu_address(args[1]), gpu_address(args[2]),
+                          gpu_conv_workspace(conv) ? gpu_address(args[3]) : 0);
+  return gpu_end_work(ctx, st);
+}
+
+static void conv_destroy(rt_thunk *thunk) { gpu_conv_free(((conv_thunk *)thunk)->conv); }
+
+static const rt_thunk_ops conv_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "convolution", .enqueue = conv_enqueue, .destroy = conv_destroy};
+
+weft_status *gpu_conv_make(low_step *step, rt_thunk **out_thunk)
+{
+  WEFT_AUTO(gpu_conv) conv = NULL;
+
+  WEFT_TRY(plan_conv(gpu_target_of(step), step->instr, &conv));
+  WEFT_TRY(low_thunk_new(step, &conv_ops, sizeof(conv_thunk), out_thunk));
+  ((conv_thunk *)*out_thunk)->conv = WEFT_MOVE(conv);
+  return NULL;
+}
+
+/* ---- fft ---- */
+
+/* The library's plans, one for each device on which the step has run. */
+typedef struct fft_plans {
+  gpu_platform *platform; /* borrowed: the executable holds it */
+  weft_mutex mu;
+  gpu_fft_plan *of_device[] WEFT_GUARDED_BY(mu); /* by ordinal; NULL: the step has not run there */
+} fft_plans;
+
+typedef struct fft_thunk {
+  rt_thunk base;
+  gpu_fft fft;
+  size_t workspace_bytes;
+  fft_plans *plans; /* owned */
+} fft_thunk;
+
+/* Reads the instruction and makes a plan for the planner's device. */
+static weft_status *plan_fft(const gpu_target *target, const hlo_instr *instr, gpu_fft *fft, gpu_fft_plan **out_plan)
+{
+  gpu_cublas *cublas;
+  weft_status *st;
+
+  *out_plan = NULL;
+  WEFT_TRY(gpu_fft_init(fft, instr));
+  WEFT_TRY(gpu_enter(gpu_planner(target)));
+  st = gpu_fft_plan_new(fft, out_plan);
+  if (!st && fft->scale != 1) st = gpu_cublas_of(gpu_planner(target), &cublas);
+  gpu_leave();
+  return gpu_or_on_host(st);
+}
+
+/* Frees a plan of the device, whose context it needs. */
+static void free_plan(const gpu_device *gpu, gpu_fft_plan *plan)
+{
+  if (!plan) return;
+  weft_status *st = gpu_enter(gpu);
+  gpu_fft_plan_free(plan);
+  if (!st) gpu_leave();
+  weft_status_ignore(st);
+}
+
+int64_t gpu_fft_scratch(const gpu_target *target, const hlo_instr *instr)
+{
+  gpu_fft_plan *plan;
+  gpu_fft fft;
+  weft_status *st = plan_fft(target, instr, &fft, &plan);
+  int64_t bytes = st ? 0 : (int64_t)gpu_fft_workspace(&fft, plan);
+
+  weft_status_ignore(st); /* the maker will report the error */
+  free_plan(gpu_planner(target), plan);
+  return bytes;
+}
+
+static weft_status *plan_of(const fft_thunk *t, const weft_device *device, gpu_fft_plan **out_plan)
+{
+  int ordinal = weft_device_ordinal(device);
+  weft_status *st = NULL;
+
+  weft_mutex_lock(&t->plans->mu);
+  if (!t->plans->of_device[ordinal]) st = gpu_fft_plan_new(&t->fft, &t->plans->of_device[ordinal]);
+  *out_plan = t->plans->of_device[ordinal];
+  weft_mutex_unlock(&t->plans->mu);
+  return st;
+}
+
+static weft_status *fft_work(const fft_thunk *t, const rt_ctx *ctx, wcu_stream stream)
+{
+  void *const *args = rt_args(&t->base, ctx);
+  wcu_ptr in = gpu_address(args[0]), out = gpu_address(args[1]),
+          workspace = t->workspace_bytes ? gpu_address(args[2]) : 0;
+  gpu_fft_plan *plan;
+  gpu_cublas *cublas;
+
+  WEFT_TRY(plan_of(t, ctx->info->device, &plan));
+  if (!t->fft.keeps_input)
+    WEFT_TRY(GPU_CALL(cuMemcpyAsync, gpu_fft_copy_at(&t->fft, workspace), in, t->fft.input_bytes, stream));
+  WEFT_TRY(gpu_fft_enqueue(&t->fft, plan, stream, in, out, workspace));
+  if (t->fft.scale == 1) return NULL;
+  WEFT_TRY(gpu_cublas_of(gpu_of(ctx->info->device), &cublas));
+  return gpu_scale_enqueue(cublas, stream, t->fft.is_double, t->fft.scale, out, t->fft.result_numbers);
+}
+
+static weft_status *fft_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  wcu_stream stream;
+
+  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  return gpu_end_work(ctx, fft_work((const fft_thunk *)thunk, ctx, stream));
+}
+
+static void fft_destroy(rt_thunk *thunk) WEFT_UNSHARED
+{
+  fft_plans *plans = ((fft_thunk *)thunk)->plans;
+
+  if (!plans) return;
+  for (int i = 0; i < plans->platform->gpu_count; i++) free_plan(&plans->platform->gpus[i], plans->of_device[i]);
+  weft_mutex_fini(&plans->mu);
+  free(plans);
+}
+
+static const rt_thunk_ops fft_ops = {.size = sizeof(rt_thunk_ops), .kind = "fft", .enqueue = fft_enqueue, .destroy = fft_destroy};
+
+weft_status *gpu_fft_make(low_step *step, rt_thunk **out_thunk) WEFT_UNSHARED
+{
+  const gpu_target *target = gpu_target_of(step);
+  gpu_fft_plan *plan;
+  gpu_fft fft;
+
+  WEFT_TRY(plan_fft(target, step->instr, &fft, &plan));
+  fft_plans *plans = calloc(1, sizeof *plans + (size_t)target->platform->gpu_count * sizeof *plans->of_device);
+  weft_status *st = plans ? low_thunk_new(step, &fft_ops, sizeof(fft_thunk), out_thunk)
+                          : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  if (st) {
+    free(plans);
+    free_plan(gpu_planner(target), plan);
+    return st;
+  }
+  weft_mutex_init(&plans->mu);
+  plans->platform = target->platform;
+  plans->of_device[0] = plan;
+  fft_thunk *t = (fft_thunk *)*out_thunk;
+  t->fft = fft;
+  t->workspace_bytes = gpu_fft_workspace(&fft, plan);
+  t->plans = plans;
+  return NULL;
+}

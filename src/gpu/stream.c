@@ -1,0 +1,413 @@
+/* gpu/stream.c -- streams, points on them, and the completion thread.
+ *
+ * A point is an event of the driver.  Work that was queued since the last point makes the stream *dirty*; a point of a
+ * stream that is not dirty is the last one again.  The driver's own host functions are not used, since the driver drops
+ * them once a stream has failed.  Instead one thread, the *completer*, asks the driver for the oldest event of every
+ * stream, and calls what waits for the points that are done.
+ *
+ * If an event cannot be recorded (no memory, a failed call), the calling thread waits for the stream instead; the
+ * point is then reached at once.  If the driver answers MOST_STRIKES times in a row that a stream has failed, the
+ * stream is *broken*: its context is lost, nothing that was queued will be done, and all calls get the error.
+ *
+ * Locks: completer->streams_mu, then the stream's; a stream's lock is not held while a call runs. */
+#include <config.h>
+
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "gpu/gpu_internal.h"
+
+enum { MOST_STRIKES = 3, YIELDS = 50, LEAST_SLEEP_US = 5, MOST_SLEEP_US = 100 };
+
+struct weft_stream {
+  gpu_device *gpu;
+  gpu_completer *completer;
+  int64_t device_id;
+  wcu_stream handle;
+  weft_stream *next;          /* in the completer's list */
+  atomic_bool dirty;
+  weft_mutex mu;
+  wcu_event *events WEFT_GUARDED_BY(mu); /* a ring: of the points that are recorded and not reached */
+  int first WEFT_GUARDED_BY(mu);
+  int count WEFT_GUARDED_BY(mu);
+  int capacity WEFT_GUARDED_BY(mu);
+  uint64_t recorded WEFT_GUARDED_BY(mu);
+  _Atomic uint64_t reached;   /* written under mu */
+  weft_stream_call *calls WEFT_GUARDED_BY(mu); /* in the order of their numbers */
+  weft_stream_call **last WEFT_GUARDED_BY(mu);
+  int strikes WEFT_GUARDED_BY(mu);
+  weft_status *broken WEFT_GUARDED_BY(mu); /* set once */
+};
+
+/* gpu_enter for callers that cannot report an error: a call that fails once is repeated. */
+static weft_status *enter_surely(const gpu_device *gpu)
+{
+  weft_status *st = gpu_enter(gpu);
+
+  for (int strikes = 1; st && strikes < MOST_STRIKES; strikes++) {
+    weft_status_free(st);
+    st = gpu_enter(gpu);
+  }
+  return st;
+}
+
+wcu_stream gpu_stream_handle(const weft_stream *stream) { return stream->handle; }
+
+/* Thread-safe. Release: pairs with the exchange in mark. */
+void gpu_stream_used(weft_stream *stream) { atomic_store_explicit(&stream->dirty, true, memory_order_release); }
+
+static void wake(gpu_completer *completer)
+{
+  atomic_store(&completer->work, true);
+  if (!atomic_load(&completer->asleep)) return;
+  weft_mutex_lock(&completer->mu);
+  weft_cond_signal(&completer->wake);
+  weft_mutex_unlock(&completer->mu);
+}
+
+/* ---- events ---------------------------------------------------------------------------------------------------- */
+
+static weft_status *take_event(gpu_device *gpu, wcu_event *out_event)
+{
+  *out_event = NULL;
+  weft_mutex_lock(&gpu->mu);
+  if (gpu->event_count > 0) *out_event = gpu->events[--gpu->event_count];
+  weft_mutex_unlock(&gpu->mu);
+  return *out_event ? NULL : GPU_CALL(cuEventCreate, out_event, WCU_EVENT_DISABLE_TIMING);
+}
+
+static void give_event(gpu_device *gpu, wcu_event event)
+{
+  weft_mutex_lock(&gpu->mu);
+  if (gpu->event_count == gpu->event_capacity) {
+    int wider = WEFT_MAX(2 * gpu->event_capacity, 32);
+    wcu_event *bigger = realloc(gpu->events, (size_t)wider * sizeof *bigger);
+    if (bigger) {
+      gpu->events = bigger;
+      gpu->event_capacity = wider;
+    }
+  }
+  bool keep = gpu->event_count < gpu->event_capacity;
+  if (keep) gpu->events[gpu->event_count++] = event;
+  weft_mutex_unlock(&gpu->mu);
+  if (!keep) gpu_cu.cuEventDestroy(event);
+}
+
+/* Makes room for one more event in the ring.  False: there is no memory. */
+static bool widen(weft_stream *s) WEFT_REQUIRES(s->mu)
+{
+  if (s->count < s->capacity) return true;
+  int wider = WEFT_MAX(2 * s->capacity, 32);
+  wcu_event *bigger = malloc((size_t)wider * sizeof *bigger);
+  if (!bigger) return false;
+  for (int i = 0; i < s->count; i++) bigger[i] = s->events[(s->first + i) % s->capacity];
+  free(s->events);
+  s->events = bigger;
+  s->first = 0;
+  s->capacity = wider;
+  return true;
+}
+
+static void pop_event(weft_stream *s) WEFT_REQUIRES(s->mu)
+{
+  give_event(s->gpu, s->events[s->first]);
+  s->first = (s->first + 1) % s->capacity;
+  s->count--;
+}
+
+/* All points that are recorded count as reached: the stream has been waited for, or will do nothing any more. */
+static void reach_all(weft_stream *s) WEFT_REQUIRES(s->mu)
+{
+  while (s->count > 0) pop_event(s);
+  atomic_store_explicit(&s->reached, s->recorded, memory_order_release);
+}
+
+static void break_stream(weft_stream *s, weft_status *st) WEFT_REQUIRES(s->mu)
+{
+  s->broken = weft_status_note(st, __FILE__, __LINE__,
+                               "device %lld is lost: runs on it fail until all its clients are gone",
+                               (long long)s->device_id);
+  WEFT_LOG("gpu", ERROR, "%s", weft_status_text(s->broken, false));
+  reach_all(s);
+}
+
+/* ---- points ---------------------------------------------------------------------------------------------------- */
+
+static weft_status *record_event(weft_stream *s) WEFT_REQUIRES(s->mu)
+{
+  wcu_event event;
+
+  if (!widen(s)) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY(take_event(s->gpu, &event));
+  weft_status *st = GPU_CALL(cuEventRecord, event, s->handle);
+  if (st) {
+    give_event(s->gpu, event);
+    return st;
+  }
+  s->events[(s->first + s->count++) % s->capacity] = event;
+  s->recorded++;
+  return NULL;
+}
+
+/* Waits for the stream on the calling thread, instead of recording an event. */
+static void reach_by_waiting(weft_stream *s) WEFT_REQUIRES(s->mu)
+{
+  weft_status *st = NULL;
+
+  for (int strikes = 0; strikes < MOST_STRIKES; strikes++) {
+    weft_status_free(st);
+    st = GPU_CALL(cuStreamSynchronize, s->handle);
+    if (st) continue;
+    s->recorded++;
+    reach_all(s);
+    return;
+  }
+  break_stream(s, st);
+}
+
+/* A point that stands for all that is queued now; 0: the stream is broken. The caller has entered the device. */
+static uint64_t mark(weft_stream *s) WEFT_REQUIRES(s->mu)
+{
+  if (s->broken) return 0;
+  /* acquire: pairs with gpu_stream_used */
+  if (!atomic_exchange_explicit(&s->dirty, false, memory_order_acquire) && s->recorded > 0) return s->recorded;
+  weft_status *st = record_event(s);
+  if (st) {
+    WEFT_LOG("gpu", WARN, "device %lld: waiting for a stream, since no event was recorded: %s", (long long)s->device_id,
+             weft_status_message(st));
+    reach_by_waiting(s);
+  }
+  weft_status_free(st);
+  return s->broken ? 0 : s->recorded;
+}
+
+uint64_t gpu_stream_record(weft_stream *s)
+{
+  weft_status *outside = enter_surely(s->gpu);
+
+  weft_mutex_lock(&s->mu);
+  uint64_t number = mark(s);
+  weft_mutex_unlock(&s->mu);
+  if (!outside) gpu_leave();
+  weft_status_ignore(outside); /* the driver then refuses what needs the context */
+  wake(s->completer);
+  return number;
+}
+
+/* Queues the wait under the lock of `other`: its event cannot be reused meanwhile. */
+weft_status *gpu_stream_wait(weft_stream *s, weft_stream *other, uint64_t number)
+{
+  weft_status *st;
+
+  WEFT_TRY(gpu_enter(s->gpu));
+  weft_mutex_lock(&other->mu);
+  uint64_t reached = atomic_load_explicit(&other->reached, memory_order_relaxed);
+  if (other->broken) st = weft_status_dup(other->broken);
+  else if (number <= reached) st = NULL;
+  else
+    st = GPU_CALL(cuStreamWaitEvent, s->handle,
+                  other->events[(other->first + (int)(number - reached - 1)) % other->capacity], 0);
+  weft_mutex_unlock(&other->mu);
+  gpu_leave();
+  gpu_stream_used(s);
+  return st;
+}
+
+/* acquire: what the work before the point has written is seen */
+uint64_t gpu_stream_reached(weft_stream *s) { return atomic_load_explicit(&s->reached, memory_order_acquire); }
+
+void gpu_stream_notify(weft_stream *s, weft_stream_call *call)
+{
+  weft_status *outside = enter_surely(s->gpu);
+
+  weft_mutex_lock(&s->mu);
+  call->next = NULL;
+  call->number = mark(s);
+  *s->last = call;
+  s->last = &call->next;
+  weft_mutex_unlock(&s->mu);
+  if (!outside) gpu_leave();
+  weft_status_ignore(outside);
+  wake(s->completer);
+}
+
+/* ---- the completer --------------------------------------------------------------------------------------------- */
+
+/* Asks for the oldest points.  True: one was reached, or the stream has broken. */
+static bool poll(weft_stream *s) WEFT_REQUIRES(s->mu)
+{
+  bool progress = false;
+
+  while (s->count > 0) {
+    wcu_result result = gpu_cu.cuEventQuery(s->events[s->first]);
+    if (result == WCU_ERROR_NOT_READY) break;
+    if (result != WCU_SUCCESS) {
+      if (++s->strikes < MOST_STRIKES) continue; /* a lost context answers so every time */
+      break_stream(s, gpu_error(result, "cuEventQuery"));
+      return true;
+    }
+    s->strikes = 0;
+    pop_event(s);
+    atomic_fetch_add_explicit(&s->reached, 1, memory_order_release);
+    progress = true;
+  }
+  return progress;
+}
+
+/* Detaches the calls whose points are reached, or all if the stream is broken. */
+static weft_stream_call *take_calls(weft_stream *s) WEFT_REQUIRES(s->mu)
+{
+  weft_stream_call *taken = s->calls, **end = &taken;
+
+  while (*end && (s->broken || (*end)->number <= atomic_load_explicit(&s->reached, memory_order_relaxed)))
+    end = &(*end)->next;
+  s->calls = *end;
+  if (!s->calls) s->last = &s->calls;
+  *end = NULL;
+  return taken;
+}
+
+/* Adds to *pending what the stream still waits for.  True: something happened. */
+static bool attend(weft_stream *s, int *pending)
+{
+  weft_status *outside = enter_surely(s->gpu);
+
+  weft_mutex_lock(&s->mu);
+  bool progress = !outside && poll(s);
+  weft_stream_call *call = take_calls(s), *next;
+  const weft_status *error = s->broken; /* set once */
+  *pending += s->count + (s->calls != NULL);
+  weft_mutex_unlock(&s->mu);
+  if (!outside) gpu_leave();
+  weft_status_ignore(outside);
+  for (; call; call = next) {
+    next = call->next;
+    call->fn(call->ctx, error);
+    progress = true;
+  }
+  return progress;
+}
+
+/* Attends to all streams once.  False: nothing happened, and *out_pending is left. */
+static bool sweep(gpu_completer *completer, int *out_pending)
+{
+  bool progress = false;
+
+  *out_pending = 0;
+  weft_mutex_lock(&completer->streams_mu);
+  for (weft_stream *s = completer->streams; s; s = s->next) progress |= attend(s, out_pending);
+  weft_mutex_unlock(&completer->streams_mu);
+  return progress;
+}
+
+/* Sweeps until nothing is pending. The pauses grow as long as nothing happens. */
+static void complete_all(gpu_completer *completer)
+{
+  int pending = 1, idle = 0;
+
+  while (pending > 0) {
+    if (sweep(completer, &pending)) {
+      idle = 0;
+    } else if (pending > 0) {
+      int doublings = WEFT_MIN(idle - YIELDS, 8);
+      if (idle++ < YIELDS) sched_yield();
+      else usleep((useconds_t)WEFT_MIN(LEAST_SLEEP_US << doublings, MOST_SLEEP_US));
+    }
+  }
+}
+
+static void *completer_run(void *arg)
+{
+  gpu_completer *completer = arg;
+  bool stop = false;
+
+  while (!stop) {
+    complete_all(completer);
+    weft_mutex_lock(&completer->mu);
+    atomic_store(&completer->asleep, true);
+    while (!atomic_exchange(&completer->work, false) && !completer->stop)
+      weft_cond_wait(&completer->wake, &completer->mu, WEFT_NO_DEADLINE);
+    atomic_store(&completer->asleep, false);
+    stop = completer->stop;
+    weft_mutex_unlock(&completer->mu);
+  }
+  return NULL;
+}
+
+weft_status *gpu_completer_start(gpu_completer *completer)
+{
+  weft_mutex_init(&completer->streams_mu);
+  weft_mutex_init(&completer->mu);
+  weft_cond_init(&completer->wake);
+  weft_status *st = weft_thread_start(&completer->thread, "gpu-complete", completer_run, completer);
+  completer->started = st == NULL;
+  return st;
+}
+
+void gpu_completer_stop(gpu_completer *completer)
+{
+  if (!completer->started) return;
+  weft_mutex_lock(&completer->mu);
+  completer->stop = true;
+  weft_cond_signal(&completer->wake);
+  weft_mutex_unlock(&completer->mu);
+  pthread_join(completer->thread, NULL);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+weft_status *gpu_stream_create(weft_device *device, int priority, weft_stream **out_stream) WEFT_UNSHARED
+{
+  gpu_completer *completer = &gpu_platform_of(device)->completer;
+  gpu_device *gpu = gpu_of(device);
+  weft_stream *s = calloc(1, sizeof *s);
+
+  *out_stream = NULL;
+  WEFT_TRY_ALLOC(s);
+  weft_status *st = gpu_enter(gpu);
+  if (!st) {
+    st =
+      GPU_CALL(cuStreamCreateWithPriority, &s->handle, WCU_STREAM_NON_BLOCKING, priority > 0 ? gpu->top_priority : 0);
+    gpu_leave();
+  }
+  if (st) {
+    free(s);
+    return st;
+  }
+  s->gpu = gpu;
+  s->completer = completer;
+  s->device_id = device->id;
+  s->last = &s->calls;
+  weft_mutex_init(&s->mu);
+  weft_mutex_lock(&completer->streams_mu);
+  s->next = completer->streams;
+  completer->streams = s;
+  weft_mutex_unlock(&completer->streams_mu);
+  *out_stream = s;
+  return NULL;
+}
+
+void gpu_stream_destroy(weft_stream *s) WEFT_UNSHARED
+{
+  gpu_completer *completer = s->completer;
+  weft_stream **link = &completer->streams;
+
+  weft_mutex_lock(&completer->streams_mu);
+  while (*link != s) link = &(*link)->next;
+  *link = s->next;
+  weft_mutex_unlock(&completer->streams_mu);
+  weft_status *st = gpu_enter(s->gpu);
+  if (!st) {
+    gpu_cu.cuStreamSynchronize(s->handle); /* what it still does is local, and uses memory that is freed next */
+    while (s->count > 0) pop_event(s);
+    gpu_cu.cuStreamDestroy(s->handle);
+    gpu_leave();
+  }
+  weft_status_ignore(st);
+  weft_status_free(s->broken);
+  weft_mutex_fini(&s->mu);
+  free(s->events);
+  free(s);
+}

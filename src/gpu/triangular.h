@@ -1,0 +1,41 @@
+/* gpu/triangular.h -- HLO triangular-solve, and scaling of arrays, by cuBLAS. */
+#ifndef WEFT_GPU_TRIANGULAR_H
+#define WEFT_GPU_TRIANGULAR_H
+
+#include "gpu/abi/cublas.h"
+#include "gpu/abi/cuda.h"
+#include "hlo/hlo.h"
+
+/* The library's state for one device.  Thread-safe. */
+typedef struct gpu_cublas gpu_cublas;
+
+/* Opens cuBLAS for the device whose context is current on the calling thread.  Owned by the caller.
+ * Errors: UNAVAILABLE where the library is not found; those of the library. */
+WEFT_NODISCARD weft_status *gpu_cublas_new(gpu_cublas **out_cublas);
+void gpu_cublas_free(gpu_cublas *cublas); /* NULL is fine; no queued work may use it */
+WEFT_DEFINE_AUTO(gpu_cublas, gpu_cublas_free)
+
+/* Queues array *= factor on `stream`: `count` numbers, of f64 or else f32.  Thread-safe. */
+WEFT_NODISCARD weft_status *gpu_scale_enqueue(gpu_cublas *cublas, wcu_stream stream, bool is_double, double factor,
+                                              wcu_ptr array, int64_t count);
+
+/* op(a) x = b or x op(a) = b, dense and row-major, for each matrix of a batch. */
+typedef struct gpu_triangular {
+  weft_dtype type;
+  int rows, cols; /* of b */
+  int64_t matrices;
+  wb3_side side;  /* in the library's column-major terms, as are the next three */
+  wb3_triangle triangle;
+  wbl_operation op;
+  wb3_diagonal diagonal;
+} gpu_triangular;
+
+/* Errors: UNIMPLEMENTED for element types that the library does not have and for sizes above 2^31 - 1. */
+WEFT_NODISCARD weft_status *gpu_triangular_init(gpu_triangular *t, const hlo_instr *instr);
+
+/* Queues the solution on `stream`, of the device of `cublas`, whose context is current.  `x` holds b already and is
+ * overwritten.  Thread-safe. */
+WEFT_NODISCARD weft_status *gpu_triangular_enqueue(const gpu_triangular *t, gpu_cublas *cublas, wcu_stream stream,
+                                                   wcu_ptr a, wcu_ptr x);
+
+#endif

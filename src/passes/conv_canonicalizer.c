@@ -1,0 +1,266 @@
+/* passes/conv_canonicalizer.c -- conv-canonicalizer: every convolution takes a form that convolution libraries have, if
+ * there is one (convolution.h).
+ *
+ *   padding and base dilation that no library has become a pad of the lhs
+ *   the dimensions of all three arrays come into the same order, channels last or channels first, by transposes: the
+ *   order whose channels lie where those of the lhs lie
+ *
+ * A convolution without such a form (groups of the batch, complex windows) stays as it is. */
+#include <config.h>
+
+#include "passes/build.h"
+#include "passes/convolution.h"
+#include "passes/passes.h"
+
+/* ---- reading ---- */
+
+/* The size of y by the sizes of x and w; 0 if the window does not fit. */
+static int64_t output_size(int64_t x, int64_t w, int64_t pad, int64_t stride, int64_t dilation)
+{
+  int64_t room = x + 2 * pad - ((w - 1) * dilation + 1);
+  return room < 0 ? 0 : room / stride + 1;
+}
+
+static pass_conv_kind kind_of(const hlo_instr *conv)
+{
+  const hlo_conv_attrs *a = conv->u.conv;
+  double window = 1, out = 1;
+  bool is_plain = a->feature_group_count == 1;
+
+  for (int i = 0; i < a->window.rank; i++) {
+    const hlo_window_dim *d = &a->window.dims[i];
+    if (d->base_dilation > 1) return PASS_CONV_DATA;
+    if (d->reversal) is_plain = false;
+    window *= (double)d->size;
+    out *= (double)conv->shape->dims[a->out_spatial.v[i]];
+  }
+  return is_plain && window > out ? PASS_CONV_FILTER : PASS_CONV_FORWARD;
+}
+
+/* Which dimension is which, and the sizes of n, c and k. */
+static void read_roles(const hlo_instr *conv, pass_conv *c)
+{
+  const hlo_conv_attrs *a = conv->u.conv;
+  const int64_t *lhs = conv->operands[0]->shape->dims, *out = conv->shape->dims;
+
+  c->lhs = (pass_conv_array){a->lhs_batch, a->lhs_feature, a->lhs_spatial.v};
+  c->rhs = (pass_conv_array){a->rhs_in_feature, a->rhs_out_feature, a->rhs_spatial.v};
+  c->out = (pass_conv_array){a->out_batch, a->out_feature, a->out_spatial.v};
+  c->n = lhs[a->lhs_batch];
+  c->c = lhs[a->lhs_feature];
+  c->k = out[a->out_feature];
+  switch (c->kind) {
+  case PASS_CONV_FORWARD:
+    c->rhs.outer = a->rhs_out_feature;
+    c->rhs.channel = a->rhs_in_feature;
+    break;
+  case PASS_CONV_DATA:
+    c->c = out[a->out_feature];
+    c->k = lhs[a->lhs_feature];
+    break;
+  case PASS_CONV_FILTER:
+    c->lhs = (pass_conv_array){a->lhs_feature, a->lhs_batch, a->lhs_spatial.v};
+    c->out = (pass_conv_array){a->out_feature, a->out_batch, a->out_spatial.v};
+    c->n = lhs[a->lhs_feature];
+    c->c = lhs[a->lhs_batch];
+    break;
+  }
+}
+
+/* Sizes, padding and steps of one spatial dimension; false: the kind does not have such a dimension. */
+static bool read_spatial(const hlo_instr *conv, int i, pass_conv *c)
+{
+  const hlo_conv_attrs *a = conv->u.conv;
+  const hlo_window_dim *d = &a->window.dims[i];
+  int64_t lhs = conv->operands[0]->shape->dims[a->lhs_spatial.v[i]], out = conv->shape->dims[a->out_spatial.v[i]];
+
+  switch (c->kind) {
+  case PASS_CONV_FORWARD:
+    c->x_size[i] = lhs, c->w_size[i] = d->size, c->y_size[i] = out;
+    c->pad[i] = d->pad_low, c->stride[i] = d->stride, c->dilation[i] = d->window_dilation;
+    if (d->base_dilation != 1) return false;
+    break;
+  case PASS_CONV_DATA:
+    c->x_size[i] = out, c->w_size[i] = d->size, c->y_size[i] = lhs;
+    c->pad[i] = (d->size - 1) * d->window_dilation - d->pad_low;
+    c->stride[i] = d->base_dilation, c->dilation[i] = d->window_dilation;
+    if (d->stride != 1) return false;
+    break;
+  case PASS_CONV_FILTER:
+    c->x_size[i] = lhs, c->w_size[i] = out, c->y_size[i] = d->size;
+    c->pad[i] = d->pad_low, c->stride[i] = d->window_dilation, c->dilation[i] = d->stride;
+    break;
+  }
+  return c->pad[i] >= 0 &&
+         output_size(c->x_size[i], c->w_size[i], c->pad[i], c->stride[i], c->dilation[i]) == c->y_size[i];
+}
+
+static bool read_as(const hlo_instr *conv, pass_conv_kind kind, pass_conv *c)
+{
+  const hlo_conv_attrs *a = conv->u.conv;
+
+  *c = (pass_conv){.kind = kind, .spatial = a->window.rank, .groups = a->feature_group_count};
+  if (a->batch_group_count != 1 || a->sparsity || a->window.rank > PASS_CONV_SPATIAL) return false;
+  if (kind != PASS_CONV_FORWARD && c->groups != 1) return false;
+  read_roles(conv, c);
+  for (int i = 0; i < a->window.rank; i++) {
+    if (a->window.dims[i].reversal != a->window.dims[0].reversal) return false;
+    if (!read_spatial(conv, i, c)) return false;
+  }
+  bool reversal = a->window.rank && a->window.dims[0].reversal;
+  /* the gradient of the input reads the filter backwards where the product itself reads it forwards */
+  c->reversed = kind == PASS_CONV_DATA ? !reversal : reversal;
+  return true;
+}
+
+bool pass_conv_read(const hlo_instr *conv, pass_conv *out_conv)
+{
+  pass_conv_kind kind = kind_of(conv);
+
+  return read_as(conv, kind, out_conv) || (kind == PASS_CONV_FILTER && read_as(conv, PASS_CONV_FORWARD, out_conv));
+}
+
+/* The dimensions in the order of libraries. */
+static void order_of(const pass_conv *conv, const pass_conv_array *array, bool channels_last, int64_t *order)
+{
+  int rank = 0;
+
+  order[rank++] = array->outer;
+  if (!channels_last) order[rank++] = array->channel;
+  for (int i = 0; i < conv->spatial; i++) order[rank++] = array->spatial[i];
+  if (channels_last) order[rank++] = array->channel;
+}
+
+bool pass_conv_is_ordered(const pass_conv *conv, const pass_conv_array *array, bool channels_last)
+{
+  int64_t order[PASS_CONV_SPATIAL + 2];
+
+  order_of(conv, array, channels_last, order);
+  for (int i = 0; i < conv->spatial + 2; i++)
+    if (order[i] != i) return false;
+  return true;
+}
+
+/* ---- rewriting ---- */
+
+/* A copy of the convolution's attributes with a window of its own. */
+static hlo_conv_attrs *copy_attrs(weft_arena *arena, const hlo_conv_attrs *a, hlo_window_dim **out_dims)
+{
+  hlo_conv_attrs *attrs = weft_arena_memdup(arena, a, sizeof *a);
+
+  *out_dims = weft_arena_memdup(arena, a->window.dims, (size_t)a->window.rank * sizeof **out_dims);
+  if (!attrs || !*out_dims) return NULL;
+  attrs->window.dims = *out_dims;
+  return attrs;
+}
+
+static hlo_instr *conv_of(pass_build *b, const hlo_shape *shape, hlo_instr *lhs, hlo_instr *rhs, const hlo_instr *like,
+                          const hlo_conv_attrs *attrs)
+{
+  hlo_instr *conv = pb_instr(b, HLO_CONVOLUTION, shape, 2, (hlo_instr *[]){lhs, rhs});
+
+  if (!conv) return NULL;
+  conv->u.conv = attrs;
+  conv->extra = like->extra;
+  conv->metadata = like->metadata;
+  return conv;
+}
+
+/* Padding and base dilation of the window become a pad of the lhs.  *out_conv is the new convolution; NULL: the
+ * convolution has neither. */
+static weft_status *pad_lhs(hlo_instr *conv, hlo_instr **out_conv)
+{
+  weft_arena *arena = &conv->parent->module->arena;
+  const hlo_conv_attrs *a = conv->u.conv;
+  hlo_pad_dim pads[HLO_MAX_RANK] = {0};
+  hlo_window_dim *dims;
+  bool is_needed = false;
+  pass_build b = PASS_BUILD_AT(conv);
+  hlo_conv_attrs *attrs = copy_attrs(arena, a, &dims);
+
+  *out_conv = NULL;
+  WEFT_TRY_ALLOC(attrs);
+  for (int i = 0; i < a->window.rank; i++) {
+    hlo_window_dim *d = &dims[i];
+    is_needed |= d->pad_low != 0 || d->pad_high != 0 || d->base_dilation != 1;
+    pads[a->lhs_spatial.v[i]] = (hlo_pad_dim){d->pad_low, d->pad_high, d->base_dilation - 1};
+    d->pad_low = d->pad_high = 0;
+    d->base_dilation = 1;
+  }
+  if (!is_needed) return NULL;
+  hlo_instr *padded = pb_pad(&b, conv->operands[0], pb_scalar(&b, conv->operands[0]->shape->type, 0), pads);
+  *out_conv = conv_of(&b, conv->shape, padded, conv->operands[1], conv, attrs);
+  return pass_build_replace(&b, conv, *out_conv);
+}
+
+/* The array with its dimensions in the order of libraries. */
+static hlo_instr *ordered(pass_build *b, hlo_instr *x, const pass_conv *c, const pass_conv_array *array,
+                          bool channels_last)
+{
+  int64_t order[PASS_CONV_SPATIAL + 2];
+
+  order_of(c, array, channels_last, order);
+  return pb_transpose(b, x, order);
+}
+
+static weft_status *order_dims(hlo_instr *conv, const pass_conv *c, bool channels_last)
+{
+  weft_arena *arena = &conv->parent->module->arena;
+  pass_build b = PASS_BUILD_AT(conv);
+  int64_t order[PASS_CONV_SPATIAL + 2], dims[PASS_CONV_SPATIAL + 2], back[PASS_CONV_SPATIAL + 2],
+    spatial[PASS_CONV_SPATIAL];
+  int64_t outer = 0, channel = channels_last ? c->spatial + 1 : 1;
+  hlo_window_dim *window;
+  hlo_conv_attrs *attrs = copy_attrs(arena, conv->u.conv, &window);
+
+  WEFT_TRY_ALLOC(attrs);
+  hlo_instr *lhs = ordered(&b, conv->operands[0], c, &c->lhs, channels_last);
+  hlo_instr *rhs = ordered(&b, conv->operands[1], c, &c->rhs, channels_last);
+  order_of(c, &c->out, channels_last, order);
+  for (int i = 0; i < c->spatial + 2; i++) {
+    dims[i] = conv->shape->dims[order[i]];
+    back[order[i]] = i;
+  }
+  for (int i = 0; i < c->spatial; i++) spatial[i] = i + 1 + !channels_last;
+  attrs->lhs_spatial = attrs->rhs_spatial = attrs->out_spatial = pb_ints(&b, c->spatial, spatial);
+  bool is_filter = c->kind == PASS_CONV_FILTER, is_forward = c->kind == PASS_CONV_FORWARD;
+  attrs->lhs_batch = attrs->out_batch = is_filter ? channel : outer;
+  attrs->lhs_feature = attrs->out_feature = is_filter ? outer : channel;
+  attrs->rhs_in_feature = is_forward ? channel : outer;
+  attrs->rhs_out_feature = is_forward ? outer : channel;
+  hlo_instr *result =
+    conv_of(&b, hlo_shape_array(arena, conv->shape->type, c->spatial + 2, dims), lhs, rhs, conv, attrs);
+  return pass_build_replace(&b, conv, pb_transpose(&b, result, back));
+}
+
+static weft_status *canonicalize(hlo_instr *conv, bool *changed)
+{
+  pass_conv c;
+
+  if (!pass_conv_read(conv, &c)) {
+    hlo_instr *padded;
+    if (conv->u.conv->batch_group_count != 1 || conv->u.conv->window.rank > PASS_CONV_SPATIAL) return NULL;
+    WEFT_TRY(pad_lhs(conv, &padded));
+    if (!padded) return NULL;
+    *changed = true;
+    conv = padded;
+    if (!pass_conv_read(conv, &c)) return NULL;
+  }
+  bool channels_last = c.lhs.channel == conv->operands[0]->shape->rank - 1;
+  if (pass_conv_is_ordered(&c, &c.lhs, channels_last) && pass_conv_is_ordered(&c, &c.rhs, channels_last) &&
+      pass_conv_is_ordered(&c, &c.out, channels_last))
+    return NULL;
+  *changed = true;
+  return order_dims(conv, &c, channels_last);
+}
+
+static weft_status *conv_canonicalizer_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  (void)ctx;
+  HLO_FOREACH_COMPUTATION(comp, module) {
+    HLO_FOREACH(instr, comp)
+      if (instr->op == HLO_CONVOLUTION) WEFT_TRY(canonicalize(instr, changed));
+  }
+  return NULL;
+}
+const hlo_pass pass_conv_canonicalizer = {"conv-canonicalizer", conv_canonicalizer_run};

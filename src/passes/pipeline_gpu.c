@@ -1,0 +1,16 @@
+/* passes/pipeline_gpu.c -- the pipeline of GPUs, from its first pass to its last.  It differs from the CPU's in the last
+ * group: a kernel is one launch over a grid, so there are no regions (control flow around kernels) and no loops that
+ * keep their state in registers. */
+#include <config.h>
+
+#include "passes/pipeline.h"
+
+static const struct pass_entry backend_entries[] = {
+  PASS(remove_barriers), PASS(tuple_simplifier), PASS(dot_canonicalizer), PASS(conv_canonicalizer), PASS(cse), PASS(dce), PASS(all_reduce_combiner),
+  PASS(all_gather_combiner), PASS(reduce_scatter_combiner), PASS(reduce_splitter), PASS(fusion), PASS(multi_output_fusion),
+  PASS(wrap), PASS(cse), PASS(schedule), PASS(copy_insertion), PASS(strategies),
+};
+static const pass_pipeline backend = {"backend", ENTRIES(backend_entries), .rounds = 1};
+
+static const struct pass_entry gpu_entries[] = {GROUP(pass_legality), GROUP(pass_simplify), GROUP(backend)};
+const pass_pipeline pass_gpu_pipeline = {"gpu", ENTRIES(gpu_entries), .rounds = 1};

@@ -1,0 +1,141 @@
+/* tests/gpu/emulator/cublas.c -- an emulated cuBLAS: scaling and triangular systems by OpenBLAS, on the thread of their
+ * stream.  It refuses leading dimensions that are too small. */
+#include <config.h>
+
+#include <cblas.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/abi/cublas.h"
+#include "library.h"
+
+#define API __attribute__((visibility("default")))
+#define WB3_FN(type, name, args) API type name args;
+WB3_ENTRIES(WB3_FN)
+#undef WB3_FN
+
+enum { ILLEGAL_ADDRESS = 700 };
+
+struct wb3_context { struct wcu_stream_st *stream; };
+
+#define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return (wbl_status)fault_; } while (0)
+
+API wbl_status cublasCreate_v2(wb3_handle *handle)
+{
+  ENTER();
+  if (!handle || !weft_emu_ready()) return WBL_STATUS_NOT_INITIALIZED;
+  *handle = calloc(1, sizeof **handle);
+  return *handle ? WBL_STATUS_SUCCESS : WBL_STATUS_ALLOC_FAILED;
+}
+API wbl_status cublasDestroy_v2(wb3_handle handle)
+{
+  free(handle);
+  return WBL_STATUS_SUCCESS;
+}
+API wbl_status cublasSetStream_v2(wb3_handle handle, struct wcu_stream_st *stream)
+{
+  ENTER();
+  if (!handle) return WBL_STATUS_NOT_INITIALIZED;
+  handle->stream = stream;
+  return WBL_STATUS_SUCCESS;
+}
+
+static wbl_status submit(wb3_handle handle, weft_emu_job *run, const void *job, size_t bytes)
+{
+  if (!handle) return WBL_STATUS_NOT_INITIALIZED;
+  if (!weft_emu_ready()) return WBL_STATUS_EXECUTION_FAILED;
+  return weft_emu_enqueue(handle->stream, run, job, bytes) ? WBL_STATUS_EXECUTION_FAILED : WBL_STATUS_SUCCESS;
+}
+
+/* ---- scaling ---- */
+
+typedef struct scaling { bool is_double; int n, step; double alpha; uint64_t x; } scaling;
+
+static int run_scaling(const void *args, int device, char *error, size_t size)
+{
+  const scaling *s = args;
+  size_t count = (size_t)(s->n - 1) * (size_t)s->step + 1;
+  void *x = weft_emu_reach(device, s->x, count * (s->is_double ? sizeof(double) : sizeof(float)), true, error, size);
+
+  if (!x) return ILLEGAL_ADDRESS;
+  if (s->is_double) cblas_dscal(s->n, s->alpha, x, s->step);
+  else cblas_sscal(s->n, (float)s->alpha, x, s->step);
+  return 0;
+}
+
+API wbl_status cublasSscal_v2(wb3_handle handle, int n, const float *alpha, float *x, int step)
+{
+  ENTER();
+  if (n < 1 || step < 1 || !alpha || !x) return WBL_STATUS_INVALID_VALUE;
+  return submit(handle, run_scaling, &(scaling){false, n, step, *alpha, (uintptr_t)x}, sizeof(scaling));
+}
+API wbl_status cublasDscal_v2(wb3_handle handle, int n, const double *alpha, double *x, int step)
+{
+  ENTER();
+  if (n < 1 || step < 1 || !alpha || !x) return WBL_STATUS_INVALID_VALUE;
+  return submit(handle, run_scaling, &(scaling){true, n, step, *alpha, (uintptr_t)x}, sizeof(scaling));
+}
+
+/* ---- triangular systems ---- */
+
+typedef struct triangular {
+  wct_type type;
+  CBLAS_SIDE side;
+  CBLAS_UPLO triangle;
+  CBLAS_TRANSPOSE op;
+  CBLAS_DIAG diagonal;
+  int m, n, lda, ldb;
+  double alpha[2];
+  uint64_t a, b;
+} triangular;
+
+static int run_triangular(const void *args, int device, char *error, size_t size)
+{
+  const triangular *t = args;
+  size_t bytes = t->type == WCT_R_32F ? 4 : t->type == WCT_C_64F ? 16 : 8;
+  int order = t->side == CblasLeft ? t->m : t->n;
+  const void *a =
+    weft_emu_reach(device, t->a, ((size_t)t->lda * (size_t)(order - 1) + (size_t)order) * bytes, false, error, size);
+  void *b =
+    a ? weft_emu_reach(device, t->b, ((size_t)t->ldb * (size_t)(t->n - 1) + (size_t)t->m) * bytes, true, error, size)
+      : NULL;
+  const float alpha[2] = {(float)t->alpha[0], (float)t->alpha[1]};
+
+  if (!b) return ILLEGAL_ADDRESS;
+  switch (t->type) {
+  case WCT_R_32F:
+    cblas_strsm(CblasColMajor, t->side, t->triangle, t->op, t->diagonal, t->m, t->n, alpha[0], a, t->lda, b, t->ldb);
+    break;
+  case WCT_R_64F:
+    cblas_dtrsm(CblasColMajor, t->side, t->triangle, t->op, t->diagonal, t->m, t->n, t->alpha[0], a, t->lda, b, t->ldb);
+    break;
+  case WCT_C_32F:
+    cblas_ctrsm(CblasColMajor, t->side, t->triangle, t->op, t->diagonal, t->m, t->n, alpha, a, t->lda, b, t->ldb);
+    break;
+  default:
+    cblas_ztrsm(CblasColMajor, t->side, t->triangle, t->op, t->diagonal, t->m, t->n, t->alpha, a, t->lda, b, t->ldb);
+  }
+  return 0;
+}
+
+#define TRSM(letter, real, is_complex, t)                                                                             \
+  API wbl_status cublas##letter##trsm_v2(wb3_handle handle, wb3_side side, wb3_triangle triangle_, wbl_operation op,   \
+                                         wb3_diagonal diagonal, int m, int n, const void *alpha, const void *a,       \
+                                         int lda, void *b, int ldb)                                                   \
+  {                                                                                                                   \
+    ENTER();                                                                                                          \
+    if (m < 1 || n < 1 || !alpha || !a || !b || lda < (side == WB3_SIDE_LEFT ? m : n) || ldb < m)                     \
+      return WBL_STATUS_INVALID_VALUE;                                                                                \
+    const real *one = alpha;                                                                                          \
+    triangular job = {t,                                                                                              \
+                      side == WB3_SIDE_LEFT ? CblasLeft : CblasRight,                                                 \
+                      triangle_ == WB3_FILL_LOWER ? CblasLower : CblasUpper,                                          \
+                      op == WBL_OP_N ? CblasNoTrans : op == WBL_OP_T ? CblasTrans : CblasConjTrans,                   \
+                      diagonal == WB3_DIAG_UNIT ? CblasUnit : CblasNonUnit,                                           \
+                      m, n, lda, ldb, {one[0], is_complex ? one[1] : 0}, (uintptr_t)a, (uintptr_t)b};                 \
+    return submit(handle, run_triangular, &job, sizeof job);                                                          \
+  }
+TRSM(S, float, false, WCT_R_32F)
+TRSM(D, double, false, WCT_R_64F)
+TRSM(C, float, true, WCT_C_32F)
+TRSM(Z, double, true, WCT_C_64F)

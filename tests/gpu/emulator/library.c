@@ -1,0 +1,36 @@
+/* tests/gpu/emulator/library.c -- the emulated driver's side of library.h. */
+#include <config.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver.h"
+
+#define EMU_LIBRARY_API __attribute__((visibility("default")))
+
+EMU_LIBRARY_API int weft_emu_fault(const char *call) { return emu_enter(call, EMU_ANYTIME); }
+
+EMU_LIBRARY_API bool weft_emu_ready(void)
+{
+  return emu_initialized && emu_current && !__atomic_load_n(&emu_current->sticky, __ATOMIC_ACQUIRE);
+}
+
+EMU_LIBRARY_API int weft_emu_enqueue(struct wcu_stream_st *stream, weft_emu_job *job, const void *args, size_t bytes)
+{
+  emu_work w = {.what = EMU_LIBRARY, .job = job, .bytes = malloc(bytes + 1), .byte_count = bytes};
+
+  if (!w.bytes) return WCU_ERROR_OUT_OF_MEMORY;
+  memcpy(w.bytes, args, bytes);
+  return emu_submit(stream, &w);
+}
+
+EMU_LIBRARY_API void *weft_emu_reach(int device, uint64_t at, size_t bytes, bool write, char *error, size_t size)
+{
+  char why[200];
+
+  if (emu_reachable(device, at, bytes, write, why, sizeof why)) return emu_host(at);
+  snprintf(error, size, "a library call %s %zu bytes at %#llx: %s", write ? "writes" : "reads", bytes,
+           (unsigned long long)at, why);
+  return NULL;
+}

@@ -1,0 +1,31 @@
+/* tests/gpu/emulator/library.h -- what the emulated libraries (cuBLASLt and others) use of the emulated driver.
+ *
+ * The functions are symbols of the emulator's libcuda.so.1, with which each emulated library is linked. */
+#ifndef WEFT_EMU_LIBRARY_H
+#define WEFT_EMU_LIBRARY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wcu_stream_st;
+
+/* Work of a library, done on the stream's thread.  `args` is the copy that weft_emu_enqueue made.  Returns a number of
+ * wcu_result; other than 0 it becomes the context's error, with the text in `error`. */
+typedef int weft_emu_job(const void *args, int device, char *error, size_t size);
+
+/* The beginning of each library call `call`: 0, or the number that WEFT_EMU_FAULTS says the call returns. */
+int weft_emu_fault(const char *call);
+
+/* True if the calling thread has a context without an error. */
+bool weft_emu_ready(void);
+
+/* Queues `job` with a copy of `bytes` bytes at `args` on the stream, or adds it to the graph that the stream captures.
+ * Returns a number of wcu_result. */
+int weft_emu_enqueue(struct wcu_stream_st *stream, weft_emu_job *job, const void *args, size_t bytes);
+
+/* Where the host finds `bytes` bytes at device address `at`, for a job.  NULL: the device may not use them; `error`
+ * then says why. */
+void *weft_emu_reach(int device, uint64_t at, size_t bytes, bool write, char *error, size_t size);
+
+#endif

@@ -1,0 +1,273 @@
+/* tests/gpu/library_steps_test.c -- programs on the emulated platform "cuda" whose steps are library calls: each step
+ * is queued on the device, not run on the host, and its results are the evaluator's. */
+#include "cpu/run.h"
+
+#include <dlfcn.h>
+
+#include "hlo/eval.h"
+#include "hlo/infer.h"
+#include "passes/eval_compare.h"
+
+/* The steps of the program as `weft inspect --thunks` prints them.  The caller frees the text. */
+static char *steps_of(const weft_executable *exe)
+{
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+
+  T_TRUE(out != NULL);
+  T_OK(weft_executable_print(exe, out));
+  fclose(out);
+  return text;
+}
+
+/* A program with one or two parameters and one result. */
+typedef struct program {
+  weft_arena arena;
+  hlo_module *module; /* the shapes of the literals are its */
+  weft_platform *platform;
+  weft_executable *exe;
+  const hlo_literal *args[2], *want;
+  hlo_literal *got;
+} program;
+
+/* Compiles the text, evaluates it, and runs it. */
+static void run_program(program *p, const char *text, uint64_t *seed)
+{
+  const void *inputs[2];
+
+  *p = (program){.platform = test_platform(1, 2)};
+  weft_arena_init(&p->arena);
+  T_OK(hlo_parse(text, strlen(text), &p->module));
+  const hlo_module *module = p->module;
+  T_OK(hlo_verify(module));
+  for (int i = 0; i < module->entry->param_count; i++) {
+    p->args[i] = random_literal(&p->arena, module->entry->params[i]->shape, seed);
+    inputs[i] = p->args[i]->data;
+  }
+  T_OK(hlo_eval_module(module, p->args, &HLO_EVAL_DEFAULT, &p->arena, &p->want));
+  T_OK(hlo_literal_new(&p->arena, module->entry->root->shape, &p->got));
+  p->exe = test_compile(p->platform, text, BUF_SEQUENTIAL);
+  T_OK(test_run(p->exe, inputs, (void *[]){p->got->data}));
+}
+
+static void free_program(program *p)
+{
+  weft_executable_release(p->exe);
+  weft_platform_release(p->platform);
+  weft_arena_fini(&p->arena);
+  hlo_module_free(p->module);
+}
+
+static const struct { const char *what, *step, *text; } programs[] = {
+  {"a product of matrices", "dot",
+   "HloModule m\nENTRY e {\n a = f32[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
+   " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"a product with two batch dimensions between the others", "dot",
+   "HloModule m\nENTRY e {\n a = bf16[4,2,5,3] parameter(0)\n b = bf16[2,3,6,5] parameter(1)\n"
+   " ROOT d = bf16[2,3,4,6] dot(a, b), lhs_batch_dims={1,3}, rhs_batch_dims={0,1}, lhs_contracting_dims={2}, "
+   "rhs_contracting_dims={3}\n}\n"},
+  {"a long sum, which needs a workspace", "dot",
+   "HloModule m\nENTRY e {\n a = f32[3,500] parameter(0)\n b = f32[500,4] parameter(1)\n"
+   " d = f32[3,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   " t = f32[3,4] tanh(d)\n ROOT s = f32[3,4] add(t, d)\n}\n"},
+  {"a matrix times a vector", "dot",
+   "HloModule m\nENTRY e {\n a = f64[7,9] parameter(0)\n b = f64[9] parameter(1)\n"
+   " ROOT d = f64[7] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"a convolution with channels last and padding on one side", "convolution",
+   "HloModule m\nENTRY e {\n a = f32[2,8,8,3] parameter(0)\n b = f32[3,3,3,4] parameter(1)\n"
+   " ROOT c = f32[2,4,4,4] convolution(a, b), window={size=3x3 stride=2x2 pad=0_1x0_1}, dim_labels=b01f_01io->b01f\n}\n"},
+  {"the gradient of a convolution's input", "convolution",
+   "HloModule m\nENTRY e {\n a = f32[2,4,5,5] parameter(0)\n b = f32[4,3,3,3] parameter(1)\n"
+   " ROOT c = f32[2,3,9,9] convolution(a, b), window={size=3x3 pad=1_1x1_1 lhs_dilate=2x2 rhs_reversal=1x1}, "
+   "dim_labels=bf01_io01->bf01\n}\n"},
+  {"the gradient of a convolution's filter", "convolution",
+   "HloModule m\nENTRY e {\n a = f32[2,3,9,9] parameter(0)\n b = f32[2,4,5,5] parameter(1)\n"
+   " ROOT c = f32[3,3,4,3] convolution(a, b), window={size=5x5 pad=1_1x1_1 rhs_dilate=2x2}, dim_labels=fb01_io01->01fb\n}\n"},
+  {"a transform of two dimensions and back", "fft",
+   "HloModule m\nENTRY e {\n a = f32[3,4,6] parameter(0)\n f = c64[3,4,4] fft(a), fft_type=RFFT, fft_length={4,6}\n"
+   " ROOT b = f32[3,4,6] fft(f), fft_type=IRFFT, fft_length={4,6}\n}\n"},
+  {"a triangular system", "triangular-solve",
+   "HloModule m\nENTRY e {\n a = f64[2,4,4] parameter(0)\n b = f64[2,4,3] parameter(1)\n"
+   " ROOT x = f64[2,4,3] triangular-solve(a, b), left_side=true, lower=true, unit_diagonal=true, transpose_a=TRANSPOSE\n}\n"},
+};
+
+TEST(steps_are_library_calls_and_give_the_evaluators_results)
+{
+  uint64_t seed = 1;
+
+  for (size_t i = 0; i < WEFT_COUNT(programs); i++) {
+    program p;
+    run_program(&p, programs[i].text, &seed);
+    char *steps = steps_of(p.exe);
+    if (!strstr(steps, programs[i].step) || strstr(steps, "reference"))
+      fail_msg("%s: steps are\n%s", programs[i].what, steps);
+    T_TRUE(literals_within(p.got, p.want, programs[i].what, 1e-5));
+    free(steps);
+    free_program(&p);
+  }
+}
+
+TEST(products_that_the_library_does_not_have_run_on_the_host)
+{
+  uint64_t seed = 2;
+  program p;
+
+  run_program(&p,
+              "HloModule m\nENTRY e {\n a = s32[70,80] parameter(0)\n b = s32[80,90] parameter(1)\n"
+              " ROOT d = s32[70,90] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n",
+              &seed);
+  char *steps = steps_of(p.exe);
+  T_TRUE(strstr(steps, "reference") && strstr(steps, "cuBLASLt has no such product"));
+  T_TRUE(literals_within(p.got, p.want, "s32", 0));
+  free(steps);
+  free_program(&p);
+}
+
+/* ---- devices and errors ---- */
+
+/* A program in which three libraries keep a state for each device: `a` transformed and back, times `b`. */
+static const char three_libraries[] =
+  "HloModule m\nENTRY e {\n a = f32[64,80] parameter(0)\n b = f32[80,96] parameter(1)\n"
+  " f = c64[64,41] fft(a), fft_type=RFFT, fft_length={80}\n g = f32[64,80] fft(f), fft_type=IRFFT, fft_length={80}\n"
+  " ROOT d = f32[64,96] dot(g, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n";
+
+enum { DEVICES = 2 };
+
+TEST(each_device_uses_its_own_states_of_the_libraries)
+{
+  uint64_t seed = 4;
+  program p;
+  hlo_module *module;
+  weft_executable *exe;
+  weft_buffer *in[DEVICES][2], *out[DEVICES];
+  weft_buffer *const *ins[] = {in[0], in[1]};
+  weft_buffer **outs[] = {&out[0], &out[1]};
+
+  run_program(&p, three_libraries, &seed); /* for the arguments and what the evaluator makes of them */
+  weft_platform *platform = test_platform(DEVICES, 2);
+  T_OK(hlo_parse(three_libraries, strlen(three_libraries), &module));
+  T_OK(
+    weft_compile(platform, module, &(weft_compile_options){.order = BUF_SEQUENTIAL, .replica_count = DEVICES}, &exe));
+  T_EQ_INT(weft_executable_device_count(exe), DEVICES);
+  for (int d = 0; d < DEVICES; d++)
+    for (int i = 0; i < 2; i++)
+      in[d][i] = test_buffer(weft_executable_device(exe, d), weft_executable_param_type(exe, i), p.args[i]->data);
+  T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs}));
+  for (int d = 0; d < DEVICES; d++) {
+    T_OK(weft_buffer_to_host(out[d], p.got->data, weft_deadline_after_ms(60000)));
+    T_TRUE(literals_within(p.got, p.want, "one device of two", 1e-4));
+    weft_buffer_release(out[d]);
+    for (int i = 0; i < 2; i++) weft_buffer_release(in[d][i]);
+  }
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+  free_program(&p);
+}
+
+/* Sets WEFT_EMU_FAULTS of the emulated driver, which is open. */
+static void set_faults(const char *faults)
+{
+  char path[4096];
+
+  snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("WEFT_CUDA_LIBDIR"));
+  void *driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void (*reset)(void) = NULL;
+  if (driver) *(void **)&reset = dlsym(driver, "weft_emu_reset");
+  T_TRUE(reset != NULL);
+  setenv("WEFT_EMU_FAULTS", faults, 1);
+  reset();
+  dlclose(driver);
+}
+
+TEST(a_call_that_fails_is_the_runs_error_and_the_next_run_succeeds)
+{
+  static const char *const faults[] = {"cublasLtMatmul:1=13", "cufftXtExec:2=6", "cublasSscal_v2:1=14"};
+  uint64_t seed = 5;
+  program p;
+
+  run_program(&p, three_libraries, &seed);
+  for (size_t i = 0; i < WEFT_COUNT(faults); i++) {
+    char call[32];
+    snprintf(call, sizeof call, "%.*s", (int)strcspn(faults[i], ":"), faults[i]);
+    set_faults(faults[i]);
+    T_FAILS(test_run(p.exe, (const void *[]){p.args[0]->data, p.args[1]->data}, (void *[]){p.got->data}), call);
+    set_faults("");
+    T_OK(test_run(p.exe, (const void *[]){p.args[0]->data, p.args[1]->data}, (void *[]){p.got->data}));
+    T_TRUE(literals_within(p.got, p.want, "the next run", 1e-4));
+  }
+  free_program(&p);
+}
+
+/* ---- JAX's custom calls, with the layouts that JAX gives them ---- */
+
+#define FACTORS                                                                                                         \
+  "HloModule m\nENTRY e {\n  a = f32[3,5,5] parameter(0)\n"                                                             \
+  "  g = (f32[3,5,5]{1,2,0}, s32[3,5]{1,0}, s32[3]{0}) custom-call(a), custom_call_target=\"cusolver_getrf_ffi\", "      \
+  "operand_layout_constraints={f32[3,5,5]{1,2,0}}, api_version=API_VERSION_TYPED_FFI, backend_config={}\n"              \
+  "  lu = f32[3,5,5] get-tuple-element(g), index=0\n  p = s32[3,5] get-tuple-element(g), index=1\n"                     \
+  "  one = s32[] constant(1)\n  ones = s32[3,5] broadcast(one), dimensions={}\n  p0 = s32[3,5] subtract(p, ones)\n"     \
+  "  o = s32[3,5] custom-call(p0), custom_call_target=\"cu_lu_pivots_to_permutation\", "                                \
+  "api_version=API_VERSION_TYPED_FFI, backend_config={}\n"                                                              \
+  "  ROOT r = (f32[3,5,5], s32[3,5]) tuple(lu, o)\n}\n"
+
+TEST(lu_and_its_permutation_are_the_matrix)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, FACTORS, BUF_SEQUENTIAL);
+  float a[3][5][5], lu[3][5][5];
+  int32_t order[3][5];
+  uint64_t seed = 3;
+
+  for (int i = 0; i < 75; i++) ((float *)a)[i] = (float)((double)(next_random(&seed) >> 11) * 0x1p-52 - 1);
+  T_OK(test_run(exe, (const void *[]){a}, (void *[]){lu, order}));
+  for (int i = 0; i < 3; i++)
+    for (int row = 0; row < 5; row++)
+      for (int col = 0; col < 5; col++) {
+        double sum = 0;
+        for (int k = 0; k <= row && k <= col; k++) sum += (k == row ? 1 : lu[i][row][k]) * lu[i][k][col];
+        T_TRUE(fabs(sum - a[i][order[i][row]][col]) < 1e-5);
+      }
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST(a_factor_of_empty_matrices_succeeds)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe =
+    test_compile(platform,
+                 "HloModule m\nENTRY e {\n  a = f32[2,0,0] parameter(0)\n"
+                 "  ROOT c = (f32[2,0,0], s32[2]) custom-call(a), custom_call_target=\"cusolver_potrf_ffi\", "
+                 "api_version=API_VERSION_TYPED_FFI, backend_config={lower = true}\n}\n",
+                 BUF_SEQUENTIAL);
+  int32_t info[2] = {7, 7};
+  float none[1];
+
+  T_OK(test_run(exe, (const void *[]){none}, (void *[]){none, info}));
+  T_EQ_INT(info[0], 0);
+  T_EQ_INT(info[1], 0);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST(a_custom_call_with_wrong_shapes_is_refused_when_it_is_compiled)
+{
+  static const char text[] = "HloModule m\nENTRY e {\n  a = f32[2,3] parameter(0)\n"
+                             "  ROOT c = (f32[2,3], s32[]) custom-call(a), custom_call_target=\"cusolver_potrf_ffi\", "
+                             "api_version=API_VERSION_TYPED_FFI, backend_config={lower = true}\n}\n";
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe;
+  hlo_module *module;
+
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_FAILS(weft_compile(platform, module, &(weft_compile_options){.order = BUF_SEQUENTIAL}, &exe),
+          "cusolver_potrf_ffi of a matrix of 2 x 3");
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(steps_are_library_calls_and_give_the_evaluators_results),
+          UNIT(products_that_the_library_does_not_have_run_on_the_host),
+          UNIT(each_device_uses_its_own_states_of_the_libraries),
+          UNIT(a_call_that_fails_is_the_runs_error_and_the_next_run_succeeds), UNIT(lu_and_its_permutation_are_the_matrix),
+          UNIT(a_factor_of_empty_matrices_succeeds), UNIT(a_custom_call_with_wrong_shapes_is_refused_when_it_is_compiled))

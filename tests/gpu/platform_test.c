@@ -1,0 +1,277 @@
+/* tests/gpu/platform_test.c -- the platform "cuda" over the emulated driver: its steps, its errors, its memory. */
+#include "cpu/run.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "driver.h"
+#include "gpu/driver.h"
+#include "runtime/saved.h"
+
+/* A training step with everything that the platform has a way of its own for: kernels, a sort, a loop whose end depends on data, a branch, a copy, a donated parameter. */
+static const char step_text[] =
+  "HloModule training_step, input_output_alias={ {0}: (0, {}, may-alias) }\n"
+  "less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n"
+  "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
+  "body { t = (f32[], f32[4]) parameter(0) s = f32[] get-tuple-element(t), index=0\n"
+  "  v = f32[4] get-tuple-element(t), index=1 w = f32[4] add(v, v) z = f32[] constant(0)\n"
+  "  n = f32[] reduce(w, z), dimensions={0}, to_apply=add ROOT r = (f32[], f32[4]) tuple(n, w) }\n"
+  "more { t = (f32[], f32[4]) parameter(0) s = f32[] get-tuple-element(t), index=0 l = f32[] constant(1000)\n"
+  "  ROOT r = pred[] compare(s, l), direction=LT }\n"
+  "twice { a = f32[4] parameter(0) ROOT r = f32[4] add(a, a) }\n"
+  "same { a = f32[4] parameter(0) ROOT r = f32[4] negate(a) }\n"
+  "ENTRY e { w = f32[4] parameter(0) x = f32[4] parameter(1)\n"
+  "  o = f32[4] sort(x), dimensions={0}, to_apply=less y = f32[4] multiply(w, o) z = f32[] constant(0)\n"
+  "  n = f32[] reduce(y, z), dimensions={0}, to_apply=add t = (f32[], f32[4]) tuple(n, y)\n"
+  "  l = (f32[], f32[4]) while(t), condition=more, body=body d = f32[4] get-tuple-element(l), index=1\n"
+  "  h = f32[] constant(100) p = pred[] compare(n, h), direction=LT\n"
+  "  c = f32[4] conditional(p, d, d), true_computation=twice, false_computation=same\n"
+  "  u = f32[4] subtract(w, o) ROOT r = (f32[4], f32[4]) tuple(u, c) }\n";
+static const float step_w[4] = {1, 2, 3, 4}, step_x[4] = {4, 1, 3, 2};
+/* y = w * {1, 2, 3, 4} = {1, 4, 9, 16}, n = 30; doubled six times the sum is 1920; the branch doubles once more */
+static const float want_u[4] = {0, 0, 0, 0}, want_c[4] = {128, 512, 1152, 2048};
+
+static weft_status *compile_step(weft_platform *platform, weft_executable **out_exe)
+{
+  hlo_module *module;
+
+  T_OK(hlo_parse(step_text, strlen(step_text), &module));
+  return weft_compile(platform, module, &(weft_compile_options){0}, out_exe);
+}
+
+/* As test_run, but nothing has to go well. *out_ran: the error is the run's, not that of a copy to or from the host. */
+static weft_status *try_step(weft_executable *exe, bool *out_ran)
+{
+  const void *const inputs[] = {step_w, step_x};
+  float u[4] = {-1}, c[4] = {-1};
+  weft_buffer *in[2] = {NULL}, *out[2] = {NULL};
+  weft_buffer *const *ins[] = {in};
+  weft_buffer **outs[] = {out};
+  weft_status *st = NULL;
+
+  *out_ran = false;
+  for (int i = 0; i < 2 && !st; i++)
+    st = weft_buffer_from_host(weft_executable_device(exe, 0), weft_executable_param_type(exe, i), inputs[i], &in[i]);
+  if (!st) st = weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs});
+  if (!st) {
+    st = weft_event_await(weft_buffer_defined(out[0]), weft_deadline_after_ms(60000));
+    *out_ran = st != NULL;
+  }
+  if (!st) st = weft_buffer_to_host(out[0], u, weft_deadline_after_ms(60000));
+  if (!st) st = weft_buffer_to_host(out[1], c, weft_deadline_after_ms(60000));
+  for (int i = 0; i < 2; i++) {
+    if (in[i]) weft_buffer_release(in[i]);
+    if (out[i]) weft_buffer_release(out[i]);
+  }
+  if (!st && (memcmp(u, want_u, sizeof u) != 0 || memcmp(c, want_c, sizeof c) != 0))
+    fail_msg("wrong result: %g %g %g %g, %g %g %g %g", u[0], u[1], u[2], u[3], c[0], c[1], c[2], c[3]);
+  return st;
+}
+
+static void set_faults(const char *faults)
+{
+  setenv("WEFT_EMU_FAULTS", faults, 1);
+  emu_reset();
+}
+
+/* A platform may be destroyed on a thread of its own. */
+static void nothing_is_left(void)
+{
+  char text[300] = "";
+
+  for (int i = 0; i < 2000 && emu_leaks(text, sizeof text) > 0; i++) usleep(5000);
+  if (emu_leaks(text, sizeof text)) fail_msg("leaked: %s", text);
+}
+
+TEST(a_step_gives_the_right_result_again_and_again)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe;
+  bool ran;
+
+  T_OK(compile_step(platform, &exe));
+  for (int i = 0; i < 5; i++) T_OK(try_step(exe, &ran));
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+  nothing_is_left();
+}
+
+/* ---- faults ---------------------------------------------------------------------------------------------------- */
+
+/* Call `symbol` fails with `code` when it is called the n-th time. False: there were fewer calls. */
+static bool one_fault(const char *name, const char *symbol, int n, int code)
+{
+  weft_platform *platform = NULL;
+  weft_executable *exe = NULL;
+  char fault[96];
+
+  snprintf(fault, sizeof fault, "%s:%d=%d", symbol, n, code);
+  set_faults(fault);
+  weft_status *st = plat_new(&(weft_platform_options){.device_count = 1, .threads = 2}, &platform);
+  if (!st) st = compile_step(platform, &exe);
+  bool compiled = !st, ran = false;
+  if (!st) st = try_step(exe, &ran);
+  bool came = emu_faults_left() == 0;
+  set_faults("");
+  if (st) {
+    const char *text = weft_status_text(st, true);
+    if (!came) fail_msg("%s: fails without a fault: %s", fault, text);
+    if (!strstr(text, name)) fail_msg("%s: the error does not name the call: %s", fault, text);
+    if (ran && !strstr(text, "training_step")) fail_msg("%s: the error does not name the program: %s", fault, text);
+    weft_status_free(st);
+  }
+  if (compiled) {
+    st = try_step(exe, &ran);
+    if (st) fail_msg("%s: the next run fails: %s", fault, weft_status_text(st, true));
+  }
+  if (exe) weft_executable_release(exe);
+  if (platform) weft_platform_release(platform);
+  nothing_is_left();
+  return came;
+}
+
+TEST(a_program_may_be_saved_and_loaded_for_the_same_target)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) exe = NULL;
+  WEFT_AUTO(weft_executable) loaded = NULL;
+  weft_executable *refused;
+  weft_saved saved;
+  void *data;
+  size_t size;
+  bool ran;
+
+  T_OK(compile_step(platform, &exe));
+  T_CODE(weft_executable_save(exe, "x86-64-v3", "", NULL, 0, &data, &size), WEFT_INVALID_ARGUMENT);
+  T_OK(weft_executable_save(exe, NULL, "", NULL, 0, &data, &size));
+  T_OK(weft_saved_open(data, size, &saved));
+  T_OK(weft_executable_load(platform, &saved, &(weft_compile_options){0}, &loaded));
+  T_OK(try_step(loaded, &ran));
+  saved.code = "sm_10";
+  saved.code_size = strlen(saved.code);
+  T_FAILS(weft_executable_load(platform, &saved, &(weft_compile_options){0}, &refused), "was saved for \"sm_10\"");
+  free(data);
+}
+
+TEST(any_call_may_fail_at_any_time)
+{
+  static const struct { const char *name, *symbol; } calls[] = {
+#define ROW(name, symbol) {#name, #symbol},
+    GPU_DRIVER_ENTRIES(ROW)
+#undef ROW
+  };
+  static const char *const at_start[] = {"cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"};
+  enum { MOST = 400 };
+
+  for (size_t i = 0; i < WEFT_COUNT(calls); i++) {
+    bool skip = false;
+    int n = 1;
+    for (size_t k = 0; k < WEFT_COUNT(at_start); k++) skip |= strcmp(calls[i].name, at_start[k]) == 0;
+    int code = strstr(calls[i].name, "Alloc") ? WCU_ERROR_OUT_OF_MEMORY : WCU_ERROR_UNKNOWN;
+    while (!skip && n < MOST && one_fault(calls[i].name, calls[i].symbol, n, code)) n += 1 + n / 16;
+    if (!skip) print_message("# %s: up to call %d\n", calls[i].name, n - 1);
+  }
+}
+
+/* The kernel takes more instructions than the emulated device allows: an error that sticks to the context. */
+TEST(a_device_that_is_lost_poisons_runs_and_the_process_lives)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe;
+  bool ran;
+
+  T_OK(compile_step(platform, &exe));
+  T_OK(try_step(exe, &ran));
+  setenv("WEFT_EMU_BUDGET", "1", 1);
+  emu_reset();
+  weft_status *st = try_step(exe, &ran);
+  unsetenv("WEFT_EMU_BUDGET");
+  emu_reset();
+  T_TRUE(ran);
+  T_FAILS(st, "CUDA_ERROR_LAUNCH_TIMEOUT");
+  st = try_step(exe, &ran);
+  T_TRUE(st != NULL);
+  T_FAILS(st, "CUDA_ERROR_LAUNCH_TIMEOUT");
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+  nothing_is_left();
+  a_step_gives_the_right_result_again_and_again(NULL); /* a new context */
+}
+
+TEST(a_program_that_does_not_fit_is_told_what_is_held)
+{
+  static const char text[] =
+    "HloModule too_big ENTRY e { x = f32[] parameter(0) ROOT r = f32[50,1000,1000] broadcast(x), dimensions={} }";
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+  const weft_array_type type = {.type = WEFT_F32, .rank = 1, .dims = {25 << 20}};
+  weft_buffer *held, *x, *out = NULL;
+  float one = 1;
+  weft_buffer *const *ins[] = {&x};
+  weft_buffer **outs[] = {&out};
+  float *big = calloc((size_t)25 << 20, sizeof *big);
+
+  held = test_buffer(weft_platform_device(platform, 0), &type, big);
+  free(big);
+  x = test_buffer(weft_platform_device(platform, 0), weft_executable_param_type(exe, 0), &one);
+  T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs}));
+  weft_status *st = weft_event_await(weft_buffer_defined(out), weft_deadline_after_ms(60000));
+  T_EQ_INT(weft_status_code(st), WEFT_RESOURCE_EXHAUSTED);
+  const char *words = weft_status_text(st, true);
+  if (!strstr(words, "too_big") || !strstr(words, "cannot allocate 192.0 MiB") ||
+      !strstr(words, "104.0 MiB are in use"))
+    fail_msg("%s", words);
+  weft_status_free(st);
+  weft_buffer_release(held);
+  weft_buffer_release(x);
+  weft_buffer_release(out);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+  nothing_is_left();
+}
+
+TEST(without_a_driver_the_client_is_unavailable_and_the_cpu_works)
+{
+  weft_platform *platform;
+
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) { /* a process that has not opened the driver */
+    setenv("WEFT_CUDA_LIBDIR", "/nowhere", 1);
+    execl("/proc/self/exe", "platform_test", "no driver", (char *)NULL);
+    _exit(98);
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  setenv("WEFT_PLATFORM", "cpu", 1);
+  T_OK(plat_new(&(weft_platform_options){.device_count = 1}, &platform));
+  weft_platform_release(platform);
+  setenv("WEFT_PLATFORM", "cuda", 1);
+}
+
+static int without_driver(void)
+{
+  weft_platform *platform;
+
+  setenv("WEFT_CUDA_LIBDIR", "/nowhere", 1); /* emulated.c has set it */
+  weft_status *st = plat_new(&(weft_platform_options){.device_count = 1}, &platform);
+  bool right = weft_status_code(st) == WEFT_UNAVAILABLE && strstr(weft_status_text(st, true), "/nowhere/libcuda.so.1");
+  weft_status_free(st);
+  return !right;
+}
+
+int main(int argc, char **argv)
+{
+  (void)argv;
+  if (argc > 1) return without_driver();
+  setenv("WEFT_EMU_MEMORY", "256M", 1);
+  open_driver();
+  const struct CMUnitTest units[] = {
+    UNIT(a_step_gives_the_right_result_again_and_again),
+    UNIT(a_program_may_be_saved_and_loaded_for_the_same_target),
+    UNIT(any_call_may_fail_at_any_time), UNIT(a_device_that_is_lost_poisons_runs_and_the_process_lives),
+    UNIT(a_program_that_does_not_fit_is_told_what_is_held),
+    UNIT(without_a_driver_the_client_is_unavailable_and_the_cpu_works)};
+  return cmocka_run_group_tests(units, NULL, NULL);
+}
