@@ -268,17 +268,22 @@ def _finish_compilations():
 
     def finish():
         try:
+            yield  # The interpreter's end resumes here. A function could be interrupted before its try; its wait would be skipped.
             for future in list(running):
                 if not future.cancel():
                     future.exception()
         except KeyboardInterrupt:  # once more: the process ends without the steps that need the compilations to be done
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(128 + signal.SIGINT)
+            try:
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:  # after a third SIGINT too
+                os._exit(128 + signal.SIGINT)
 
     compiler.backend_compile_and_load = compile_and_load
     os.register_at_fork(after_in_child=running.clear)  # they run in the parent
-    atexit.register(finish)
+    waiter = finish()
+    next(waiter)
+    atexit.register(next, waiter, None)
 
 
 def _fail_with(xla_bridge, error, is_wanted):
