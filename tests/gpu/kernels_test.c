@@ -1,7 +1,7 @@
 /* tests/gpu/kernels_test.c -- the grid walker (codegen/nvptx): its PTX, run on the emulated GPU for sm_75, sm_80
  * and sm_90 in each order of blocks and warps with all checks on, gives the bits of the host's kernels; in another
  * order of summation, nearly. WEFT_TEST_SEEDS=N makes N random programs of each kind, from WEFT_TEST_SEED on;
- * WEFT_TEST_VERBOSE names them and what is refused. */
+ * WEFT_TEST_TARGETS=all runs each of them for all three processors; WEFT_TEST_VERBOSE names them and what is refused. */
 #include "random_program.h"
 
 #include "codegen/harness.h"
@@ -135,18 +135,22 @@ static void skip_without_target(const hlo_instr *fusion)
 }
 
 typedef struct tally {
-  int same, near, refused;
+  int same, near, refused, local;
 } tally;
 
-/* The kernel of the entry's root on both, for one processor and order. */
-static void compare(const hlo_module *module, const hlo_literal *const *inputs, int round, const char *what, tally *t)
+static void print_tally(const tally *t)
 {
-  WEFT_AUTO(gen_code) code = NULL;
-  const hlo_instr *fusion = module->entry->root;
-  gen_artefact a;
-  weft_arena arena;
+  print_message("# %d the same bits, %d nearly, %d not for the grid yet, %d with arrays in local memory\n", t->same,
+                t->near, t->refused, t->local);
+}
 
-  weft_status *st = gen_nvptx_compile(fusion, processors[round % 3], &options, &a);
+/* The kernel of the entry's root for one processor and order; `want` is what the host's gives. */
+static void compare_on(const hlo_instr *fusion, const hlo_literal *const *inputs, const hlo_literal *want,
+                       const char *processor, int round, const char *what, weft_arena *arena, tally *t)
+{
+  gen_artefact a;
+
+  weft_status *st = gen_nvptx_compile(fusion, processor, &options, &a);
   if (weft_status_code(st) == WEFT_UNIMPLEMENTED) {
     if (!strstr(weft_status_message(st), "nvptx: ")) fail_msg("%s: %s", what, weft_status_message(st));
     if (getenv("WEFT_TEST_VERBOSE")) print_message("# %s: %s\n", what, weft_status_message(st));
@@ -155,18 +159,34 @@ static void compare(const hlo_module *module, const hlo_literal *const *inputs, 
     return;
   }
   T_OK(st);
-  weft_arena_init(&arena);
-  T_OK(gen_compile(module, &options, &code));
-  hlo_literal *want = empty_literal(&arena, fusion->shape), *got = empty_literal(&arena, fusion->shape);
-  run_compiled(gen_code_kernel(code, fusion), fusion, inputs, false, 0, want, what);
+  bool local = strstr(a.text, "__local_depot") != NULL;
+  if (local && getenv("WEFT_TEST_VERBOSE")) print_message("# %s (%s): local memory\n", what, processor);
+  t->local += local;
+  hlo_literal *got = empty_literal(arena, fusion->shape);
   if (run_artefact(&a, inputs, fusion->operand_count, got, round, NULL, what)) {
     bool same = same_bits(got, want);
     if (!same && !has_sums(fusion->called[0]))
-      fail_msg("%s: other bits than the host's kernel's (%s)", what, processors[round % 3]);
+      fail_msg("%s: other bits than the host's kernel's (%s)", what, processor);
     if (!same && !literals_within(got, want, what, 0)) fail_msg("%s: not what the host's kernel gives", what);
     t->same += same, t->near += !same;
   }
   gen_artefact_fini(&a);
+}
+
+/* The same on one processor, which `round` chooses, or, with WEFT_TEST_TARGETS=all, on each. */
+static void compare(const hlo_module *module, const hlo_literal *const *inputs, int round, const char *what, tally *t)
+{
+  WEFT_AUTO(gen_code) code = NULL;
+  const hlo_instr *fusion = module->entry->root;
+  int count = getenv("WEFT_TEST_TARGETS") ? (int)WEFT_COUNT(processors) : 1;
+  weft_arena arena;
+
+  weft_arena_init(&arena);
+  T_OK(gen_compile(module, &options, &code));
+  hlo_literal *want = empty_literal(&arena, fusion->shape);
+  run_compiled(gen_code_kernel(code, fusion), fusion, inputs, false, 0, want, what);
+  for (int i = 0; i < count; i++)
+    compare_on(fusion, inputs, want, processors[(round + i) % 3], round / 3 + i, what, &arena, t);
   weft_arena_fini(&arena);
 }
 
@@ -187,8 +207,9 @@ TEST(random_kernels_have_the_bits_of_the_hosts)
     compare(module, arguments, (int)seed, what, &t);
     weft_arena_fini(&arena);
   }
-  print_message("# %d the same bits, %d nearly, %d not for the grid yet\n", t.same, t.near, t.refused);
+  print_tally(&t);
   T_EQ_INT(t.refused, 0);
+  T_EQ_INT(t.local, 0);
 }
 
 /* Rows of `cols` elements of a type: a sum and a softmax-like quotient, and the greatest element. */
@@ -407,8 +428,9 @@ TEST(kernels_of_tiles_have_the_bits_of_the_hosts)
   tally t = {0};
 
   for (uint64_t seed = from; seed < from + seeds; seed++) run_theme(seed, &t);
-  print_message("# %d the same bits, %d nearly, %d not for the grid yet\n", t.same, t.near, t.refused);
+  print_tally(&t);
   T_EQ_INT(t.refused, 0);
+  T_EQ_INT(t.local, 0);
 }
 
 /* ---- sorts ------------------------------------------------------------------------------------------------------ */
@@ -577,8 +599,8 @@ TEST(broken_kernels_are_noticed)
 
 #define SUM "add { a = @[] parameter(0) b = @[] parameter(1) ROOT c = @[] add(a, b) }\n"
 /* Fusions of one or two arrays of A x B elements: each operand is to be read once, and each result written once, but for a tenth more.
- * `sectors`: at most so many times the sectors that hold these bytes. */
-static const struct { const char *name, *text; int a, b; double bytes, sectors; int least_blocks; } movers[] = {
+ * `sectors`: at most so many times the sectors that hold these bytes. type: NULL is f32. */
+static const struct { const char *name, *text; int a, b; double bytes, sectors; int least_blocks; const char *type; } movers[] = {
   {"elements", "f { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[A,B] add(x, y) }\n"
    "ENTRY e { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[A,B] fusion(x, y), kind=kLoop, calls=f }\n", 512, 512, 1.1, 1.0, 132},
   {"elements with a row of weights", "f { x = @[A,B] parameter(0) w = @[B] parameter(1) b = @[A,B] broadcast(w), dimensions={1} ROOT r = @[A,B] multiply(x, b) }\n"
@@ -602,7 +624,27 @@ static const struct { const char *name, *text; int a, b; double bytes, sectors; 
    "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A] fusion(x), kind=kCustom, calls=f }\n", 1, 1 << 21, 1.1, 1.1, 132},
   {"transpose", "f { x = @[A,B] parameter(0) t = @[B,A] transpose(x), dimensions={1,0} ROOT r = @[B,A] negate(t) }\n"
    "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f }\n", 512, 512, 1.1, 1.5, 132},
+  {"elements of bf16", "f { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[A,B] add(x, y) }\n"
+   "ENTRY e { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[A,B] fusion(x, y), kind=kLoop, calls=f }\n", 512, 512, 1.1, 1.0, 132, "bf16"},
+  {"norm of bf16", SUM "f { x = @[A,B] parameter(0) w = @[A,B] parameter(1) z = @[] constant(0) q = @[A,B] multiply(x, x) s = @[A] reduce(q, z), dimensions={1}, to_apply=add "
+   "v = @[A] rsqrt(s) sb = @[A,B] broadcast(v), dimensions={0} y = @[A,B] multiply(x, w) ROOT r = @[A,B] multiply(y, sb) }\n"
+   "ENTRY e { x = @[A,B] parameter(0) w = @[A,B] parameter(1) ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f }\n", 256, 4096, 1.1, 1.1, 132, "bf16"},
+  {"sums of columns of bf16", SUM "f { x = @[A,B] parameter(0) z = @[] constant(0) ROOT s = @[B] reduce(x, z), dimensions={0}, to_apply=add }\n"
+   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B] fusion(x), kind=kCustom, calls=f }\n", 8192, 128, 1.2, 1.2, 132, "bf16"},
+  {"transpose of bf16", "f { x = @[A,B] parameter(0) t = @[B,A] transpose(x), dimensions={1,0} ROOT r = @[B,A] negate(t) }\n"
+   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f }\n", 512, 512, 1.1, 1.5, 132, "bf16"},
+  {"transpose of odd sizes", "f { x = @[A,B] parameter(0) t = @[B,A] transpose(x), dimensions={1,0} ROOT r = @[B,A] negate(t) }\n"
+   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f }\n", 511, 513, 1.1, 1.5, 132},
 };
+
+/* How long the processor issues instructions, by its figures, over how long its memory takes to move `bytes`. A
+ * multiprocessor issues an instruction a clock for each of its four groups of warps. */
+static double issue_time(const gen_target *target, const ptx_stats *stats, double bytes)
+{
+  double issued = (double)stats->warp_instructions / (target->cores * 4.0 * target->clock_mhz * 1e6);
+
+  return issued / (bytes / (target->memory_gb_s * 1e9));
+}
 
 TEST(kernels_move_little_more_than_they_must)
 {
@@ -616,7 +658,7 @@ TEST(kernels_move_little_more_than_they_must)
     char text[2048];
     uint64_t numbers = 1;
 
-    write_theme(&(theme){.text = movers[k].text}, "f32", sizes, text, sizeof text);
+    write_theme(&(theme){.text = movers[k].text}, movers[k].type ? movers[k].type : "f32", sizes, text, sizeof text);
     weft_arena_init(&arena);
     T_OK(hlo_parse(text, strlen(text), &module));
     skip_without_target(module->entry->root);
@@ -632,10 +674,13 @@ TEST(kernels_move_little_more_than_they_must)
     hlo_literal *got = empty_literal(&arena, module->entry->root->shape);
     run_artefact(&a, inputs, module->entry->param_count, got, 0, &stats, movers[k].name);
     double bytes = (double)(stats.bytes_read + stats.bytes_written) / must, sectors = (double)stats.sectors * 32 / must;
+    double issue = issue_time(gen_gpu_target("H200"), &stats, must); /* the GPU whose memory leaves the least time */
     print_message(
-      "# %-32s %d launches, %5d blocks of %4d: %.2f times the bytes, %.2f times the sectors, %.2f instructions an element\n",
+      "# %-32s %d launches, %5d blocks of %4d: %.2f times the bytes, %.2f times the sectors, %.2f instructions "
+      "an element, %.2f of the memory's time\n",
       movers[k].name, a.launch_count, (int)a.launches[0].blocks, a.launches[0].threads, bytes, sectors,
-      (double)stats.warp_instructions / (movers[k].a * (double)movers[k].b) * 32);
+      (double)stats.warp_instructions / (movers[k].a * (double)movers[k].b) * 32, issue);
+    if (issue > 1) fail_msg("%s: its instructions take %.2f times as long as the memory", movers[k].name, issue);
     if (bytes > movers[k].bytes || sectors > movers[k].sectors)
       fail_msg("%s: %.2f times the bytes that it must move, %.2f times the sectors", movers[k].name, bytes, sectors);
     if (a.launches[0].blocks < movers[k].least_blocks)

@@ -75,6 +75,8 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
     gen_ssa half = gen_cast(e, LLVMFPTrunc, v, LLVMHalfTypeInContext(p->ctx));
     return gen_cast(e, LLVMBitCast, half, p->i16);
   }
+  if (type == WEFT_BF16 && p->target->has_bf16)
+    return gen_cast(e, LLVMBitCast, gen_cast(e, LLVMFPTrunc, v, LLVMBFloatTypeInContext(p->ctx)), p->i16);
   gen_ssa x = bits_of(e, v), abs = gen_bin(e, LLVMAnd, x, gen_i(x, 0x7fffffff));
   gen_ssa is_nan = gen_fcmp(e, LLVMRealUNO, v, v), r; /* one instruction; a test of the bits takes three with AVX2 */
   if (type == WEFT_BF16) {

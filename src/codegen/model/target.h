@@ -42,6 +42,7 @@ typedef struct gen_target {
   gen_costs costs;
   bool has_fma, has_f16c;    /* fused multiply-add; conversions of f16 */
   bool has_f16;              /* arithmetic of f16, not conversions alone */
+  bool has_bf16;             /* one instruction rounds f32 to bf16; of its NaNs only that they are NaNs is known */
 } gen_target;
 
 /* Any CPU. */
