@@ -157,3 +157,15 @@ check_PROGRAMS += %D%/platform_test
 EXTRA_tests_gpu_platform_test_DEPENDENCIES = %D%/emulator/libcuda.la
 TESTS += %D%/jax_test.sh
 EXTRA_DIST += %D%/jax_test.sh
+TESTS += %D%/on_device_test.sh
+EXTRA_DIST += %D%/on_device.sh %D%/on_device_test.sh
+
+# What on_device.sh carries to a machine with a GPU; made only for it, since it is linked as the plugin is, with LLVM inside.
+EXTRA_PROGRAMS += %D%/on_device
+%C%_on_device_SOURCES = %D%/on_device.c tests/stablehlo/conformance_test.c tests/read_file.h tests/random_program.h \
+  tests/passes/eval_compare.h tests/cpu/run.h tests/test.h
+%C%_on_device_CPPFLAGS = $(AM_CPPFLAGS) -DCONFORMANCE_CPU -Dmain=conformance_main
+%C%_on_device_CFLAGS = $(TEST_CFLAGS)
+%C%_on_device_LDFLAGS = $(AM_LDFLAGS) -Wl,--gc-sections
+%C%_on_device_LDADD = libweftcore.la $(INSIDE_LIBS) $(CMOCKA_LIBS)
+CLEANFILES += %D%/on_device
