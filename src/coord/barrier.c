@@ -64,26 +64,34 @@ static void barrier_free(coord_service *service, coord_barrier *barrier)
   free(barrier);
 }
 
-/* The error to report when barrier_new has returned NULL. */
-static weft_status *no_barrier(const coord_service *service, int32_t by)
+/* The number of barriers that count against the quota of `owner` (coord_request_owner). */
+static size_t *named_by(coord_service *service, int32_t owner)
 {
-  const coord_task *task = coord_service_task(service, by);
+  return owner < service->config.task_count ? &service->tasks[owner].barriers : &service->barriers_of_none;
+}
 
-  if (task && service->config.max_task_barriers && task->barriers >= service->config.max_task_barriers)
-    return COORD_ERR(RESOURCE_EXHAUSTED,
-                     "task %" PRId32 " has named %zu barriers, the limit (WEFT_COORD_MAX_TASK_BARRIERS)", by,
-                     task->barriers);
-  return COORD_ERR(RESOURCE_EXHAUSTED, "the service's memory limit is reached");
+/* The error to report when barrier_new has returned NULL. */
+static weft_status *no_barrier(coord_service *service, int32_t owner)
+{
+  size_t named = *named_by(service, owner), most = service->config.max_task_barriers;
+
+  if (!most || named < most) return COORD_ERR(RESOURCE_EXHAUSTED, "the service's memory limit is reached");
+  if (owner == service->config.task_count)
+    return COORD_ERR(
+      RESOURCE_EXHAUSTED,
+      "connections that speak for no task have named %zu barriers, the limit (WEFT_COORD_MAX_TASK_BARRIERS)", named);
+  return COORD_ERR(RESOURCE_EXHAUSTED,
+                   "task %" PRId32 " has named %zu barriers, the limit (WEFT_COORD_MAX_TASK_BARRIERS)", owner, named);
 }
 
 /* A new entry without participants or result: "passed", with the counter before the first instance. */
-static coord_barrier *barrier_new(coord_service *service, const char *id, coord_barrier_kind kind, int32_t by)
+static coord_barrier *barrier_new(coord_service *service, const char *id, coord_barrier_kind kind, int32_t owner)
 {
   size_t bytes = sizeof(coord_barrier) + strlen(id) + 1, most = service->config.max_task_barriers;
-  coord_task *task = coord_service_task(service, by);
+  size_t *named = named_by(service, owner);
   coord_barrier *barrier;
 
-  if (task && kind == COORD_BARRIER_USER && most && task->barriers >= most) return NULL;
+  if (kind == COORD_BARRIER_USER && most && *named >= most) return NULL;
   if (!coord_budget_take(service->config.budget, bytes)) return NULL;
   barrier = calloc(1, sizeof *barrier);
   if (barrier) barrier->id = strdup(id);
@@ -94,7 +102,7 @@ static coord_barrier *barrier_new(coord_service *service, const char *id, coord_
     barrier->charged_bytes = bytes;
     HASH_ADD_KEYPTR(hh, service->barriers, barrier->id, strlen(barrier->id), barrier);
     /* never taken back: ids are remembered */
-    if (barrier->hh.tbl && task && kind == COORD_BARRIER_USER) task->barriers++;
+    if (barrier->hh.tbl && kind == COORD_BARRIER_USER) ++*named;
     if (barrier->hh.tbl) return barrier;
   }
   if (barrier) free(barrier->id);
@@ -357,8 +365,8 @@ void coord_barrier_join(coord_service *service, const coord_barrier_request *req
     }
   }
   HASH_FIND_STR(service->barriers, request->id, barrier);
-  if (!barrier) barrier = barrier_new(service, request->id, request->kind, request->task);
-  if (!barrier) return coord_answer_free(service, call, no_barrier(service, request->task));
+  if (!barrier) barrier = barrier_new(service, request->id, request->kind, call->owner);
+  if (!barrier) return coord_answer_free(service, call, no_barrier(service, call->owner));
 
   if (barrier->passed && (request->counter == barrier->counter + 1 || (lenient && barrier->counter >= 0))) {
     st = start(service, barrier, request, tasks, count, barrier->counter + 1);
@@ -392,8 +400,8 @@ void coord_barrier_cancel(coord_service *service, const coord_request *request, 
   HASH_FIND_STR(service->barriers, request->barrier_id, barrier);
   /* the cancellation came first: later callers of instance 0 find it cancelled */
   if (!barrier && request->counter == 0) {
-    barrier = barrier_new(service, request->barrier_id, COORD_BARRIER_USER, request->task);
-    if (!barrier) return coord_answer_free(service, call, no_barrier(service, request->task));
+    barrier = barrier_new(service, request->barrier_id, COORD_BARRIER_USER, call->owner);
+    if (!barrier) return coord_answer_free(service, call, no_barrier(service, call->owner));
     barrier->counter = 0;
     barrier->result =
       with_id(barrier, WEFT_ERR(CANCELLED, "Barrier %s was cancelled by task %" PRId32, barrier->id, request->task));

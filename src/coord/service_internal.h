@@ -28,7 +28,7 @@ typedef struct coord_task {
   coord_caller *speaker;  /* the connection that it speaks through; NULL: none, or not known */
   struct coord_task *prev_spoken, *next_spoken; /* in the list of that connection's tasks */
   int64_t silent_since_ns; /* when its connection ended; 0: it has one, or never had one */
-  size_t barriers;         /* of which it was the first caller */
+  size_t barriers;         /* that count against its quota: it was the owner of their first call */
   size_t held;             /* its held calls that count against its quota */
 } coord_task;
 
@@ -92,7 +92,7 @@ struct coord_service {
   uint64_t watch_share;     /* of that snapshot; 0: it has not been made yet */
   uint64_t last_share;
   size_t held;              /* all held calls */
-  size_t held_of_none;      /* like coord_task.held, for connections that speak for no task */
+  size_t held_of_none, barriers_of_none; /* like coord_task's, for connections that speak for no task */
   int64_t started_ns, now_ns, next_stale_check_ns;
   weft_arena scratch;       /* for one entry into the service */
 };

@@ -229,6 +229,29 @@ TEST(barrier_ids_count_against_the_task_that_named_them)
     WEFT_OK, "");
 }
 
+/* A connection that speaks for no task may call a barrier in the name of a task that has none. */
+TEST(barrier_ids_of_a_stranger_do_not_count_against_the_task_that_it_names)
+{
+  static const int32_t alone[] = {0};
+
+  start(false);
+  coord_service_caller_gone(service, now, &connections[0]);
+  for (int i = 0; i < 3; i++) {
+    char id[8];
+    snprintf(id, sizeof id, "s%d", i);
+    asked *a = ask(
+      OTHER,
+      (coord_request){.method = COORD_BARRIER, .barrier_id = id, .timeout_ms = 5000, .tasks = alone, .task_count = 1});
+    if (i < MOST_BARRIERS) expect(a, WEFT_OK, "");
+    else expect(a, WEFT_RESOURCE_EXHAUSTED, "connections that speak for no task have named 2 barriers");
+  }
+  expect(reg(&connections[0], 0, 100), WEFT_OK, "");
+  expect(ask(&connections[0],
+             (coord_request){
+               .method = COORD_BARRIER, .barrier_id = "own", .timeout_ms = 5000, .tasks = alone, .task_count = 1}),
+         WEFT_OK, "");
+}
+
 /* The version of the tasks' states that the next watcher waits beyond: the latest. */
 static int64_t version(void)
 {
@@ -294,6 +317,7 @@ int main(void)
     U(nobody_speaks_for_a_task_that_is_connected), U(a_second_process_of_a_number_does_not_disturb_the_first), U(a_restart_is_still_noticed),
     U(a_recoverable_task_comes_back), U(a_task_connects_anew_with_its_incarnation), U(only_who_takes_part_cancels_a_barrier),
     U(keys_count_against_the_task_that_wrote_them), U(barrier_ids_count_against_the_task_that_named_them),
+    U(barrier_ids_of_a_stranger_do_not_count_against_the_task_that_it_names),
     U(waiting_calls_count_against_the_task_that_makes_them),
   };
 
