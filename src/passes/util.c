@@ -76,44 +76,37 @@ hlo_instr *pass_worklist_pop(pass_worklist *list)
 
 /* ---- computations ------------------------------------------------------------------------------------------------ */
 
-static pass_comp_kind kind_of_callee(const hlo_instr *caller)
+static bool is_control_flow(const hlo_instr *caller)
 {
-  switch (caller->op) {
-  case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL: return PASS_SEQUENTIAL;
-  case HLO_FUSION: return PASS_FUSED;
-  case HLO_ASYNC_START: case HLO_ASYNC_UPDATE: case HLO_ASYNC_DONE: return PASS_ASYNC;
-  default: return PASS_EMBEDDED;
-  }
+  return caller->op == HLO_WHILE || caller->op == HLO_CONDITIONAL || caller->op == HLO_CALL;
 }
 
-weft_status *pass_comp_kinds(const hlo_module *module, weft_arena *arena, pass_comp_kind **out_kinds)
-{
-  pass_comp_kind *kinds = WEFT_ARENA_ARRAY(arena, pass_comp_kind, module->next_computation_id);
+/* What calls a computation. One that is called in both ways is embedded: it stays what its kernel can be made of. */
+typedef enum role { UNREACHED, SEQUENTIAL, EMBEDDED } role;
 
-  WEFT_TRY_ALLOC(kinds);
-  kinds[module->entry->id] = PASS_SEQUENTIAL;
+static void find_roles(const hlo_module *module, role *roles)
+{
+  roles[module->entry->id] = SEQUENTIAL;
   for (const hlo_computation *comp = module->last; comp; comp = comp->prev) { /* callers before callees */
-    if (kinds[comp->id] == PASS_UNREACHED) continue;
+    if (roles[comp->id] == UNREACHED) continue;
     for (const hlo_instr *instr = comp->first; instr; instr = instr->next)
       for (int i = 0; i < instr->called_count; i++) {
-        pass_comp_kind kind = kind_of_callee(instr);
-        /* A loop inside an embedded computation is embedded too. */
-        kinds[instr->called[i]->id] = kind == PASS_SEQUENTIAL ? kinds[comp->id] : kind;
+        role *callee = &roles[instr->called[i]->id], is = is_control_flow(instr) ? roles[comp->id] : EMBEDDED;
+        *callee = WEFT_MAX(*callee, is);
       }
   }
-  *out_kinds = kinds;
-  return NULL;
 }
 
 weft_status *pass_sequential(const hlo_module *module, weft_arena *arena, pass_comps *out_comps)
 {
-  pass_comp_kind *kinds;
+  role *roles = WEFT_ARENA_ARRAY(arena, role, module->next_computation_id);
 
-  WEFT_TRY(pass_comp_kinds(module, arena, &kinds));
   *out_comps = (pass_comps){.v = WEFT_ARENA_ARRAY(arena, hlo_computation *, module->computation_count)};
+  WEFT_TRY_ALLOC(roles);
   WEFT_TRY_ALLOC(out_comps->v);
+  find_roles(module, roles);
   HLO_FOREACH_COMPUTATION(comp, module)
-    if (kinds[comp->id] == PASS_SEQUENTIAL) out_comps->v[out_comps->count++] = comp;
+    if (roles[comp->id] == SEQUENTIAL) out_comps->v[out_comps->count++] = comp;
   return NULL;
 }
 

@@ -50,16 +50,10 @@ hlo_instr *pass_worklist_pop(pass_worklist *list);
  * if larger elements come first. */
 bool pass_compares_two(const hlo_computation *order, bool *out_largest);
 
-/* The role of a computation. Sequential computations are control flow: the entry, the body and the condition of a
- * while, branches, and callees of calls. FUSED and EMBEDDED ones run inside a kernel, once for each fusion or for
- * each element. Control flow inside a computation that is not sequential has the kind of that computation. */
-typedef enum pass_comp_kind { PASS_UNREACHED, PASS_SEQUENTIAL, PASS_FUSED, PASS_EMBEDDED, PASS_ASYNC } pass_comp_kind;
-
-/* By computation id; allocated in `arena`. */
-WEFT_NODISCARD weft_status *pass_comp_kinds(const hlo_module *module, weft_arena *arena, pass_comp_kind **out_kinds);
-
 /* The sequential computations at the time of the call, callees first: it is safe to walk them while computations are
- * added. */
+ * added. Sequential computations are control flow: the entry, and the bodies and conditions of loops, the branches and
+ * the callees of calls that only sequential computations reach. All others run inside a kernel or in an asynchronous
+ * operation. */
 typedef struct pass_comps {
   int count;
   hlo_computation **v;

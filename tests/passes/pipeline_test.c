@@ -59,6 +59,35 @@ static void check_form(const hlo_module *module)
   weft_arena_fini(&arena);
 }
 
+TEST(a_computation_that_a_kernel_calls_too_is_not_sequential)
+{
+  static const char *const orders[] = {
+    "a = f32[4] map(p), dimensions={0}, to_apply=f  ROOT b = f32[] call(q), to_apply=g",
+    "b = f32[] call(q), to_apply=g  ROOT a = f32[4] map(p), dimensions={0}, to_apply=f",
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(orders); i++) {
+    WEFT_AUTO(hlo_module) module = NULL;
+    char text[512];
+    weft_arena arena;
+    pass_comps comps;
+
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "f { x = f32[] parameter(0)  ROOT y = f32[] negate(x) }\n"
+             "g { x = f32[] parameter(0)  ROOT y = f32[] call(x), to_apply=f }\n"
+             "ENTRY e { p = f32[4] parameter(0)  q = f32[] parameter(1)  %s }\n",
+             orders[i]);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    weft_arena_init(&arena);
+    T_OK(pass_sequential(module, &arena, &comps));
+    T_EQ_INT(comps.count, 2);
+    T_EQ_STR(comps.v[0]->name, "g");
+    T_EQ_STR(comps.v[1]->name, "e");
+    weft_arena_fini(&arena);
+  }
+}
+
 static void run_file(const char *path, bool print)
 {
   WEFT_AUTO(hlo_module) module = NULL;
@@ -302,7 +331,8 @@ TEST(the_chosen_file) { run_file(chosen, true); }
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest all[] = {UNIT(loops_at_the_edges), UNIT(computations_that_double_are_refused),
+  const struct CMUnitTest all[] = {UNIT(loops_at_the_edges), UNIT(a_computation_that_a_kernel_calls_too_is_not_sequential),
+                                  UNIT(computations_that_double_are_refused),
                                   UNIT(calls_that_nest_deeper_than_a_plan_are_refused), UNIT(computations_that_nest_cost_what_they_hold),
                                   UNIT(what_is_shared_is_not_looked_at_in_each_way),
                                   UNIT(a_long_chain_is_cut_without_repeating_it),

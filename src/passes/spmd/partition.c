@@ -597,11 +597,10 @@ static weft_status *parameter(partitioner *w, hlo_instr *param, hlo_instr **out_
   return add_form(w, *out_old, leaves->count ? leaves->v[0] : NULL, x);
 }
 
-/* A host callback that wants to see each partition's tiles (jax.debug.callback(..., partitioned=True)). */
+/* A host callback that each partition makes with the tiles that it has (jax.debug.callback(..., partitioned=True)). */
 static bool sees_tiles(const hlo_instr *instr)
 {
-  return instr->op == HLO_CUSTOM_CALL && strstr(instr->u.custom->target, "_partitioned_python_") &&
-         hlo_shape_leaf_count(instr->shape) == 0;
+  return instr->op == HLO_CUSTOM_CALL && strstr(instr->u.custom->target, "_partitioned_python_");
 }
 
 static weft_status *call_on_tiles(partitioner *w, const hlo_instr *instr)
@@ -653,12 +652,6 @@ static weft_status *partition_instr(partitioner *w, hlo_instr *instr)
   case HLO_ADD_DEPENDENCY:
   case HLO_DOMAIN:
   case HLO_CALL: return carry_over(w, instr, NULL);
-  case HLO_CUSTOM_CALL:
-    /* JAX's callbacks on "local shards" (jax.debug.callback(partitioned=True)): each partition passes the tiles that
-     * it has. */
-    if (strncmp(instr->u.custom->target, "xla_ffi_partitioned_python_", 27) != 0) return compute(w, instr);
-    WEFT_TRY(carry_over(w, instr, NULL));
-    return fit_attributes(w, instr, form_of(w, instr)->tile);
   case HLO_WHILE: return carry_over(w, instr, &leaves);
   case HLO_CONDITIONAL: return conditional(w, instr);
   default: return compute(w, instr);
