@@ -35,21 +35,23 @@ static const char *status_name(wbl_status status)
   return "an unknown status";
 }
 
-weft_status *gpu_blas_status(wbl_status status, const char *call)
+static weft_code code_of(wbl_status status)
 {
-  const char *name = status_name(status);
-
   switch (status) {
-  case WBL_STATUS_SUCCESS: return NULL;
-  case WBL_STATUS_ALLOC_FAILED: return WEFT_ERR(RESOURCE_EXHAUSTED, "%s: %s", call, name);
-  case WBL_STATUS_ARCH_MISMATCH:
-  case WBL_STATUS_NOT_SUPPORTED: return WEFT_ERR(UNIMPLEMENTED, "%s: this cuBLASLt does not do it: %s", call, name);
-  case WBL_STATUS_NOT_INITIALIZED: return WEFT_ERR(UNAVAILABLE, "%s: %s", call, name);
-  default: return WEFT_ERR(INTERNAL, "%s: %s (%d)", call, name, (int)status);
+  case WBL_STATUS_SUCCESS: return WEFT_OK;
+  case WBL_STATUS_ALLOC_FAILED: return WEFT_RESOURCE_EXHAUSTED;
+  case WBL_STATUS_ARCH_MISMATCH: case WBL_STATUS_NOT_SUPPORTED: return WEFT_UNIMPLEMENTED;
+  case WBL_STATUS_NOT_INITIALIZED: return WEFT_UNAVAILABLE;
+  default: return WEFT_INTERNAL;
   }
 }
 
-#define BLAS_TRY(call, ...) WEFT_TRY(gpu_blas_status(fn.call(__VA_ARGS__), #call))
+weft_status *gpu_blas_status(const gpu_table *library, wbl_status status, const char *call)
+{
+  return gpu_table_error(library, code_of(status), call, status_name(status), (int)status);
+}
+
+#define BLAS_TRY(call, ...) WEFT_TRY(gpu_blas_status(&table, fn.call(__VA_ARGS__), #call))
 
 /* ---- the library ---- */
 
@@ -235,7 +237,7 @@ weft_status *gpu_dot_choose(gpu_dot *dot, const gpu_blas *blas, size_t most_work
   BLAS_TRY(cublasLtMatmulAlgoGetHeuristic, blas->handle, &product, &dot->rhs_layout, &dot->lhs_layout, &dot->out_layout,
            &dot->out_layout, &preference, 1, &best, &count);
   if (count < 1) return WEFT_ERR(UNIMPLEMENTED, "cublasLtMatmulAlgoGetHeuristic: no algorithm");
-  WEFT_TRY(gpu_blas_status(best.state, "cublasLtMatmulAlgoGetHeuristic"));
+  WEFT_TRY(gpu_blas_status(&table, best.state, "cublasLtMatmulAlgoGetHeuristic"));
   dot->algo = best.algo;
   /* scratch of the memory plan has a smaller alignment than the library wants */
   dot->workspace_bytes = best.workspaceSize ? best.workspaceSize + WORKSPACE_ALIGNMENT : 0;

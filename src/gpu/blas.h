@@ -4,10 +4,12 @@
 
 #include "gpu/abi/cublaslt.h"
 #include "gpu/abi/cuda.h"
+#include "gpu/table.h"
 #include "hlo/hlo.h"
 
-/* NULL for success; otherwise an error that names the call, which is one of cuBLAS or cuBLASLt, and the status. */
-WEFT_NODISCARD weft_status *gpu_blas_status(wbl_status status, const char *call);
+/* NULL for success; otherwise an error that names the call and the status. `library` is cuBLAS or cuBLASLt, whose codes
+ * are the same. */
+WEFT_NODISCARD weft_status *gpu_blas_status(const gpu_table *library, wbl_status status, const char *call);
 
 /* The library's state for one device.  Thread-safe. */
 typedef struct gpu_blas gpu_blas;

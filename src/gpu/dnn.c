@@ -36,19 +36,23 @@ struct gpu_conv {
 
 /* ---- errors ---- */
 
+/* The library's codes are in groups of a thousand. */
+static weft_code code_of(int number)
+{
+  if (number == WDN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+      number == WDN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+    return WEFT_RESOURCE_EXHAUSTED;
+  switch (number / 1000) {
+  case 1: return WEFT_UNAVAILABLE;
+  case 3: return WEFT_UNIMPLEMENTED;
+  default: return WEFT_INTERNAL;
+  }
+}
+
 static weft_status *status_of(wdn_status status, const char *call)
 {
   if (status == WDN_STATUS_SUCCESS) return NULL;
-  const char *text = fn.cudnnGetErrorString(status);
-  int number = (int)status;
-  if (number == WDN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
-      number == WDN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "%s: %s", call, text);
-  switch (number / 1000) {
-  case 1: return WEFT_ERR(UNAVAILABLE, "%s: %s", call, text);
-  case 3: return WEFT_ERR(UNIMPLEMENTED, "%s: this cuDNN does not do it: %s", call, text);
-  default: return WEFT_ERR(INTERNAL, "%s: %s (%d)", call, text, number);
-  }
+  return gpu_table_error(&table, code_of((int)status), call, fn.cudnnGetErrorString(status), (int)status);
 }
 
 #define DNN_TRY(call, ...) WEFT_TRY(status_of(fn.call(__VA_ARGS__), #call))

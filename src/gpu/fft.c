@@ -32,19 +32,20 @@ static const char *result_name(wft_result result)
   return "an unknown result";
 }
 
+static weft_code code_of(wft_result result)
+{
+  switch (result) {
+  case WFT_SUCCESS: return WEFT_OK;
+  case WFT_ALLOC_FAILED: return WEFT_RESOURCE_EXHAUSTED;
+  case WFT_INVALID_SIZE: case WFT_NOT_IMPLEMENTED: case WFT_NOT_SUPPORTED: return WEFT_UNIMPLEMENTED;
+  case WFT_SETUP_FAILED: return WEFT_UNAVAILABLE;
+  default: return WEFT_INTERNAL;
+  }
+}
+
 static weft_status *status_of(wft_result result, const char *call)
 {
-  const char *name = result_name(result);
-
-  switch (result) {
-  case WFT_SUCCESS: return NULL;
-  case WFT_ALLOC_FAILED: return WEFT_ERR(RESOURCE_EXHAUSTED, "%s: %s", call, name);
-  case WFT_INVALID_SIZE:
-  case WFT_NOT_IMPLEMENTED:
-  case WFT_NOT_SUPPORTED: return WEFT_ERR(UNIMPLEMENTED, "%s: this cuFFT does not do it: %s", call, name);
-  case WFT_SETUP_FAILED: return WEFT_ERR(UNAVAILABLE, "%s: %s", call, name);
-  default: return WEFT_ERR(INTERNAL, "%s: %s (%d)", call, name, (int)result);
-  }
+  return gpu_table_error(&table, code_of(result), call, result_name(result), (int)result);
 }
 
 #define FFT_TRY(call, ...) WEFT_TRY(status_of(fn.call(__VA_ARGS__), #call))

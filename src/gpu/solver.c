@@ -44,18 +44,20 @@ static const char *status_name(wsv_status status)
   return "an unknown status";
 }
 
+static weft_code code_of(wsv_status status)
+{
+  switch (status) {
+  case WSV_STATUS_SUCCESS: return WEFT_OK;
+  case WSV_STATUS_ALLOC_FAILED: return WEFT_RESOURCE_EXHAUSTED;
+  case WSV_STATUS_ARCH_MISMATCH: case WSV_STATUS_NOT_SUPPORTED: return WEFT_UNIMPLEMENTED;
+  case WSV_STATUS_NOT_INITIALIZED: return WEFT_UNAVAILABLE;
+  default: return WEFT_INTERNAL;
+  }
+}
+
 static weft_status *status_of(wsv_status status, const char *call)
 {
-  const char *name = status_name(status);
-
-  switch (status) {
-  case WSV_STATUS_SUCCESS: return NULL;
-  case WSV_STATUS_ALLOC_FAILED: return WEFT_ERR(RESOURCE_EXHAUSTED, "%s: %s", call, name);
-  case WSV_STATUS_ARCH_MISMATCH:
-  case WSV_STATUS_NOT_SUPPORTED: return WEFT_ERR(UNIMPLEMENTED, "%s: this cuSOLVER does not do it: %s", call, name);
-  case WSV_STATUS_NOT_INITIALIZED: return WEFT_ERR(UNAVAILABLE, "%s: %s", call, name);
-  default: return WEFT_ERR(INTERNAL, "%s: %s (%d)", call, name, (int)status);
-  }
+  return gpu_table_error(&table, code_of(status), call, status_name(status), (int)status);
 }
 
 #define SOLVER_TRY(call, ...) WEFT_TRY(status_of(fn.call(__VA_ARGS__), #call))

@@ -51,3 +51,13 @@ weft_status *gpu_table_open(gpu_table *table)
   weft_mutex_unlock(&opening);
   return answer;
 }
+
+weft_status *gpu_table_error(const gpu_table *table, weft_code code, const char *call, const char *name, int number)
+{
+  switch (code) {
+  case WEFT_OK: return NULL;
+  case WEFT_UNIMPLEMENTED: return WEFT_ERR(UNIMPLEMENTED, "%s: this %s does not do it: %s", call, table->name, name);
+  case WEFT_INTERNAL: return WEFT_ERR(INTERNAL, "%s: %s (%d)", call, name, number);
+  default: return weft_status_new(code, __FILE__, __LINE__, "%s: %s", call, name);
+  }
+}

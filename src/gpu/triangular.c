@@ -21,7 +21,7 @@ struct gpu_cublas {
   wb3_handle handle;
 };
 
-#define CUBLAS_TRY(call, ...) WEFT_TRY(gpu_blas_status(fn.call(__VA_ARGS__), #call))
+#define CUBLAS_TRY(call, ...) WEFT_TRY(gpu_blas_status(&table, fn.call(__VA_ARGS__), #call))
 
 weft_status *gpu_cublas_new(gpu_cublas **out_cublas)
 {
@@ -114,7 +114,8 @@ static weft_status *solve(const gpu_triangular *t, const gpu_cublas *cublas, wcu
 
   CUBLAS_TRY(cublasSetStream_v2, cublas->handle, stream);
   for (int64_t i = 0; i < t->matrices; i++)
-    WEFT_TRY(gpu_blas_status(trsm(cublas->handle, t->side, t->triangle, t->op, t->diagonal, t->cols, t->rows, one,
+    WEFT_TRY(gpu_blas_status(&table,
+                             trsm(cublas->handle, t->side, t->triangle, t->op, t->diagonal, t->cols, t->rows, one,
                                   (const void *)(uintptr_t)(a + (wcu_ptr)i * a_bytes), order,
                                   (void *)(uintptr_t)(x + (wcu_ptr)i * x_bytes), t->cols),
                              "cublas trsm"));
