@@ -42,8 +42,9 @@ weft_status *cpu_compile_adapted(weft_platform *platform, hlo_module *module, co
                                  cpu_adapt *adapt, weft_executable **out_executable)
 {
   rt_compiled out = {.module = module};
+  weft_status *st = compile((cpu_platform *)platform, options, adapt, &out);
 
-  return cpu_finish(platform, &out, options, compile((cpu_platform *)platform, options, adapt, &out), out_executable);
+  return rt_executable_finish(platform, &out, options, st, out_executable);
 }
 
 weft_status *cpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,

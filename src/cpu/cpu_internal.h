@@ -48,9 +48,6 @@ WEFT_NODISCARD weft_status *cpu_load_adapted(weft_platform *platform, hlo_module
 /* Plans out->module and makes its program over `code`, which it takes, also on failure: it is in out->code. */
 WEFT_NODISCARD weft_status *cpu_lower(cpu_platform *platform, gen_code *code, const weft_compile_options *options,
                                       cpu_adapt *adapt, rt_compiled *out);
-/* Makes the executable of `parts`; if `st` (taken) is an error, frees them and returns it. */
-WEFT_NODISCARD weft_status *cpu_finish(weft_platform *platform, rt_compiled *parts, const weft_compile_options *options,
-                                       weft_status *st, weft_executable **out_executable);
 
 /* ---- topology (hwloc) ---- */
 

@@ -101,18 +101,6 @@ weft_status *cpu_lower(cpu_platform *platform, gen_code *code, const weft_compil
   return NULL;
 }
 
-weft_status *cpu_finish(weft_platform *platform, rt_compiled *parts, const weft_compile_options *options,
-                        weft_status *st, weft_executable **out_executable)
-{
-  *out_executable = NULL;
-  if (!st) return weft_executable_new(platform, parts, options, out_executable);
-  rt_program_free(parts->program);
-  buf_plan_free(parts->plan);
-  gen_code_free(parts->code);
-  hlo_module_free(parts->module);
-  return st;
-}
-
 weft_status *cpu_load_adapted(weft_platform *platform, hlo_module *module, const void *data, size_t size,
                               const weft_compile_options *options, cpu_adapt *adapt, weft_executable **out_executable)
 {
@@ -121,7 +109,7 @@ weft_status *cpu_load_adapted(weft_platform *platform, hlo_module *module, const
   weft_status *st = gen_code_load(module, data, size, &code);
 
   if (!st) st = cpu_lower((cpu_platform *)platform, code, options, adapt, &out);
-  return cpu_finish(platform, &out, options, st, out_executable);
+  return rt_executable_finish(platform, &out, options, st, out_executable);
 }
 
 weft_status *cpu_load(weft_platform *platform, hlo_module *module, const void *code, size_t size,

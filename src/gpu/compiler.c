@@ -125,19 +125,6 @@ static weft_status *lower(gpu_platform *platform, const weft_compile_options *op
   return NULL;
 }
 
-/* Makes the executable, or frees what there is of it if `st` is an error.  Takes `st` and all of `out`. */
-static weft_status *finish(weft_platform *platform, rt_compiled *out, const weft_compile_options *options,
-                           weft_status *st, weft_executable **out_executable)
-{
-  *out_executable = NULL;
-  if (!st) return weft_executable_new(platform, out, options, out_executable);
-  rt_program_free(out->program);
-  buf_plan_free(out->plan);
-  gpu_code_free(out->code);
-  hlo_module_free(out->module);
-  return st;
-}
-
 weft_status *gpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
                          weft_executable **out_executable)
 {
@@ -145,7 +132,7 @@ weft_status *gpu_compile(weft_platform *platform, hlo_module *module, const weft
   weft_status *st = optimise((gpu_platform *)platform, options, &out);
 
   if (!st) st = lower((gpu_platform *)platform, options, &out);
-  return finish(platform, &out, options, st, out_executable);
+  return rt_executable_finish(platform, &out, options, st, out_executable);
 }
 
 /* ---- saved programs -------------------------------------------------------------------------------------------- */
@@ -184,5 +171,5 @@ weft_status *gpu_load(weft_platform *platform, hlo_module *module, const void *c
   weft_status *st = check_target((gpu_platform *)platform, code, size);
 
   if (!st) st = lower((gpu_platform *)platform, options, &out);
-  return finish(platform, &out, options, st, out_executable);
+  return rt_executable_finish(platform, &out, options, st, out_executable);
 }

@@ -210,7 +210,7 @@ static weft_status *view(const pjrt_placement *at, void *data, void (*on_free)(v
 /* A transfer to a device with streams. */
 typedef struct sending {
   char *staging;    /* the elements in the order of the device; NULL: they are sent from the client's memory */
-  weft_event *done; /* retained: the client's memory is not needed any more */
+  weft_event *done; /* retained: the client's memory is not needed any more; NULL with `staging` */
 } sending;
 
 static void sent(void *ctx, const weft_status *error)
@@ -218,7 +218,7 @@ static void sent(void *ctx, const weft_status *error)
   sending *s = ctx;
 
   (void)error; /* the buffer has it */
-  weft_event_set(s->done, NULL);
+  if (s->done) weft_event_set(s->done, NULL);
   weft_event_release(s->done);
   free(s->staging);
   free(s);
@@ -228,29 +228,29 @@ static void sent(void *ctx, const weft_status *error)
 static weft_status *send_host(const pjrt_placement *at, const void *data, const int64_t *strides, bool stays,
                               weft_event *done, PJRT_Buffer **out_buffer)
 {
-  WEFT_AUTO(weft_event) staged = NULL;
+  bool is_staged = !stays || is_narrow(at->type.type) || !is_in_order(at, strides);
   sending *s = calloc(1, sizeof *s);
   weft_buffer *buffer;
   weft_status *st = NULL;
 
   WEFT_TRY_ALLOC(s);
-  if (!stays || is_narrow(at->type.type) || !is_in_order(at, strides)) {
+  if (is_staged) {
     s->staging = malloc((size_t)weft_array_bytes(&at->type) + 1);
-    if (!s->staging) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-    if (!st) st = weft_event_new(&staged);
-    if (!st) fill(at, data, strides, s->staging);
+    if (s->staging) fill(at, data, strides, s->staging);
+    else st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  } else {
+    s->done = weft_event_retain(done);
   }
-  s->done = weft_event_retain(staged ? staged : done);
   if (!st)
     st = weft_buffer_write(at->device->device, pjrt_memory_of(at->memory)->kind, &at->type,
-                           s->staging ? s->staging : data, sent, s, &buffer);
+                           is_staged ? s->staging : data, sent, s, &buffer);
   if (st) {
     weft_event_release(s->done);
     free(s->staging);
     free(s);
     return st;
   }
-  if (staged) weft_event_set(done, NULL);
+  if (is_staged) weft_event_set(done, NULL);
   return pjrt_buffer_new(buffer, at->memory, at->layout, out_buffer);
 }
 

@@ -137,18 +137,6 @@ weft_status *weft_buffer_new(weft_device *device, const weft_array_type *type, w
   return NULL;
 }
 
-weft_status *weft_buffer_from_host(weft_device *device, const weft_array_type *type, const void *data,
-                                   weft_buffer **out_buffer)
-{
-  WEFT_AUTO(weft_storage) storage = NULL;
-  int64_t bytes = weft_array_bytes(type);
-
-  *out_buffer = NULL;
-  WEFT_TRY(weft_storage_new(device, bytes, &storage));
-  WEFT_TRY(weft_device_write(device, NULL, storage->data, data, bytes));
-  return weft_buffer_new(device, type, storage, NULL, out_buffer);
-}
-
 weft_status *weft_buffer_from_error(weft_device *device, const weft_array_type *type, weft_status *error,
                                     weft_buffer **out_buffer)
 {

@@ -228,18 +228,37 @@ static weft_status *fill_requests(weft_executable *exe) WEFT_UNSHARED
   return NULL;
 }
 
-weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts, const weft_compile_options *options,
-                                 weft_executable **out_executable)
+static void free_parts(rt_compiled *parts)
 {
-  WEFT_AUTO(weft_executable) exe = calloc(1, sizeof *exe);
+  rt_program_free(parts->program);
+  if (parts->code) parts->free_code(parts->code);
+  buf_plan_free(parts->plan);
+  hlo_module_free(parts->module);
+}
+
+static weft_status *fill(weft_executable *exe, const weft_compile_options *options)
+{
+  WEFT_TRY(fill_types(exe));
+  WEFT_TRY(fill_devices(exe, options));
+  WEFT_TRY(upload_constants(exe));
+  WEFT_TRY(fill_requests(exe));
+  exe->waits_on_host = rt_program_asks_host(exe->parts.program);
+  exe->runs_inline =
+    exe->device_count == 1 && exe->parts.grouping_count == 0 &&
+    (rt_program_cost_ns(exe->parts.program) < INLINE_NS ||
+     (exe->platform->ops->device->stream_create && !exe->waits_on_host)); /* queueing takes little time */
+  return NULL;
+}
+
+weft_status *rt_executable_finish(weft_platform *platform, rt_compiled *parts, const weft_compile_options *options,
+                                  weft_status *st, weft_executable **out_executable)
+{
+  weft_executable *exe = st ? NULL : calloc(1, sizeof *exe);
 
   *out_executable = NULL;
   if (!exe) {
-    rt_program_free(parts->program);
-    if (parts->code) parts->free_code(parts->code);
-    buf_plan_free(parts->plan);
-    hlo_module_free(parts->module);
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    free_parts(parts);
+    return st ? st : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
   atomic_init(&exe->refs, 1);
   exe->platform = weft_platform_retain(platform);
@@ -249,16 +268,10 @@ weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts, co
   exe->no_excess_precision = options->no_excess_precision;
   exe->collective_timeout_ns = options->collective_timeout_ns;
   exe->collective_warn_ns = options->collective_warn_ns;
-  WEFT_TRY(fill_types(exe));
-  WEFT_TRY(fill_devices(exe, options));
-  WEFT_TRY(upload_constants(exe));
-  WEFT_TRY(fill_requests(exe));
-  exe->waits_on_host = rt_program_asks_host(exe->parts.program);
-  exe->runs_inline = exe->device_count == 1 && exe->parts.grouping_count == 0 &&
-                     (rt_program_cost_ns(exe->parts.program) < INLINE_NS ||
-                      (platform->ops->device->stream_create && !exe->waits_on_host)); /* queueing takes little time */
-  *out_executable = WEFT_MOVE(exe);
-  return NULL;
+  st = fill(exe, options);
+  if (st) weft_executable_release(exe);
+  else *out_executable = exe;
+  return st;
 }
 
 weft_executable *weft_executable_retain(weft_executable *exe)
@@ -276,12 +289,9 @@ void weft_executable_release(weft_executable *exe) WEFT_UNSHARED
     next = run->next;
     free(run);
   }
-  rt_program_free(exe->parts.program);
-  if (exe->parts.code) exe->parts.free_code(exe->parts.code);
   for (int d = 0; exe->constants && d < exe->device_count; d++)
     rt_constants_free(exe->devices[d], exe->parts.plan, exe->constants[d]);
-  buf_plan_free(exe->parts.plan);
-  hlo_module_free(exe->parts.module);
+  free_parts(&exe->parts);
   weft_mutex_fini(&exe->mu);
   weft_arena_fini(&exe->arena);
   free(exe);

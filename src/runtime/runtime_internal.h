@@ -164,7 +164,7 @@ weft_storage *rt_buffer_take(weft_buffer *buffer, bool sole, bool *out_sole);
 void rt_buffer_fill(weft_buffer *buffer, weft_storage *storage);
 weft_event *rt_ready_event(void); /* one that is always ready; not retained; NULL without memory */
 
-/* What a platform's compiler has made.  weft_executable_new takes all of it, also on failure. */
+/* What a platform's compiler has made; what it has not made yet is NULL. */
 typedef struct rt_compiled {
   hlo_module *module;
   buf_plan *plan;
@@ -176,7 +176,10 @@ typedef struct rt_compiled {
   const hlo_grouping *groupings; /* in the program's arena */
 } rt_compiled;
 weft_platform *weft_executable_platform(const weft_executable *exe); /* borrowed */
-WEFT_NODISCARD weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts,
-                                                const weft_compile_options *options, weft_executable **out_executable);
+/* Ends a compilation: makes the executable, or frees what there is of it if `st` is an error, which it returns. Takes
+ * `st` and all of `parts`, also on failure. */
+WEFT_NODISCARD weft_status *rt_executable_finish(weft_platform *platform, rt_compiled *parts,
+                                                 const weft_compile_options *options, weft_status *st,
+                                                 weft_executable **out_executable);
 
 #endif

@@ -70,6 +70,24 @@ static weft_status *write_queued(weft_storage *target, const weft_array_type *ty
   return NULL;
 }
 
+/* Copies the elements before it returns. */
+static weft_status *write_now(weft_storage *target, const weft_array_type *type, const void *host,
+                              weft_buffer **out_buffer)
+{
+  WEFT_TRY(weft_device_write(target->device, NULL, target->data, host, weft_array_bytes(type)));
+  return weft_buffer_new(target->device, type, target, NULL, out_buffer);
+}
+
+weft_status *weft_buffer_from_host(weft_device *device, const weft_array_type *type, const void *data,
+                                   weft_buffer **out_buffer)
+{
+  WEFT_AUTO(weft_storage) target = NULL;
+
+  *out_buffer = NULL;
+  WEFT_TRY(weft_storage_new(device, weft_array_bytes(type), &target));
+  return write_now(target, type, data, out_buffer);
+}
+
 weft_status *weft_buffer_write(weft_device *device, int space, const weft_array_type *type, const void *host,
                                weft_transfer_done *done, void *ctx, weft_buffer **out_buffer)
 {
@@ -79,8 +97,7 @@ weft_status *weft_buffer_write(weft_device *device, int space, const weft_array_
   *out_buffer = NULL;
   WEFT_TRY(weft_storage_new_in(device, space, bytes, &target));
   if (device->queues && bytes > 0) return write_queued(target, type, host, done, ctx, out_buffer);
-  WEFT_TRY(weft_device_write(device, NULL, target->data, host, bytes));
-  WEFT_TRY(weft_buffer_new(device, type, target, NULL, out_buffer));
+  WEFT_TRY(write_now(target, type, host, out_buffer));
   done(ctx, NULL);
   return NULL;
 }
