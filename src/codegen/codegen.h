@@ -52,13 +52,14 @@ typedef struct gen_options {
   bool allow_excess_precision; /* narrow floats stay f32 between the operations of a kernel */
   const char *cache_dir;     /* folder of object files, or NULL; created if absent */
   const char *dump_dir;      /* folder for NAME.ll and NAME.s of each LLVM module, before and after passes, or NULL */
+  bool quick;                /* LLVM optimises little */
   bool keep_text;            /* keep IR and assembly for gen_code_ir() and gen_code_assembly() */
   const hlo_instr *only;     /* compile this fusion and nothing else; NULL: everything */
   const char *cpu;           /* a level, "x86-64" to "x86-64-v4", to make code for; NULL: this machine */
   int64_t emission_bytes;    /* most memory for one thread's emission of a part, without LLVM's own; 0: no bound */
 } gen_options;
 extern const weft_option_table gen_option_table;
-/* From the environment: WEFT_CACHE_DIR, WEFT_DUMP_LLVM, WEFT_COMPILE_THREADS (default: the online processors). */
+/* From the environment: WEFT_CACHE_DIR, WEFT_DUMP_LLVM, WEFT_QUICK_COMPILE, WEFT_COMPILE_THREADS (default: the online processors). */
 WEFT_NODISCARD weft_status *gen_options_load(gen_options *out_options);
 
 /* What was compiled, and how long it took. */

@@ -241,9 +241,39 @@ TEST(emission_without_memory_is_an_error)
   T_TRUE(failures > 1 && failures < 10);
 }
 
+static char *assembly_of(const char *text)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  WEFT_AUTO(gen_code) code = NULL;
+  gen_options options;
+
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(gen_options_load(&options));
+  options.keep_text = true;
+  T_OK(gen_compile(module, &options, &code));
+  return strdup(gen_code_assembly(code, gen_code_kernel(code, module->entry->root)));
+}
+
+/* tests/codegen/random_test compares the results of both. */
+TEST(code_is_optimised_little_on_request)
+{
+  static const char text[] =
+    "HloModule m\n"
+    "f { x = f32[1000] parameter(0) ROOT e = f32[1000] exponential(x) }\n"
+    "ENTRY e { x = f32[1000] parameter(0) ROOT r = f32[1000] fusion(x), kind=kLoop, calls=f }\n";
+  char *full = assembly_of(text);
+
+  setenv("WEFT_QUICK_COMPILE", "1", 1);
+  char *quick = assembly_of(text);
+  unsetenv("WEFT_QUICK_COMPILE");
+  T_TRUE(strlen(quick) > strlen(full));
+  free(full);
+  free(quick);
+}
+
 int main(void)
 {
-  const struct CMUnitTest units[] = {UNIT(emission_without_memory_is_an_error), UNIT(kernels_of_stablehlo_programs),
-                                     UNIT(kernels_of_interpreted_programs)};
+  const struct CMUnitTest units[] = {UNIT(emission_without_memory_is_an_error), UNIT(code_is_optimised_little_on_request),
+                                     UNIT(kernels_of_stablehlo_programs), UNIT(kernels_of_interpreted_programs)};
   return cmocka_run_group_tests(units, NULL, NULL);
 }

@@ -47,11 +47,13 @@ typedef struct compiled {
 typedef struct gen_settings {
   const char *cache_dir, *dump_dir;
   int64_t threads;
+  bool quick;
 } gen_settings;
 static const weft_option option_rows[] = {
   {"WEFT_CACHE_DIR", WEFT_OPT_STRING, "", offsetof(gen_settings, cache_dir), "Folder that keeps compiled kernels between processes."},
   {"WEFT_DUMP_LLVM", WEFT_OPT_STRING, "", offsetof(gen_settings, dump_dir), "Folder for the LLVM IR and assembly of each LLVM module."},
   {"WEFT_COMPILE_THREADS", WEFT_OPT_INT, "0", offsetof(gen_settings, threads), "Threads that compile; 0: one per processor.", "0..64"},
+  {"WEFT_QUICK_COMPILE", WEFT_OPT_BOOL, "0", offsetof(gen_settings, quick), "1: LLVM optimises kernels little: compilation is quicker, kernels are slower."},
 };
 const weft_option_table gen_option_table = {"codegen", option_rows, WEFT_COUNT(option_rows)};
 
@@ -63,6 +65,7 @@ weft_status *gen_options_load(gen_options *out)
   WEFT_TRY(weft_options_load(&gen_option_table, &s));
   if (*s.cache_dir) out->cache_dir = s.cache_dir;
   if (*s.dump_dir) out->dump_dir = s.dump_dir;
+  out->quick = s.quick;
   long online = sysconf(_SC_NPROCESSORS_ONLN);
   out->threads = (int)WEFT_MIN(s.threads > 0 ? s.threads : WEFT_MAX(online, 1), 64);
   return NULL;
@@ -241,9 +244,10 @@ static weft_status *compile_part(compile_job *job, int part)
   weft_arena_init(&memory.arena);
   weft_status *st = emit_part(job, part, &memory, &p);
   mine->emit_ns = weft_now_ns() - start;
-  if (!st)
-    st = gen_part_compile(&p, job->machine, mine->weight > HUGE_KERNEL ? GEN_OPT_FAST : GEN_OPT_FULL, mine->table,
-                          &mine->object);
+  if (!st) {
+    bool fast = job->options->quick || mine->weight > HUGE_KERNEL;
+    st = gen_part_compile(&p, job->machine, fast ? GEN_OPT_FAST : GEN_OPT_FULL, mine->table, &mine->object);
+  }
   gen_part_fini(&p);
   weft_arena_fini(&memory.arena);
   return st;

@@ -15,6 +15,7 @@
 typedef struct gen_machine {
   gen_target target;
   char *triple, *cpu, *features;
+  char *layout; /* LLVM's data layout, which the triple determines */
   LLVMTargetRef llvm;
 } gen_machine;
 

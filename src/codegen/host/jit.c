@@ -160,25 +160,18 @@ static weft_status *compile(gen_part *p, LLVMTargetMachineRef machine, int level
 
 weft_status *gen_part_compile(gen_part *p, const gen_machine *host, int level, const char *name, gen_object *out)
 {
-  LLVMTargetMachineRef machine;
   char cache_name[GEN_CACHE_NAME_BYTES];
   int folder;
 
   *out = (gen_object){0};
-  WEFT_TRY(gen_target_machine(host, level, &machine));
   LLVMSetTarget(p->mod, host->triple);
-  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
-  char *layout_text = LLVMCopyStringRepOfTargetData(layout);
-  LLVMSetDataLayout(p->mod, layout_text);
-  LLVMDisposeMessage(layout_text);
-  LLVMDisposeTargetData(layout);
+  LLVMSetDataLayout(p->mod, host->layout);
   dump_ir(p, name, ".ll");
 #ifndef NDEBUG
   char *message = NULL;
   if (LLVMVerifyModule(p->mod, LLVMReturnStatusAction, &message)) {
     weft_status *bad = WEFT_ERR(INTERNAL, "LLVM: the emitted module is malformed: %.2000s", message);
     LLVMDisposeMessage(message);
-    LLVMDisposeTargetMachine(machine);
     return bad;
   }
   LLVMDisposeMessage(WEFT_MOVE(message));
@@ -188,7 +181,10 @@ weft_status *gen_part_compile(gen_part *p, const gen_machine *host, int level, c
   if (cache && read_cached(folder, cache_name, &out->code)) {
     out->cached = true;
   } else {
-    st = compile(p, machine, level, name, out);
+    LLVMTargetMachineRef machine = NULL;
+    st = gen_target_machine(host, level, &machine);
+    if (!st) st = compile(p, machine, level, name, out);
+    if (machine) LLVMDisposeTargetMachine(machine);
     if (!st && cache) {
       weft_status *write =
         gen_cache_write(folder, cache_name, LLVMGetBufferStart(out->code), LLVMGetBufferSize(out->code));
@@ -197,7 +193,6 @@ weft_status *gen_part_compile(gen_part *p, const gen_machine *host, int level, c
     }
   }
   if (folder >= 0) close(folder);
-  LLVMDisposeTargetMachine(machine);
   return st;
 }
 
@@ -233,13 +228,31 @@ static weft_status *define_externals(LLVMOrcLLJITRef orc)
   return take_error(error, "defining the C library");
 }
 
+/* The JIT compiles nothing: it links objects. A machine without a processor's name spares it two looks at this
+ * processor and its features, most of what a JIT costs. */
+static LLVMErrorRef create_orc(LLVMOrcLLJITRef *out_orc)
+{
+  const gen_machine *host;
+
+  weft_status_ignore(gen_host_machine(&host)); /* what compiled the objects has found it */
+  LLVMTargetMachineRef machine =
+    LLVMCreateTargetMachine(host->llvm, host->triple, "", "", LLVMCodeGenLevelNone, LLVMRelocPIC, LLVMCodeModelSmall);
+  LLVMOrcLLJITBuilderRef builder = NULL;
+  if (machine) {
+    builder = LLVMOrcCreateLLJITBuilder();
+    LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder,
+                                                  LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(machine));
+  }
+  return LLVMOrcCreateLLJIT(out_orc, builder); /* both calls take what they are given */
+}
+
 weft_status *gen_jit_new(gen_jit **out_jit)
 {
   gen_jit *jit = calloc(1, sizeof *jit);
 
   *out_jit = NULL;
   WEFT_TRY_ALLOC(jit);
-  LLVMErrorRef error = LLVMOrcCreateLLJIT(&jit->orc, NULL);
+  LLVMErrorRef error = create_orc(&jit->orc);
   weft_status *st = error ? take_error(error, "starting the JIT") : define_externals(jit->orc);
   if (st) {
     gen_jit_free(jit);

@@ -68,6 +68,20 @@ static void set_target(gen_machine *machine)
   machine->target.has_f16 = has_feature(machine->features, arm ? "+fullfp16" : "+avx512fp16");
 }
 
+/* NULL: LLVM cannot make code for the triple. */
+static char *layout_of(LLVMTargetRef llvm, const char *triple)
+{
+  LLVMTargetMachineRef machine =
+    LLVMCreateTargetMachine(llvm, triple, "", "", LLVMCodeGenLevelNone, LLVMRelocPIC, LLVMCodeModelSmall);
+
+  if (!machine) return NULL;
+  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
+  char *text = LLVMCopyStringRepOfTargetData(layout);
+  LLVMDisposeTargetData(layout);
+  LLVMDisposeTargetMachine(machine);
+  return text;
+}
+
 static void init_host(void)
 {
   char *error = NULL;
@@ -84,6 +98,11 @@ static void init_host(void)
   if (LLVMGetTargetFromTriple(host.triple, &host.llvm, &error)) {
     snprintf(host_error, sizeof host_error, "LLVM: %s", error ? error : "unknown target");
     LLVMDisposeMessage(error);
+    return;
+  }
+  host.layout = layout_of(host.llvm, host.triple);
+  if (!host.layout) {
+    snprintf(host_error, sizeof host_error, "LLVM cannot make code for %s", host.triple);
     return;
   }
   set_target(&host);
