@@ -6,6 +6,7 @@
 #include "gpu/abi/cudnn.h"
 #include "gpu/abi/cufft.h"
 #include "gpu/abi/cusolver.h"
+#include "gpu/abi/nccl.h"
 
 #define HEADER(name) WEFT_TEXT(WEFT_CUDA_INCLUDE/name)
 #define WEFT_TEXT(x) WEFT_TEXT_OF(x)
@@ -83,6 +84,32 @@ WB3_DIAGONALS(DIAGONAL)
 SIZE(wct_type, cudaDataType) SIZE(wbl_status, cublasStatus_t) SIZE(wbl_compute, cublasComputeType_t)
 #endif
 
+#if __has_include(HEADER(nccl.h))
+#define HAVE_NCCL 1
+#include HEADER(nccl.h)
+#define NCCL_NAME(n, v) ROW(nccl, n, v)
+WNC_RESULTS(NCCL_NAME) WNC_TYPES(NCCL_NAME) WNC_OPS(NCCL_NAME)
+SIZE(wnc_unique_id, ncclUniqueId)
+#if NCCL_VERSION_CODE >= 22809
+SIZE(wnc_config, ncclConfig_t)
+#define CONFIG_FIELDS(X) \
+  X(size) X(magic) X(version) X(blocking) X(cgaClusterSize) X(minCTAs) X(maxCTAs) X(netName) X(splitShare) \
+  X(trafficClass) X(commName) X(collnetEnable) X(CTAPolicy) X(shrinkShare) X(nvlsCTAs) X(nChannelsPerNetPeer) \
+  X(nvlinkCentricSched)
+#define CONFIG_FIELD(name) FIELD(wnc_config, ncclConfig_t, name)
+CONFIG_FIELDS(CONFIG_FIELD)
+#endif
+#endif
+
+TEST(numbers_and_layouts_are_those_of_nccls_header)
+{
+#ifdef HAVE_NCCL
+  print_message("# compared with NCCL's header when this was compiled\n");
+#else
+  T_SKIP("no header at %s", HEADER(nccl.h));
+#endif
+}
+
 TEST(numbers_and_layouts_are_those_of_the_toolkits_headers)
 {
 #ifdef HAVE_HEADERS
@@ -92,4 +119,5 @@ TEST(numbers_and_layouts_are_those_of_the_toolkits_headers)
 #endif
 }
 
-TEST_MAIN(UNIT(numbers_and_layouts_are_those_of_the_toolkits_headers))
+TEST_MAIN(UNIT(numbers_and_layouts_are_those_of_the_toolkits_headers),
+          UNIT(numbers_and_layouts_are_those_of_nccls_header))

@@ -55,6 +55,16 @@ check_LTLIBRARIES += %D%/emulator/libcufft.la
 %C%_emulator_libcufft_la_SOURCES = %D%/emulator/cufft.c %D%/emulator/library.h
 %C%_emulator_libcufft_la_LIBADD = %D%/emulator/libcuda.la -lm
 %C%_emulator_libcufft_la_LDFLAGS = $(AM_LDFLAGS) -rpath /nowhere -version-info 12:0:0
+check_LTLIBRARIES += %D%/emulator/libnccl.la
+%C%_emulator_libnccl_la_CFLAGS = $(GPU_EMULATOR_CFLAGS)
+%C%_emulator_libnccl_la_SOURCES = %D%/emulator/nccl.c %D%/emulator/nccl.h %D%/emulator/nccl_data.c %D%/emulator/nccl_world.c %D%/emulator/library.h
+%C%_emulator_libnccl_la_LIBADD = %D%/libemulator.la %D%/emulator/libcuda.la -lm -lrt
+%C%_emulator_libnccl_la_LDFLAGS = $(AM_LDFLAGS) -rpath /nowhere -version-info 2:0:0
+check_PROGRAMS += %D%/nccl_test
+%C%_nccl_test_SOURCES = %D%/nccl_test.c %D%/driver.h %D%/library_device.h tests/test.h
+%C%_nccl_test_CFLAGS = $(TEST_CFLAGS)
+%C%_nccl_test_LDADD = $(TEST_LIBS)
+EXTRA_tests_gpu_nccl_test_DEPENDENCIES = %D%/emulator/libnccl.la
 check_PROGRAMS += %D%/driver_test
 %C%_driver_test_SOURCES = %D%/driver_test.c %D%/driver.h tests/test.h
 %C%_driver_test_CFLAGS = $(TEST_CFLAGS)
@@ -73,7 +83,7 @@ check_PROGRAMS += %D%/kernels_test
 # Suites of other folders once more, on the platform "cuda" over the emulated driver.
 EMULATED = %D%/emulated.c
 EMULATORS = %D%/emulator/libcuda.la %D%/emulator/libcublas.la %D%/emulator/libcublasLt.la %D%/emulator/libcudnn.la \
-  %D%/emulator/libcufft.la %D%/emulator/libcusolver.la
+  %D%/emulator/libcufft.la %D%/emulator/libcusolver.la %D%/emulator/libnccl.la
 check_PROGRAMS += %D%/emulated_run_test
 %C%_emulated_run_test_SOURCES = tests/cpu/run_test.c tests/cpu/run.h $(EMULATED) tests/test.h
 %C%_emulated_run_test_CFLAGS = $(TEST_CFLAGS)
