@@ -68,6 +68,40 @@ static bool has_effect(const mlir_op *op, int depth)
   return false;
 }
 
+/* True if operands [first, first + 3) are lists of one type with an entry for each dimension of operand 0. */
+static bool are_lists(const mlir_op *op, int first)
+{
+  const mlir_type *list = op->operands[first]->type;
+
+  return list->kind == MLIR_TENSOR && list->rank == 1 && list->dims[0] == op->operands[0]->type->rank &&
+         mlir_type_equal(list, op->operands[first + 1]->type) && mlir_type_equal(list, op->operands[first + 2]->type);
+}
+
+static bool are_constants(const mlir_op *op, int first)
+{
+  for (int i = first; i < first + 3; i++)
+    if (!op->operands[i]->instr || op->operands[i]->instr->op != HLO_CONSTANT) return false;
+  return true;
+}
+
+/* True if nothing but the values of operands can be wrong about the operation. XLA does not look at them before it
+ * drops what nothing reads, except for a pad's where they are constants. */
+static bool is_wrong_by_values(const mlir_op *op)
+{
+  bool slices = strcmp(op->name, "real_dynamic_slice") == 0, pads = strcmp(op->name, "dynamic_pad") == 0;
+
+  if (op->dialect != SHLO_STABLEHLO || !(slices || pads) || op->result_count != 1 ||
+      op->operand_count != (slices ? 4 : 5))
+    return false;
+  const mlir_type *x = op->operands[0]->type, *result = op->results[0].type;
+  if (x->kind != MLIR_TENSOR || result->kind != MLIR_TENSOR || !mlir_type_equal(x->element, result->element))
+    return false;
+  if (slices) return are_lists(op, 1);
+  const mlir_type *value = op->operands[1]->type;
+  return value->kind == MLIR_TENSOR && value->rank == 0 && mlir_type_equal(value->element, x->element) &&
+         result->rank == x->rank && are_lists(op, 2) && !are_constants(op, 2);
+}
+
 static weft_status *add_placeholder(lowering *l, mlir_value *value, const lower_refusal *refusal)
 {
   placeholder *p = WEFT_ARENA_NEW(l->arena, placeholder);
@@ -88,7 +122,10 @@ weft_status *lower_refuse(lowering *l, const mlir_op *op, const lower_place *bef
 {
   lower_refusal *r;
 
-  if (weft_status_code(why) != WEFT_UNIMPLEMENTED || op->result_count == 0 || has_effect(op, 0)) return why;
+  if (op->result_count == 0 || has_effect(op, 0)) return why;
+  if (weft_status_code(why) != WEFT_UNIMPLEMENTED &&
+      (weft_status_code(why) != WEFT_INVALID_ARGUMENT || !is_wrong_by_values(op)))
+    return why;
   if (!lower_find_rule(op) && !is_of_sizes(op)) return why; /* there is no such operation */
   r = WEFT_ARENA_NEW(&l->scratch, lower_refusal);
   if (!r) return why;

@@ -649,3 +649,63 @@ func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<2x3xf32>) -> tensor<4x3xf3
   }
   return %3 : tensor<4x3xf32>
 }
+// ---- unused_slice_contradicts_its_arguments
+func.func @main(%arg0: tensor<4xf32>, %i: tensor<1xi64>, %z: tensor<f32>) -> tensor<4xf32> {
+  %0 = "stablehlo.real_dynamic_slice"(%arg0, %i, %i, %i) : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<1xf32>
+  %1 = stablehlo.add %arg0, %arg0 : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+// ---- unused_slice_contradicts_its_constants
+func.func @main(%arg0: tensor<4xf32>, %i: tensor<1xi64>, %z: tensor<f32>) -> tensor<4xf32> {
+  %c = stablehlo.constant dense<0> : tensor<1xi64>
+  %0 = "stablehlo.real_dynamic_slice"(%arg0, %c, %c, %c) : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<1xf32>
+  %1 = stablehlo.add %arg0, %arg0 : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+// ---- unused_slice_of_another_rank
+func.func @main(%arg0: tensor<4xf32>, %i: tensor<1xi64>, %z: tensor<f32>) -> tensor<4xf32> {
+  %c = stablehlo.constant dense<0> : tensor<1xi64>
+  %0 = "stablehlo.real_dynamic_slice"(%arg0, %c, %c, %c) : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<1x1xf32>
+  %1 = stablehlo.add %arg0, %arg0 : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+// ---- unused_slice_of_another_type: refused
+func.func @main(%arg0: tensor<4xf32>, %i: tensor<1xi64>, %z: tensor<f32>) -> tensor<4xf32> {
+  %c = stablehlo.constant dense<0> : tensor<1xi64>
+  %0 = "stablehlo.real_dynamic_slice"(%arg0, %c, %c, %c) : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<1xi32>
+  %1 = stablehlo.add %arg0, %arg0 : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+// ---- unused_slice_of_other_lists: refused
+func.func @main(%arg0: tensor<4xf32>, %i: tensor<1xi64>, %z: tensor<f32>) -> tensor<4xf32> {
+  %c = stablehlo.constant dense<0> : tensor<2xi64>
+  %0 = "stablehlo.real_dynamic_slice"(%arg0, %c, %c, %c) : (tensor<4xf32>, tensor<2xi64>, tensor<2xi64>, tensor<2xi64>) -> tensor<1xf32>
+  %1 = stablehlo.add %arg0, %arg0 : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+// ---- unused_pad_contradicts_its_arguments
+func.func @main(%arg0: tensor<4xf32>, %i: tensor<1xi64>, %z: tensor<f32>) -> tensor<4xf32> {
+  %0 = "stablehlo.dynamic_pad"(%arg0, %z, %i, %i, %i) : (tensor<4xf32>, tensor<f32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<29xf32>
+  %1 = stablehlo.add %arg0, %arg0 : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+// ---- unused_pad_contradicts_its_constants: refused
+func.func @main(%arg0: tensor<4xf32>, %i: tensor<1xi64>, %z: tensor<f32>) -> tensor<4xf32> {
+  %c = stablehlo.constant dense<1> : tensor<1xi64>
+  %0 = "stablehlo.dynamic_pad"(%arg0, %z, %c, %c, %c) : (tensor<4xf32>, tensor<f32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<29xf32>
+  %1 = stablehlo.add %arg0, %arg0 : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+// ---- unused_pad_of_another_rank: refused
+func.func @main(%arg0: tensor<4xf32>, %i: tensor<1xi64>, %z: tensor<f32>) -> tensor<4xf32> {
+  %c = stablehlo.constant dense<1> : tensor<1xi64>
+  %0 = "stablehlo.dynamic_pad"(%arg0, %z, %c, %c, %c) : (tensor<4xf32>, tensor<f32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<29x2xf32>
+  %1 = stablehlo.add %arg0, %arg0 : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+// ---- used_slice_contradicts_its_constants: refused
+func.func @main(%arg0: tensor<4xf32>, %i: tensor<1xi64>, %z: tensor<f32>) -> tensor<1xf32> {
+  %c = stablehlo.constant dense<0> : tensor<1xi64>
+  %0 = "stablehlo.real_dynamic_slice"(%arg0, %c, %c, %c) : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<1xf32>
+  return %0 : tensor<1xf32>
+}
