@@ -26,7 +26,7 @@ libweftcore_la_SOURCES += \
   %D%/reduce_splitter.c %D%/reduce_window_rewriter.c \
   %D%/regions.c \
   %D%/rng_expander.c \
-  %D%/scan_expander.c \
+  %D%/scan_expander.c %D%/scatter_sorter.c \
   %D%/schedule.c \
   %D%/small_loops.c \
   %D%/sort_simplifier.c %D%/strategies.c \

@@ -343,6 +343,12 @@ static const theme themes[] = {
    "f { x = @[A,B] parameter(0) i = s32[C,2] parameter(1) u = @[C,2,3] parameter(2) "
    "ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1,2}, inserted_window_dims={}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=1, to_apply=less }\n"
    "ENTRY e { x = @[A,B] parameter(0) i = s32[C,2] parameter(1) u = @[C,2,3] parameter(2) ROOT r = @[A,B] fusion(x, i, u), kind=kCustom, calls=f }\n", {12, 12, 30}, false},
+  {"scatter of sorted rows", ADD
+   "f { x = @[A,B] parameter(0) u = @[C,B] parameter(1) n = s32[C,1] iota(), iota_dimension=0 t = s32[] constant(3) tb = s32[C,1] broadcast(t), dimensions={} "
+   "i = s32[C,1] divide(n, tb) ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+   "index_vector_dim=1, indices_are_sorted=true, to_apply=add }\n"
+   "ENTRY e { x = @[A,B] parameter(0) u = @[C,B] parameter(1) "
+   "ROOT r = @[A,B] fusion(x, u), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})} }\n", {60, 200, 160}, false},
   {"gather of rows",
    "f { x = @[A,B] parameter(0) i = s32[C,1] parameter(1) ROOT r = @[C,B] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
    "index_vector_dim=1, slice_sizes={1,B} }\n"
@@ -533,8 +539,8 @@ static const struct { int theme, a, b, c; const char *from, *to; } breaks[] = {
   {5, 300, 40, 1, "bar.sync \t0;", ""}, {5, 300, 40, 1, "add.rn.f32", "sub.rn.f32"}, {5, 300, 40, 1, "ld.shared.f32", "ld.shared.f64"},
   {9, 40, 50, 1, "bar.sync \t0;", ""}, {9, 40, 50, 1, "sub.rn.f32", "add.rn.f32"}, {9, 40, 50, 1, "st.shared.f32", "st.shared.f64"},
   {12, 30, 40, 1, "add.rn.f32", "sub.rn.f32"}, {12, 30, 40, 1, "shl.b64", "shr.u64"},
-  {14, 20, 50, 1, "add.rn.f32", "sub.rn.f32"}, {15, 30, 40, 20, "add.rn.f32", "sub.rn.f32"}, {18, 30, 40, 20, "shl.b64", "shr.u64"},
-  {19, 20, 30, 1, "add.rn.f32", "sub.rn.f32"}, {4, 6, 200, 1, "setp.lt.s32", "setp.gt.s32"}, {4, 6, 200, 1, "bar.sync \t0;", ""},
+  {14, 20, 50, 1, "add.rn.f32", "sub.rn.f32"}, {15, 30, 40, 20, "add.rn.f32", "sub.rn.f32"}, {19, 30, 40, 20, "shl.b64", "shr.u64"},
+  {20, 20, 30, 1, "add.rn.f32", "sub.rn.f32"}, {4, 6, 200, 1, "setp.lt.s32", "setp.gt.s32"}, {4, 6, 200, 1, "bar.sync \t0;", ""},
 };
 
 /* Replaces every `from` of the artefact's text. false: there is none. */
@@ -633,6 +639,10 @@ static const struct { const char *name, *text; int a, b; double bytes, sectors; 
    "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B] fusion(x), kind=kCustom, calls=f }\n", 8192, 128, 1.2, 1.2, 132, "bf16"},
   {"transpose of bf16", "f { x = @[A,B] parameter(0) t = @[B,A] transpose(x), dimensions={1,0} ROOT r = @[B,A] negate(t) }\n"
    "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f }\n", 512, 512, 1.1, 1.5, 132, "bf16"},
+  {"scatter of sorted rows", SUM "f { x = @[A,B] parameter(0) u = @[A,B] parameter(1) n = s32[A,1] iota(), iota_dimension=0 o = s32[A,1] broadcast(s32[] constant(1)), dimensions={} "
+   "i = s32[A,1] shift-right-logical(n, o) ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, "
+   "scatter_dims_to_operand_dims={0}, index_vector_dim=1, indices_are_sorted=true, to_apply=add }\n"
+   "ENTRY e { x = @[A,B] parameter(0) u = @[A,B] parameter(1) ROOT r = @[A,B] fusion(x, u), kind=kCustom, calls=f }\n", 2048, 64, 1.7, 1.7, 132},
   {"transpose of odd sizes", "f { x = @[A,B] parameter(0) t = @[B,A] transpose(x), dimensions={1,0} ROOT r = @[B,A] negate(t) }\n"
    "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f }\n", 511, 513, 1.1, 1.5, 132},
 };

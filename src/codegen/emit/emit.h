@@ -448,6 +448,10 @@ bool gen_scatter_in_window(const gen_scatter *s, int d);
 bool gen_scatter_moves(const gen_scatter *s, int k);
 /* Finds the window's place and calls `window` where it lies inside of the operand. */
 WEFT_NODISCARD weft_status *gen_scatter_place(gen_scatter *s, gen_emit *e, gen_scatter_window *window);
+/* The place of the element at s->at: a linear index into the operand. */
+gen_affine gen_scatter_target(gen_scatter *s, gen_emit *e);
+/* s->at as an index. */
+const gen_index *gen_scatter_source(gen_scatter *s, gen_emit *e);
 /* Combines the updates' element at s->at into the results. */
 WEFT_NODISCARD weft_status *gen_scatter_element(gen_scatter *s, gen_emit *e);
 

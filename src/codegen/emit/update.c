@@ -81,20 +81,34 @@ bool gen_scatter_moves(const gen_scatter *s, int k)
   return has(s->scatter->u.scatter->scatter_dims_to_operand_dims, s->operand_dims[k]);
 }
 
-weft_status *gen_scatter_element(gen_scatter *s, gen_emit *e)
+gen_affine gen_scatter_target(gen_scatter *s, gen_emit *e)
 {
-  const hlo_shape *updates = s->scatter->operands[s->n + 1]->shape, *operand = s->scatter->operands[0]->shape;
-  gen_index *from = gen_index_new(e, updates->rank), *to = gen_index_new(e, operand->rank);
-  gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, 2 * s->n);
-  const gen_value *r;
+  const hlo_shape *operand = s->scatter->operands[0]->shape;
+  gen_index *to = gen_index_new(e, operand->rank);
 
-  WEFT_TRY_ALLOC(args);
-  memcpy(from->d, s->at, sizeof from->d[0] * (size_t)updates->rank);
   memcpy(to->d, s->start, sizeof to->d[0] * (size_t)operand->rank);
   for (int i = 0; i < s->window_count; i++)
     to->d[s->operand_dims[i]] = gen_affine_add(e, to->d[s->operand_dims[i]], s->at[s->window_dims[i]]);
-  gen_index_seal(from);
-  gen_affine linear = gen_linearize(e, operand, to);
+  return gen_linearize(e, operand, to);
+}
+
+const gen_index *gen_scatter_source(gen_scatter *s, gen_emit *e)
+{
+  const hlo_shape *updates = s->scatter->operands[s->n + 1]->shape;
+  gen_index *from = gen_index_new(e, updates->rank);
+
+  memcpy(from->d, s->at, sizeof from->d[0] * (size_t)updates->rank);
+  return gen_index_seal(from);
+}
+
+weft_status *gen_scatter_element(gen_scatter *s, gen_emit *e)
+{
+  gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, 2 * s->n);
+  const gen_index *from = gen_scatter_source(s, e);
+  gen_affine linear = gen_scatter_target(s, e);
+  const gen_value *r;
+
+  WEFT_TRY_ALLOC(args);
   for (int i = 0; i < s->n; i++) {
     args[i] = gen_load(e, &s->f->results[i], linear);
     WEFT_TRY(gen_emit_leaf(e, &s->f->env, s->scatter->operands[s->n + 1 + i], 0, from, &args[s->n + i]));

@@ -94,6 +94,18 @@ weft_status *gen_decide(weft_arena *arena, const hlo_instr *fusion, gen_strategy
   return decide_walk(arena, fusion, root, out);
 }
 
+bool gen_scatter_in_any_order(const hlo_instr *scatter)
+{
+  weft_dtype type = scatter->operands[0]->shape->type;
+
+  if (scatter->operand_count != 3 || weft_dtype_bytes(type) < 4) return false;
+  if (!weft_dtype_is_integer(type)) return false;
+  switch (hlo_reducer_op(scatter->called[0])) {
+  case HLO_ADD: case HLO_MINIMUM: case HLO_MAXIMUM: case HLO_AND: case HLO_OR: case HLO_XOR: return true;
+  default: return false;
+  }
+}
+
 /* ---- equal fusions ------------------------------------------------------------------------------------------- */
 
 static bool text_equal(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }

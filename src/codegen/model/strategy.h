@@ -38,6 +38,10 @@ weft_status *gen_wrong_form(gen_strategy strategy);
 /* Do `a` and `b` have the same computation, kind, strategy, backend_config and aliases? Then one kernel serves both. */
 bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b);
 
+/* Does a scatter give the same bits in whatever order its updates are combined, by operations on integers of 4 or 8
+ * bytes that processors do atomically? */
+bool gen_scatter_in_any_order(const hlo_instr *scatter);
+
 /* `x` seen through reshapes and bitcasts. */
 const hlo_instr *gen_through_views(const hlo_instr *x);
 /* The instruction that makes leaf `leaf` of the computation's result, seen through reshapes, bitcasts and copies. */

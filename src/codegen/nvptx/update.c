@@ -90,12 +90,41 @@ weft_status *gen_grid_update(gen_grid *g)
 
 /* ---- scatter --------------------------------------------------------------------------------------------------- */
 
-/* A scatter whose threads divide the elements of a window, or, if no two updates go to the same place, all updates. */
+/* How the threads divide the work.
+ *   IN_ORDER   a thread takes one element of all windows, one after another; one thread all, where windows may overlap
+ *   UNIQUE     a thread takes one update: no two go to the same place
+ *   ATOMIC     the same, by atomic operations: the order in which updates are combined does not matter
+ *   SORTED     the windows of one place follow each other; a thread takes one element of all of them, in order */
+typedef enum sharing { IN_ORDER, UNIQUE, ATOMIC, SORTED } sharing;
+
 typedef struct scattering {
   gen_scatter base; /* first */
-  bool is_unique;
+  sharing sharing;
   gen_affine element; /* of the window: its row-major number */
 } scattering;
+
+/* Combines the update at s->at into the result by an atomic operation. */
+static weft_status *atomic_element(gen_scatter *s, gen_emit *e)
+{
+  const gen_buffer *result = &s->f->results[0];
+  bool is_signed = weft_dtype_is_signed(result->type);
+  LLVMAtomicRMWBinOp op = LLVMAtomicRMWBinOpAdd;
+  gen_value v;
+
+  switch (hlo_reducer_op(s->scatter->called[0])) {
+  case HLO_MINIMUM: op = is_signed ? LLVMAtomicRMWBinOpMin : LLVMAtomicRMWBinOpUMin; break;
+  case HLO_MAXIMUM: op = is_signed ? LLVMAtomicRMWBinOpMax : LLVMAtomicRMWBinOpUMax; break;
+  case HLO_AND: op = LLVMAtomicRMWBinOpAnd; break;
+  case HLO_OR: op = LLVMAtomicRMWBinOpOr; break;
+  case HLO_XOR: op = LLVMAtomicRMWBinOpXor; break;
+  default: break;
+  }
+  WEFT_TRY(gen_emit_leaf(e, &s->f->env, s->scatter->operands[2], 0, gen_scatter_source(s, e), &v));
+  gen_ssa at = gen_affine_ssa(e, gen_scatter_target(s, e));
+  gen_ssa place = gen_element_ptr(e, result, gen_storage_type(e->part, result->type), at);
+  LLVMBuildAtomicRMW(e->b, op, place, gen_to_storage(e, result->type, v.re), LLVMAtomicOrderingMonotonic, false);
+  return NULL;
+}
 
 static weft_status *window_element(gen_scatter *s, gen_emit *e)
 {
@@ -107,7 +136,7 @@ static weft_status *window_element(gen_scatter *s, gen_emit *e)
     s->at[s->window_dims[k]] = gen_affine_digit(e, ((scattering *)s)->element, stride, size);
     stride *= size;
   }
-  return gen_scatter_element(s, e);
+  return ((scattering *)s)->sharing == ATOMIC ? atomic_element(s, e) : gen_scatter_element(s, e);
 }
 
 static weft_status *whole_window(gen_scatter *s, gen_emit *e)
@@ -156,39 +185,128 @@ static weft_status *scatter_in_order(void *ctx, gen_emit *e, gen_affine element)
   return places(&s->base, e, 0);
 }
 
-static weft_status *scatter_unique(void *ctx, gen_emit *e, gen_affine at)
+/* Sets the scatter dimensions of s->at for a window by its row-major number. */
+static void at_window(gen_scatter *s, gen_emit *e, gen_affine number)
 {
-  scattering *s = ctx;
-  const hlo_shape *updates = s->base.scatter->operands[s->base.n + 1]->shape;
-  gen_affine rest = gen_affine_digit(e, at, s->base.window, 0);
+  const hlo_shape *updates = s->scatter->operands[s->n + 1]->shape;
   int64_t stride = 1;
 
-  s->element = gen_affine_digit(e, at, 1, s->base.window);
   for (int d = updates->rank - 1; d >= 0; d--) {
-    if (gen_scatter_in_window(&s->base, d)) continue;
-    s->base.at[d] = gen_affine_digit(e, rest, stride, updates->dims[d]);
+    if (gen_scatter_in_window(s, d)) continue;
+    s->at[d] = gen_affine_digit(e, number, stride, updates->dims[d]);
     stride *= updates->dims[d];
   }
+}
+
+static weft_status *scatter_each(void *ctx, gen_emit *e, gen_affine at)
+{
+  scattering *s = ctx;
+
+  s->element = gen_affine_digit(e, at, 1, s->base.window);
+  at_window(&s->base, e, gen_affine_digit(e, at, s->base.window, 0));
   return gen_scatter_place(&s->base, e, window_element);
+}
+
+/* Number `k` of the indices of a window. */
+static weft_status *index_of(const gen_scatter *s, gen_emit *e, gen_affine number, int k, gen_ssa *out)
+{
+  const hlo_instr *indices = s->scatter->operands[s->n];
+  int64_t vector = s->scatter->u.scatter->index_vector_dim, stride = 1;
+  gen_index *at = gen_index_new(e, indices->shape->rank);
+  gen_value v;
+
+  for (int d = indices->shape->rank - 1; d >= 0; d--) {
+    if (d == vector) continue;
+    at->d[d] = gen_affine_digit(e, number, stride, indices->shape->dims[d]);
+    stride *= indices->shape->dims[d];
+  }
+  if (vector < indices->shape->rank) at->d[vector] = gen_affine_const(k);
+  WEFT_TRY(gen_emit_leaf(e, &s->f->env, indices, 0, gen_index_seal(at), &v));
+  *out = v.re;
+  return NULL;
+}
+
+/* Have two windows the same place? */
+static weft_status *same_place(const gen_scatter *s, gen_emit *e, gen_affine a, gen_affine b, gen_ssa *out)
+{
+  *out = LLVMConstInt(e->part->i1, 1, 0);
+  for (int k = 0; k < s->scatter->u.scatter->scatter_dims_to_operand_dims.count; k++) {
+    gen_ssa mine, other;
+    WEFT_TRY(index_of(s, e, a, k, &mine));
+    WEFT_TRY(index_of(s, e, b, k, &other));
+    *out = LLVMBuildAnd(e->b, *out, gen_icmp(e, LLVMIntEQ, mine, other), "");
+  }
+  return NULL;
+}
+
+/* The windows from number `first` on that have its place, one after another. */
+static weft_status *windows_of_place(scattering *s, gen_emit *e, gen_affine first, int64_t windows)
+{
+  gen_ssa slot = gen_alloca(e, e->part->i64, "window"), same;
+  gen_while loop;
+
+  LLVMBuildStore(e->b, gen_affine_ssa(e, first), slot);
+  gen_while_begin(e, &loop);
+  int mark = gen_memo_push(e);
+  gen_ssa number = LLVMBuildLoad2(e->b, e->part->i64, slot, "");
+  gen_ssa exists = gen_icmp(e, LLVMIntULT, number, gen_i64(e, windows));
+  gen_affine at = gen_affine_value(e, gen_intrinsic2(e, "llvm.umin", number, gen_i64(e, windows - 1)), 0, windows - 1);
+  WEFT_TRY(same_place(&s->base, e, first, at, &same));
+  gen_while_test(e, &loop, LLVMBuildAnd(e->b, exists, same, ""));
+  at_window(&s->base, e, at);
+  WEFT_TRY(gen_scatter_place(&s->base, e, window_element));
+  LLVMBuildStore(e->b, LLVMBuildNSWAdd(e->b, number, gen_i64(e, 1), ""), slot);
+  gen_memo_pop(e, mark);
+  gen_while_end(e, &loop);
+  return NULL;
+}
+
+static weft_status *scatter_sorted(void *ctx, gen_emit *e, gen_affine at)
+{
+  scattering *s = ctx;
+  int64_t windows = hlo_shape_elems(s->base.scatter->operands[s->base.n + 1]->shape) / s->base.window;
+  gen_affine number = gen_affine_digit(e, at, s->base.window, 0);
+  gen_ssa mine = gen_affine_ssa(e, number), repeats;
+  gen_if first;
+
+  s->element = gen_affine_digit(e, at, 1, s->base.window);
+  gen_ssa is_zero = gen_icmp(e, LLVMIntEQ, mine, gen_i64(e, 0));
+  gen_ssa before = gen_select(e, is_zero, mine, LLVMBuildNSWSub(e->b, mine, gen_i64(e, 1), ""));
+  WEFT_TRY(same_place(&s->base, e, number, gen_affine_value(e, before, 0, windows - 1), &repeats));
+  gen_if_begin(e, &first, LLVMBuildOr(e->b, is_zero, LLVMBuildNot(e->b, repeats, ""), ""));
+  int mark = gen_memo_push(e);
+  WEFT_TRY(windows_of_place(s, e, number, windows));
+  gen_memo_pop(e, mark);
+  gen_if_end(e, &first);
+  return NULL;
+}
+
+static sharing sharing_of(const gen_scatter *s)
+{
+  const hlo_scatter_attrs *a = s->scatter->u.scatter;
+
+  if (a->unique_indices) return UNIQUE;
+  if (gen_scatter_in_any_order(s->scatter)) return ATOMIC;
+  return a->indices_are_sorted && a->input_batching_dims.count == 0 && !windows_overlap(s) ? SORTED : IN_ORDER;
 }
 
 weft_status *gen_grid_scatter(gen_grid *g)
 {
+  static gen_body_fn *const bodies[] = {scatter_in_order, scatter_each, scatter_each, scatter_sorted};
   const hlo_instr *scatter = gen_updated_leaf(g->spec->fusion->called[0], 0);
   const gen_target *target = g->part->target;
   scattering s;
   gen_frame f;
 
   gen_scatter_open(&s.base, scatter);
-  s.is_unique = scatter->u.scatter->unique_indices;
+  s.sharing = sharing_of(&s.base);
   for (int i = 0; i < s.base.n; i++) WEFT_TRY(bring_in(g, (gen_base){scatter->operands[i], i}));
-  int64_t all = hlo_shape_elems(scatter->operands[s.base.n + 1]->shape), n = s.is_unique                ? all
-                                                                             : windows_overlap(&s.base) ? 1
-                                                                                                        : s.base.window;
+  int64_t all = hlo_shape_elems(scatter->operands[s.base.n + 1]->shape), n = all;
+  if (s.sharing == IN_ORDER) n = windows_overlap(&s.base) ? 1 : s.base.window;
   if (all == 0) return NULL;
   WEFT_TRY(gen_grid_open(g, false, &f));
   s.base.f = &f;
-  WEFT_TRY(gen_grid_each(&f, n, s.is_unique ? scatter_unique : scatter_in_order, &s));
+  WEFT_TRY(gen_grid_each(&f, n, bodies[s.sharing], &s));
   return gen_grid_close(g, &f, gen_grid_blocks(target, n), gen_grid_threads(target));
 }
 

@@ -1,0 +1,123 @@
+/* tests/gpu/parallel_steps_test.c -- programs on the emulated platform "cuda" whose steps must be taken in an order that
+ * a grid of threads does not have by itself. They run in parallel, and their results have the evaluator's bits. */
+#include "cpu/run.h"
+
+#include "hlo/eval.h"
+#include "hlo/infer.h"
+#include "passes/eval_compare.h"
+
+/* The steps of the program as `weft inspect --thunks` prints them.  The caller frees the text. */
+static char *steps_of(const weft_executable *exe)
+{
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+
+  T_TRUE(out != NULL);
+  T_OK(weft_executable_print(exe, out));
+  fclose(out);
+  return text;
+}
+
+/* A program with up to three parameters and one result. `step`: a step that it has; `no_step`: one that it has not. */
+typedef struct program {
+  const char *what, *step, *no_step, *text;
+} program;
+
+static void check(const program *p, uint64_t *seed)
+{
+  const hlo_literal *args[3], *want;
+  const void *inputs[3];
+  hlo_module *module;
+  hlo_literal *got;
+  weft_arena arena;
+  weft_platform *platform = test_platform(1, 2);
+
+  weft_arena_init(&arena);
+  weft_status *st = hlo_parse(p->text, strlen(p->text), &module);
+  if (st) fail_msg("%s: %s", p->what, weft_status_message(st));
+  T_OK(hlo_verify(module));
+  for (int i = 0; i < module->entry->param_count; i++) {
+    args[i] = random_literal(&arena, module->entry->params[i]->shape, seed);
+    inputs[i] = args[i]->data;
+  }
+  T_OK(hlo_eval_module(module, args, &HLO_EVAL_DEFAULT, &arena, &want));
+  T_OK(hlo_literal_new(&arena, module->entry->root->shape, &got));
+  weft_executable *exe = test_compile(platform, p->text, BUF_SEQUENTIAL);
+  char *steps = steps_of(exe);
+  if ((p->step && !strstr(steps, p->step)) || (p->no_step && strstr(steps, p->no_step)) || strstr(steps, "reference"))
+    fail_msg("%s: steps are\n%s", p->what, steps);
+  T_OK(test_run(exe, inputs, (void *[]){got->data}));
+  if (memcmp(got->data, want->data, (size_t)hlo_shape_bytes(want->shape)) != 0)
+    fail_msg("%s: other bits\n%s", p->what, steps);
+  free(steps);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+  hlo_module_free(module);
+  weft_arena_fini(&arena);
+}
+
+#define ADD "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
+/* Indices from -3 to 60, most of them several times. */
+#define SOME(shape) "m = s32" shape " broadcast(s32[] constant(63)), dimensions={} o = s32" shape " broadcast(s32[] constant(3)), dimensions={} " \
+  "n = s32" shape " and(i, m) k = s32" shape " subtract(n, o) "
+
+static const program scatters[] = {
+  {"sums of rows", "sort", NULL,
+   "HloModule m\n" ADD "ENTRY e { x = f32[37,5] parameter(0) i = s32[200,1] parameter(1) u = f32[200,5] parameter(2) " SOME("[200,1]")
+   "ROOT r = f32[37,5] scatter(x, k, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+   "index_vector_dim=1, to_apply=add }\n"},
+  {"sums of elements, in many places", "sort", NULL,
+   "HloModule m\n" ADD "ENTRY e { x = f32[61] parameter(0) i = s32[3000] parameter(1) u = f32[3000] parameter(2) " SOME("[3000]")
+   "ROOT r = f32[61] scatter(x, k, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+   "index_vector_dim=1, to_apply=add }\n"},
+  {"pairs of indices along the first dimension, windows first", "sort", NULL,
+   "HloModule m\n" ADD "ENTRY e { x = f32[40,3,50] parameter(0) i = s32[2,30,20] parameter(1) u = f32[3,30,20] parameter(2) " SOME("[2,30,20]")
+   "ROOT r = f32[40,3,50] scatter(x, k, u), update_window_dims={0}, inserted_window_dims={0,2}, scatter_dims_to_operand_dims={2,0}, "
+   "index_vector_dim=0, to_apply=add }\n"},
+  {"a batch of scatters", "sort", NULL,
+   "HloModule m\n" ADD "ENTRY e { x = f32[7,20] parameter(0) i = s32[50,7,1] parameter(1) u = f32[50,7] parameter(2) " SOME("[50,7,1]")
+   "ROOT r = f32[7,20] scatter(x, k, u), update_window_dims={}, inserted_window_dims={1}, scatter_dims_to_operand_dims={1}, "
+   "input_batching_dims={0}, scatter_indices_batching_dims={1}, index_vector_dim=2, to_apply=add }\n"},
+  {"the last of narrow updates", "sort", NULL,
+   "HloModule m\nlast { a = u8[] parameter(0) ROOT b = u8[] parameter(1) }\n"
+   "ENTRY e { x = u8[50] parameter(0) i = s32[500,1] parameter(1) u = u8[500] parameter(2) " SOME("[500,1]")
+   "ROOT r = u8[50] scatter(x, k, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+   "index_vector_dim=1, to_apply=last }\n"},
+  {"two arrays at once", "sort", NULL,
+   "HloModule m\ntwo { a = f32[] parameter(0) p = s32[] parameter(1) b = f32[] parameter(2) q = s32[] parameter(3) h = f32[] multiply(a, b) "
+   "c = f32[] subtract(b, h) s = s32[] subtract(q, p) ROOT t = (f32[], s32[]) tuple(c, s) }\n"
+   "ENTRY e { x = f32[50] parameter(0) i = s32[500,1] parameter(1) u = f32[500] parameter(2) z = s32[50] iota(), iota_dimension=0 "
+   "w = s32[500] iota(), iota_dimension=0 " SOME("[500,1]")
+   "r = (f32[50], s32[50]) scatter(x, z, k, u, w), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+   "index_vector_dim=1, to_apply=two r0 = f32[50] get-tuple-element(r), index=0 r1 = s32[50] get-tuple-element(r), index=1 "
+   "v = f32[50] convert(r1) ROOT y = f32[50] add(r0, v) }\n"},
+  {"indices that are sorted", NULL, "sort",
+   "HloModule m\n" ADD "ENTRY e { x = f32[37,5] parameter(0) u = f32[200,5] parameter(1) n = s32[200,1] iota(), iota_dimension=0 "
+   "t = s32[200,1] broadcast(s32[] constant(5)), dimensions={} k = s32[200,1] divide(n, t) "
+   "ROOT r = f32[37,5] scatter(x, k, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+   "index_vector_dim=1, indices_are_sorted=true, to_apply=add }\n"},
+  {"counts", NULL, "sort",
+   "HloModule m\nadd { a = s32[] parameter(0) b = s32[] parameter(1) ROOT c = s32[] add(a, b) }\n"
+   "ENTRY e { x = s32[50] parameter(0) i = s32[500,1] parameter(1) " SOME("[500,1]") "u = s32[500] broadcast(s32[] constant(1)), dimensions={} "
+   "ROOT r = s32[50] scatter(x, k, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+   "index_vector_dim=1, to_apply=add }\n"},
+  {"greatest of windows that overlap", NULL, "sort",
+   "HloModule m\nmax { a = u64[] parameter(0) b = u64[] parameter(1) ROOT c = u64[] maximum(a, b) }\n"
+   "ENTRY e { x = u64[50] parameter(0) i = s32[90,1] parameter(1) u = u64[90,4] parameter(2) " SOME("[90,1]")
+   "ROOT r = u64[50] scatter(x, k, u), update_window_dims={1}, inserted_window_dims={}, scatter_dims_to_operand_dims={0}, "
+   "index_vector_dim=1, to_apply=max }\n"},
+  {"sums of windows that overlap", NULL, "sort",
+   "HloModule m\n" ADD "ENTRY e { x = f32[50] parameter(0) i = s32[90,1] parameter(1) u = f32[90,4] parameter(2) " SOME("[90,1]")
+   "ROOT r = f32[50] scatter(x, k, u), update_window_dims={1}, inserted_window_dims={}, scatter_dims_to_operand_dims={0}, "
+   "index_vector_dim=1, to_apply=add }\n"},
+};
+
+TEST(scatters_have_the_evaluators_bits)
+{
+  uint64_t seed = 1;
+
+  for (size_t i = 0; i < WEFT_COUNT(scatters); i++) check(&scatters[i], &seed);
+}
+
+TEST_MAIN(UNIT(scatters_have_the_evaluators_bits))
