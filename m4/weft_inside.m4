@@ -1,4 +1,5 @@
-# WEFT_INSIDE: sets INSIDE_LIBS, what the plugin and the command are linked with, and INSIDE_JOB_LIBS, the same for libweft: LLVM, and
+# WEFT_INSIDE: sets INSIDE_LIBS, what the plugin and the command are linked with, INSIDE_JOB_LIBS, the
+# same for libweft, and INSIDE_RUN_LIBS, the same for libweft_runtime: LLVM, and
 # those libraries of which other software in the process may show another version to all (TensorFlow shows zlib, zstd and all of
 # BoringSSL), as archives where they are there; their names are local in the result.  OpenBLAS stays shared: it is large, and no
 # framework shows one (tests/jax/frameworks_test.py looks).  Debian's archive of nghttp2 is not position independent, and nobody shows
@@ -8,6 +9,7 @@ AC_DEFUN([WEFT_INSIDE], [
   AC_REQUIRE([WEFT_LLVM])
   INSIDE_LIBS=" $LLVM_LIBS $BLAS_LIBS $JOB_LIBS "
   INSIDE_JOB_LIBS=" $JOB_LIBS "
+  INSIDE_RUN_LIBS=" $RUN_LIBS "
   weft_inside=
   weft_save_LIBS=$LIBS weft_save_CFLAGS=$CFLAGS
   # Each with a function of it that is used.  An archive whose code is not position independent does not link.
@@ -25,10 +27,12 @@ AC_DEFUN([WEFT_INSIDE], [
        weft_sed="s/ -l$weft_name / -l:lib$weft_name.a /g"
        AS_IF([test $weft_name = ssl], [weft_sed="$weft_sed; s/ -lcrypto / -l:libcrypto.a /g"])
        INSIDE_LIBS=`AS_ECHO(["$INSIDE_LIBS"]) | $SED "$weft_sed"`
-       INSIDE_JOB_LIBS=`AS_ECHO(["$INSIDE_JOB_LIBS"]) | $SED "$weft_sed"`],
+       INSIDE_JOB_LIBS=`AS_ECHO(["$INSIDE_JOB_LIBS"]) | $SED "$weft_sed"`
+       INSIDE_RUN_LIBS=`AS_ECHO(["$INSIDE_RUN_LIBS"]) | $SED "$weft_sed"`],
       [AC_MSG_RESULT([no])])
   done
   LIBS=$weft_save_LIBS CFLAGS=$weft_save_CFLAGS
   AC_SUBST([INSIDE_LIBS])
   AC_SUBST([INSIDE_JOB_LIBS])
+  AC_SUBST([INSIDE_RUN_LIBS])
 ])

@@ -16,6 +16,7 @@ BEGIN {
   allow["lower"]      = "lower runtime passes buffer collective hlo base"
   allow["cpu"]        = "cpu lower runtime passes codegen collective buffer hlo base"
   allow["gpu"]        = "gpu lower runtime passes codegen collective buffer hlo base"
+  allow["program"]    = "program cpu runtime hlo base"
   allow["platform"]   = "platform cpu gpu runtime hlo buffer base"
   allow["pjrt"]       = "pjrt platform runtime stablehlo hlo passes buffer coord collective base"
   allow["cli"]        = "cli pjrt platform runtime stablehlo hlo passes buffer codegen coord collective base"

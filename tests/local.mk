@@ -9,14 +9,14 @@ TEST_LIBS = libweftcore.la $(CORE_LIBS) $(CMOCKA_LIBS)
 WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign
 # libraries and plugins that tests load
 check_LTLIBRARIES =
-TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/configure_test.sh
-EXTRA_DIST += tests/configure_test.sh tests/layering_test.sh tests/circles.awk tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/lsan.supp tests/valgrind.supp
+TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/configure_test.sh
+EXTRA_DIST += tests/configure_test.sh tests/layering_test.sh tests/circles.awk tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/lsan.supp tests/valgrind.supp
 
-EXTRA_DIST += tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_reduce.c examples/c/job.c examples/c/Makefile docs/c.md
+EXTRA_DIST += tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_reduce.c examples/c/job.c examples/c/Makefile docs/c.md examples/aot/main.c examples/aot/mlp.mlir examples/aot/Makefile
 
 # Run by .ci/run with the oldest clang that is supported.
 # oldest: tests/hlo/ir_test tests/base/status_test tests/cpu/gemm_test tests/cpu/kernels_test tests/cpu/run_test tests/coord/agent_test
-# oldest: tests/pjrt/plugin_test tests/pjrt/client_test.sh tests/pjrt/isolation_test.sh tests/installed_library_test.sh
+# oldest: tests/pjrt/plugin_test tests/pjrt/client_test.sh tests/pjrt/isolation_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh
 
 # Run under ThreadSanitizer by .ci/run, one list a line.
 # tsan: tests/base/kv_test tests/runtime/pool_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test tests/collective/ending_test

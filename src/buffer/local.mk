@@ -1,4 +1,4 @@
-libweftcore_la_SOURCES += \
+libweftrun_la_SOURCES += \
   %D%/check.c \
   %D%/deps.c \
   %D%/draw.c \

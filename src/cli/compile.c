@@ -1,4 +1,5 @@
-/* cli/compile.c -- `weft compile`: a program as a file of machine code, which runs without being compiled. */
+/* cli/compile.c -- `weft compile`: a program as machine code, which runs without being compiled: a file for `weft run`, or C
+ * and a shared library for applications. */
 #include <config.h>
 
 #include <stdio.h>
@@ -6,18 +7,21 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/package.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 
 typedef struct compile_options {
-  const char *program, *output, *cpus, *memory;
+  const char *program, *output, *cpus, *memory, *name;
   int64_t devices, threads;
 } compile_options;
 
 static weft_status *parse_options(int argc, char **argv, compile_options *o, bool *out_helped)
 {
   const cli_option options[] = {
-      {"-o", "FILE.weft", "the file to write", .type = WEFT_OPT_STRING, .out = &o->output},
+      {"-o", "FILE", "what to write: FILE.weft for `weft run`; FILE.so, a library with its header FILE.h for programs\n"
+                     "in C; or a folder (FOLDER/) with the C source and header of such a library", .type = WEFT_OPT_STRING, .out = &o->output},
+      {"--name", "NAME", "how the C functions of FILE.so or FOLDER/ begin (default: made of the file's name)", .type = WEFT_OPT_STRING, .out = &o->name},
       {"--cpu", "LIST", "the processors to make code for: x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or native, with\n"
                         "commas between them; the best that runs is taken on load (default: native)", .type = WEFT_OPT_STRING, .out = &o->cpus},
       {"--devices", "N", "run on N devices (default: what the program says, else one)", .type = WEFT_OPT_INT, .out = &o->devices, .most = 1024},
@@ -25,16 +29,17 @@ static weft_status *parse_options(int argc, char **argv, compile_options *o, boo
       {"--memory", "ORDER", "topological (default), sequential, or budget=BYTES", .type = WEFT_OPT_STRING, .out = &o->memory},
   };
   const cli_command command = {
-      "compile", "PROGRAM -o FILE.weft [OPTIONS]",
+      "compile", "PROGRAM -o FILE [OPTIONS]",
       "Compiles PROGRAM (any format that `weft run` reads) and writes its machine code, constants and shapes to a file,\n"
-      "which `weft run FILE.weft` runs without compiling. The file runs with this version of Weft only.",
+      "which `weft run FILE.weft` runs without compiling, or to a library for programs in C, which libweft_runtime runs.\n"
+      "What is written runs with this build of Weft only.",
       .options = options, .option_count = WEFT_COUNT(options)};
 
   *o = (compile_options){0};
   WEFT_TRY(cli_parse_options(&command, &argc, argv, out_helped));
   if (*out_helped) return NULL;
   if (argc != 2) return WEFT_ERR(INVALID_ARGUMENT, "expected one program; see `weft compile --help`");
-  if (!o->output || !*o->output) return WEFT_ERR(INVALID_ARGUMENT, "expected -o FILE.weft; see `weft compile --help`");
+  if (!o->output || !*o->output) return WEFT_ERR(INVALID_ARGUMENT, "expected -o FILE; see `weft compile --help`");
   o->program = argv[1];
   return NULL;
 }
@@ -62,7 +67,18 @@ static weft_status *compile(const compile_options *o, cli_program *program, cli_
   if (!st) st = cli_session_serialize(session, &bytes, &size);
   cli_progress_end(&progress);
   WEFT_TRY(st);
-  WEFT_TRY(cli_write_file(o->output, bytes, size));
+  if (cli_package_kind_of(o->output) == CLI_PACKAGE_FILE) {
+    if (o->name) return WEFT_ERR(INVALID_ARGUMENT, "--name is for -o FILE.so and -o FOLDER/");
+    WEFT_TRY(cli_write_file(o->output, bytes, size));
+  } else {
+    WEFT_TRY(cli_package_write(&(cli_package){.path = o->output,
+                                              .name = o->name,
+                                              .program = o->program,
+                                              .module = program->module,
+                                              .devices = options.devices,
+                                              .code = bytes,
+                                              .code_size = size}));
+  }
   printf("%s: %s with machine code for %s\n", o->output, WEFT_BYTES((int64_t)size),
          o->cpus ? o->cpus : "this processor");
   return NULL;

@@ -13,6 +13,7 @@
 #include "codegen/codegen.h"
 #include "platform/registry.h"
 #include "pjrt/settings.h"
+#include "runtime/build_id.h"
 
 /* Environment variables of other software, with what they mean to Weft. */
 static const struct { const char *name, *help; } foreign[] = {
@@ -143,6 +144,7 @@ static void print_json(void)
   cli_json_text(&json, "system", host.sysname);
   cli_json_text(&json, "release", host.release);
   cli_json_text(&json, "llvm", WEFT_LLVM_VERSION);
+  cli_json_text(&json, "build", WEFT_BUILD_ID);
   cli_json_text(&json, "kernels_are_for", gen_target_description());
   cli_json_object(&json, "machine");
   for (int i = 0; i < plat_count(); i++) put_machine(&json, plat_at(i));
@@ -186,6 +188,7 @@ int cli_info_main(int argc, char **argv)
   printf("weft %s\n", PACKAGE_VERSION);
   printf("  host               %s, %s %s, %s\n", host.nodename, host.sysname, host.release, host.machine);
   printf("  LLVM               %s\n", WEFT_LLVM_VERSION);
+  printf("  build              %s\n", WEFT_BUILD_ID);
   printf("  kernels are for    %s\n", gen_target_description());
   for (int i = 0; i < plat_count(); i++) describe(plat_at(i));
   print_settings();

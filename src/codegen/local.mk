@@ -1,4 +1,5 @@
-libweftcore_la_SOURCES += \
+# what loads and runs compiled code, without LLVM
+libweftrun_la_SOURCES += \
   %D%/code/code.c %D%/code/code.h \
   %D%/code/externals.c \
   %D%/code/features.c \
@@ -6,6 +7,16 @@ libweftcore_la_SOURCES += \
   %D%/code/requests.c \
   %D%/code/saved.c \
   %D%/codegen.h \
+  %D%/model/columns.c \
+  %D%/model/cost.c %D%/model/cost.h \
+  %D%/model/gpus.def \
+  %D%/model/library.c %D%/model/library.h \
+  %D%/model/nest.c %D%/model/nest.h \
+  %D%/model/rows.c \
+  %D%/model/strategy.c %D%/model/strategy.h \
+  %D%/model/target.c %D%/model/target.h \
+  %D%/model/turned.c
+libweftcore_la_SOURCES += \
   %D%/emit/access.c \
   %D%/emit/accumulate.c \
   %D%/emit/columns.c \
@@ -40,15 +51,6 @@ libweftcore_la_SOURCES += \
   %D%/host/target.c \
   %D%/host/transpose.c \
   %D%/host/update.c \
-  %D%/model/columns.c \
-  %D%/model/cost.c %D%/model/cost.h \
-  %D%/model/gpus.def \
-  %D%/model/library.c %D%/model/library.h \
-  %D%/model/nest.c %D%/model/nest.h \
-  %D%/model/rows.c \
-  %D%/model/strategy.c %D%/model/strategy.h \
-  %D%/model/target.c %D%/model/target.h \
-  %D%/model/turned.c \
   %D%/nvptx/block.c \
   %D%/nvptx/columns.c \
   %D%/nvptx/grid.c %D%/nvptx/grid.h \

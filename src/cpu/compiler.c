@@ -2,6 +2,8 @@
 #include <config.h>
 
 #include "cpu/cpu_internal.h"
+#include "cpu/platform.h"
+#include "cpu/topology.h"
 #include "passes/pass.h"
 #include "runtime/trace.h"
 
@@ -62,3 +64,13 @@ weft_status *cpu_save(const weft_executable *exe, bool no_excess_precision, cons
   WEFT_TRY(read_options(no_excess_precision, &gen));
   return gen_code_save(weft_executable_module(exe), weft_executable_code(exe), &gen, cpus, out_data, out_size);
 }
+
+static weft_status *create(const weft_platform_options *wanted, weft_platform **out_platform)
+{
+  return cpu_create(&cpu_platform_ops, wanted, out_platform);
+}
+
+const weft_platform_ops cpu_platform_ops = {
+  .size = sizeof(weft_platform_ops), .name = "cpu", .create = create, .destroy = cpu_destroy, .device = &cpu_device_ops,
+  .compile = cpu_compile, .describe = cpu_topology_print, .save = cpu_save, .load = cpu_load,
+};

@@ -27,7 +27,12 @@ WEFT_NODISCARD weft_status *cpu_id_thunk_new(low_step *step, rt_thunk **out_thun
 /* Estimated nanoseconds of one step on one thread. */
 double cpu_cost_ns(const cpu_target *target, const hlo_instr *instr);
 
-/* The entries of the platform's table (runtime/platform.h). */
+/* The entries of the platform's table (runtime/platform.h). Those of compiler.c need LLVM, all others do not. `ops` is
+ * the table that the new platform has. */
+WEFT_NODISCARD weft_status *cpu_create(const weft_platform_ops *ops, const weft_platform_options *wanted,
+                                       weft_platform **out_platform);
+void cpu_destroy(weft_platform *platform);
+extern const weft_device_ops cpu_device_ops;
 WEFT_NODISCARD weft_status *cpu_compile(weft_platform *platform, hlo_module *module,
                                         const weft_compile_options *options, weft_executable **out_executable);
 WEFT_NODISCARD weft_status *cpu_save(const weft_executable *exe, bool no_excess_precision, const char *cpus,

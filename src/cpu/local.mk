@@ -1,5 +1,5 @@
-libweftcore_la_SOURCES += \
-  %D%/compiler.c %D%/concatenate.c \
+libweftrun_la_SOURCES += \
+  %D%/concatenate.c \
   %D%/conv.c %D%/conv.h %D%/conv_plane.c %D%/conv_plane.h \
   %D%/convert.c \
   %D%/cpu_internal.h \
@@ -8,7 +8,7 @@ libweftcore_la_SOURCES += \
   %D%/gemm.c %D%/gemm.h %D%/gemm_amx.c %D%/gemm_amx.h %D%/gemm_block.c %D%/gemm_block.h %D%/gemm_dense.c %D%/gemm_dense.h %D%/gemm_few.c %D%/gemm_few.h %D%/gemm_micro.h %D%/gemm_pairs.c %D%/gemm_pairs.h %D%/gemm_turn.h %D%/gemm_vnni.c %D%/gemm_vnni.h \
   %D%/gemm_tiny.c %D%/gemm_tiny.h %D%/hot.h \
   %D%/lapack.c %D%/lapack.h %D%/library.c %D%/linalg.c %D%/linalg.h \
-  %D%/hwloc.c \
+  %D%/hwloc.c %D%/loader.c \
   %D%/makers.h \
   %D%/platform.c %D%/platform.h \
   %D%/rng_state.c \
@@ -16,3 +16,4 @@ libweftcore_la_SOURCES += \
   %D%/target.c \
   %D%/thunks.c \
   %D%/topology.c %D%/topology.h
+libweftcore_la_SOURCES += %D%/compiler.c

@@ -1,4 +1,4 @@
-/* cpu/platform.c -- the CPU platform (platform.h). */
+/* cpu/platform.c -- devices, memory and workers of the CPU platform (platform.h). */
 #include <config.h>
 
 #include "runtime/platform.h"
@@ -74,7 +74,7 @@ static void on_worker_start(void *ctx, int index)
   if (cpu->topology) cpu_topology_bind(cpu->topology, index);
 }
 
-static void destroy(weft_platform *platform)
+void cpu_destroy(weft_platform *platform)
 {
   cpu_platform *cpu = (cpu_platform *)platform;
 
@@ -111,7 +111,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   return rt_pool_new(&(rt_pool_options){.threads = threads, .on_start = on_worker_start, .ctx = cpu}, &base->pool);
 }
 
-static weft_status *create(const weft_platform_options *wanted, weft_platform **out_platform)
+weft_status *cpu_create(const weft_platform_ops *ops, const weft_platform_options *wanted, weft_platform **out_platform)
 {
   cpu_platform *cpu = calloc(1, sizeof *cpu);
   weft_status *st;
@@ -119,10 +119,10 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
   *out_platform = NULL;
   cpu_blas_init();
   WEFT_TRY_ALLOC(cpu);
-  rt_platform_begin(&cpu->base, &cpu_platform_ops, wanted);
+  rt_platform_begin(&cpu->base, ops, wanted);
   st = fill(cpu, wanted);
   if (st) {
-    destroy(&cpu->base);
+    cpu_destroy(&cpu->base);
     return st;
   }
   *out_platform = &cpu->base;
@@ -132,11 +132,6 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
 static const weft_memory_space spaces[WEFT_MEMORY_SPACES] = {
   {"device", BUF_ALIGN, true}, {"pinned_host", BUF_ALIGN, true}, {"unpinned_host", BUF_ALIGN, true},
 };
-static const weft_device_ops cpu_device_ops = {
+const weft_device_ops cpu_device_ops = {
   .size = sizeof(weft_device_ops), .spaces = spaces, .allocate = allocate, .deallocate = deallocate,
-};
-
-const weft_platform_ops cpu_platform_ops = {
-  .size = sizeof(weft_platform_ops), .name = "cpu", .create = create, .destroy = destroy, .device = &cpu_device_ops,
-  .compile = cpu_compile, .describe = cpu_topology_print, .save = cpu_save, .load = cpu_load,
 };

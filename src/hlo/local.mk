@@ -1,4 +1,4 @@
-libweftcore_la_SOURCES += \
+libweftrun_la_SOURCES += \
   %D%/attributes.c %D%/attributes.def %D%/attributes.h %D%/check.c %D%/check.h \
   %D%/eval.c %D%/eval_collective.c %D%/eval_complex.c %D%/eval_dot.c %D%/eval_elem.c %D%/eval_fn.c %D%/eval_internal.h \
   %D%/eval_linalg.c %D%/eval_move.c %D%/eval_reduce.c %D%/eval_rng.c \
@@ -18,7 +18,7 @@ libweftcore_la_SOURCES += \
 	@test -f $@
 BUILT_SOURCES += %D%/hlo.pb-c.h
 CLEANFILES += %D%/hlo.pb-c.c %D%/hlo.pb-c.h
-nodist_libweftcore_la_SOURCES += %D%/hlo.pb-c.c
+nodist_libweftrun_la_SOURCES += %D%/hlo.pb-c.c
 EXTRA_DIST += %D%/hlo.proto
 %D%/attributes.lo %D%/proto_attrs.lo %D%/proto_common.lo %D%/proto_read.lo %D%/proto_shape.lo %D%/proto_write.lo \
 %D%/proto_write_attrs.lo %D%/proto_write_shape.lo %D%/hlo.pb-c.lo: %D%/hlo.pb-c.h

@@ -1,4 +1,4 @@
-libweftcore_la_SOURCES += \
+libweftrun_la_SOURCES += \
   %D%/collective.c \
   %D%/custom_call.c \
   %D%/evaluate.c \

@@ -13,9 +13,10 @@
 #include "pjrt/extensions.h"
 #include "pjrt/internal.h"
 #include "pjrt/settings.h"
+#include "runtime/build_id.h"
 #include "runtime/feed.h"
 
-const char pjrt_platform_version[] = "weft " PACKAGE_VERSION " (LLVM " WEFT_LLVM_VERSION ")";
+const char pjrt_platform_version[] = "weft " PACKAGE_VERSION " (LLVM " WEFT_LLVM_VERSION ", build " WEFT_BUILD_ID ")";
 
 enum { MAX_PROCESSES = 1 << 16 };
 

@@ -138,8 +138,14 @@ weft_status *weft_compile(weft_platform *platform, hlo_module *module, const wef
                           weft_executable **out_executable)
 {
   int64_t begin = rt_trace_on ? weft_now_ns() : 0;
-  weft_status *st = platform->ops->compile(platform, module, options, out_executable);
+  weft_status *st;
 
+  if (!platform->ops->compile) {
+    hlo_module_free(module);
+    *out_executable = NULL;
+    return WEFT_ERR(UNIMPLEMENTED, "the platform \"%s\" of this library has no compiler", platform->ops->name);
+  }
+  st = platform->ops->compile(platform, module, options, out_executable);
   if (begin) rt_trace_event("compile", "compile", 0, begin);
   return st;
 }

@@ -49,7 +49,7 @@ typedef struct weft_platform_ops {
   WEFT_NODISCARD weft_status *(*create)(const weft_platform_options *options, weft_platform **out_platform);
   void (*destroy)(weft_platform *platform);
   const weft_device_ops *device; /* what its devices do with their memory */
-  /* Takes `module` (verified), also on failure.  Thread-safe. */
+  /* Takes `module` (verified), also on failure. Thread-safe. Absent: programs are only loaded. */
   WEFT_NODISCARD weft_status *(*compile)(weft_platform *platform, hlo_module *module,
                                          const weft_compile_options *options, weft_executable **out_executable);
   /* Optional: describes the machine as this platform sees it, in indented lines for a user. */

@@ -10,18 +10,20 @@
 #include "base/wire.h"
 #include "hlo/infer.h"
 #include "hlo/proto.h"
+#include "runtime/build_id.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/trace.h"
 
-enum { VERSION_BYTES = 32 };
+enum { VERSION_BYTES = 32, BUILD_BYTES = 16 };
 
 typedef struct header {
-  char magic[8], version[VERSION_BYTES];
+  char magic[8], version[VERSION_BYTES], build[BUILD_BYTES];
   unsigned char digest[32];
 } header;
 _Static_assert(sizeof(header) == WEFT_SAVED_HEADER, "as saved.h says");
 
 static const char magic[8] = {'w', 'e', 'f', 't', '.', 'e', 'x', 'e'};
+_Static_assert(sizeof WEFT_BUILD_ID == BUILD_BYTES + 1, "a build is 16 digits");
 
 /* Flags. */
 enum { NO_EXCESS_PRECISION = 1 };
@@ -43,6 +45,7 @@ void weft_saved_seal(void *data, size_t size)
   header h = {.version = PACKAGE_VERSION};
 
   memcpy(h.magic, magic, sizeof magic);
+  memcpy(h.build, WEFT_BUILD_ID, sizeof h.build);
   if (digest_of(data, size, h.digest)) memcpy(data, &h, sizeof h);
 }
 
@@ -81,6 +84,9 @@ weft_status *weft_saved_open(const void *data, size_t size, weft_saved *out)
   if (memcmp(h.version, version, sizeof h.version) != 0)
     return WEFT_ERR(FAILED_PRECONDITION, "the executable was serialized by Weft %.*s, this is %s",
                     (int)sizeof h.version, h.version, PACKAGE_VERSION);
+  if (memcmp(h.build, WEFT_BUILD_ID, sizeof h.build) != 0)
+    return WEFT_ERR(FAILED_PRECONDITION, "the executable was serialized by build %.*s of Weft %s, this is build %s",
+                    (int)sizeof h.build, h.build, PACKAGE_VERSION, WEFT_BUILD_ID);
   if (!digest_of(data, size, digest)) return WEFT_ERR(INTERNAL, "no SHA-256");
   weft_reader r = {.at = (const char *)data + sizeof h, .end = (const char *)data + size};
   get_body(&r, out);
@@ -232,10 +238,10 @@ static weft_status *check_count(const char *what, int64_t wanted, int64_t own)
                   what, (long long)wanted);
 }
 
-weft_status *weft_executable_load(weft_platform *platform, const weft_saved *saved, const weft_compile_options *options,
-                                  weft_executable **out_executable)
+weft_status *weft_executable_load_module(weft_platform *platform, const weft_saved *saved, hlo_module *taken,
+                                         const weft_compile_options *options, weft_executable **out_executable)
 {
-  WEFT_AUTO(hlo_module) module = NULL;
+  WEFT_AUTO(hlo_module) module = taken;
   weft_compile_options own = *options;
   int64_t begin = rt_trace_on ? weft_now_ns() : 0;
 
@@ -245,13 +251,23 @@ weft_status *weft_executable_load(weft_platform *platform, const weft_saved *sav
                     saved->platform, platform->ops->name);
   if (!platform->ops->load)
     return WEFT_ERR(UNIMPLEMENTED, "programs for the platform \"%s\" cannot be loaded", platform->ops->name);
-  WEFT_TRY(weft_saved_read_module(saved, &module));
   WEFT_TRY(check_count("replicas", options->replica_count, module->replica_count));
   WEFT_TRY(check_count("partitions", options->partition_count, module->num_partitions));
   own.no_excess_precision = saved->no_excess_precision;
-  if (begin) rt_trace_event("compile", "read program", 0, begin);
   WEFT_TRY_NOTE(platform->ops->load(platform, WEFT_MOVE(module), saved->code, saved->code_size, &own, out_executable),
                 "loading a serialized executable");
   if (begin) rt_trace_event("compile", "load", 0, begin);
   return NULL;
+}
+
+weft_status *weft_executable_load(weft_platform *platform, const weft_saved *saved, const weft_compile_options *options,
+                                  weft_executable **out_executable)
+{
+  int64_t begin = rt_trace_on ? weft_now_ns() : 0;
+  hlo_module *module;
+
+  *out_executable = NULL;
+  WEFT_TRY(weft_saved_read_module(saved, &module));
+  if (begin) rt_trace_event("compile", "read program", 0, begin);
+  return weft_executable_load_module(platform, saved, module, options, out_executable);
 }

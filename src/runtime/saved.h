@@ -5,8 +5,9 @@
  *   offset  bytes
  *        0      8  "weft.exe"
  *        8     32  Weft's version, then zeros
- *       40     32  SHA-256 of all that follows
- *       72         in the form of base/wire.h: platform, fingerprint (texts), flags, note, module, entry, code (blocks)
+ *       40     16  the build: of the sources that make machine code and run it (build_id.h)
+ *       56     32  SHA-256 of all that follows
+ *       88         in the form of base/wire.h: platform, fingerprint (texts), flags, note, module, entry, code (blocks)
  *
  * The digest detects damage, not a stranger: whoever writes a file that is loaded and run decides what the process
  * does. Reading a file of any bytes does no harm. */
@@ -16,7 +17,7 @@
 #include "runtime/executable.h"
 #include "runtime/platform.h"
 
-enum { WEFT_SAVED_HEADER = 72 };
+enum { WEFT_SAVED_HEADER = 88 };
 
 /* What the bytes hold. All but the texts is borrowed from them. */
 typedef struct weft_saved {
@@ -35,14 +36,14 @@ typedef struct weft_saved {
 
 bool weft_saved_is(const void *data, size_t size); /* the bytes begin as those of a saved executable do */
 
-/* Reads the header. Errors: INVALID_ARGUMENT: no saved executable; FAILED_PRECONDITION: of another version of Weft;
+/* Reads the header. Errors: INVALID_ARGUMENT: no saved executable; FAILED_PRECONDITION: of another version or build of Weft;
  * DATA_LOSS: damaged. */
 WEFT_NODISCARD weft_status *weft_saved_open(const void *data, size_t size, weft_saved *out);
 /* Reads and verifies the optimised module; the caller frees it. Errors: INVALID_ARGUMENT, UNIMPLEMENTED. */
 WEFT_NODISCARD weft_status *weft_saved_read_module(const weft_saved *saved, hlo_module **out_module);
 /* The bytes of `saved`, in memory from malloc. */
 WEFT_NODISCARD weft_status *weft_saved_pack(const weft_saved *saved, void **out_data, size_t *out_size);
-/* Repairs the magic number, version and digest of bytes that were changed; for tests. */
+/* Repairs the magic number, version, build and digest of bytes that were changed; for tests. */
 void weft_saved_seal(void *data, size_t size);
 
 /* Saves an executable. `cpus`: for which processors, in the platform's words; NULL: this one. `fingerprint` and
@@ -57,5 +58,9 @@ WEFT_NODISCARD weft_status *weft_executable_save(const weft_executable *exe, con
  * RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *weft_executable_load(weft_platform *platform, const weft_saved *saved,
                                                  const weft_compile_options *options, weft_executable **out_executable);
+/* The same with `module` (taken, also on failure), which is what weft_saved_read_module has read. */
+WEFT_NODISCARD weft_status *weft_executable_load_module(weft_platform *platform, const weft_saved *saved,
+                                                        hlo_module *module, const weft_compile_options *options,
+                                                        weft_executable **out_executable);
 
 #endif

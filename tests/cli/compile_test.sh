@@ -52,7 +52,7 @@ report "no pass runs on load" $?
 check "a compiled file is inspected" 0 'fusion' inspect "$dir/sum.weft" --emit hlo
 
 check "a processor that is not known" 2 'no processor "z80": expected native' compile "$dir/sum.hlo" --cpu z80 -o "$dir/no.weft"
-check "no file to write" 2 'expected -o FILE.weft' compile "$dir/sum.hlo"
+check "no file to write" 2 'expected -o FILE' compile "$dir/sum.hlo"
 check "a folder that is not there" 2 'cannot write' compile "$dir/sum.hlo" -o "$dir/none/sum.weft"
 [ ! -e "$dir/no.weft" ]; report "a failed compilation writes no file" $?
 check "comparing needs the program" 2 'need the program itself' run "$dir/sum.weft" --compare reference
