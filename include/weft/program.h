@@ -55,8 +55,8 @@ int weft_program_device_count(const weft_program *program);
 /* Arrays of one device. A tuple counts as its leaves. */
 int weft_program_param_count(const weft_program *program);
 int weft_program_result_count(const weft_program *program);
-const weft_program_array *weft_program_param(const weft_program *program, int index);   /* NULL: no such parameter */
-const weft_program_array *weft_program_result(const weft_program *program, int index);  /* NULL: no such result */
+const weft_program_array *weft_program_param(const weft_program *program, int index);  /* NULL: no such parameter */
+const weft_program_array *weft_program_result(const weft_program *program, int index); /* NULL: no such result */
 
 /* Runs the program once and waits for it. Threads may run one program at the same time; its runs take turns.
  *   inputs   [device * weft_program_param_count() + param]: the bytes of each parameter, which are only read. Memory

@@ -129,7 +129,8 @@ static void name_param(signature *s, const char *name, bool is_leaf, int leaf)
   identifier(name, strlen(name), base);
   snprintf(v->name, sizeof v->name, is_leaf ? "%.100s_%d" : "%.100s", base, leaf);
   if (is_reserved(v->name)) strcat(v->name, "_");
-  for (int n = 2; is_taken(s->params, s->param_count, v->name); n++) snprintf(v->name, sizeof v->name, "%.100s_%d_", base, n);
+  for (int n = 2; is_taken(s->params, s->param_count, v->name); n++)
+    snprintf(v->name, sizeof v->name, "%.100s_%d_", base, n);
 }
 
 static weft_status *read_signature(const hlo_module *module, weft_arena *arena, signature *out)
@@ -209,7 +210,8 @@ static void put_table(const char *title, const value *values, int count, FILE *o
   char text[256];
 
   for (int i = 0; i < count; i++)
-    fprintf(out, " *   %-10s %2d  %-20s %s\n", i ? "" : title, i, values[i].name, hlo_shape_format(values[i].shape, text, sizeof text));
+    fprintf(out, " *   %-10s %2d  %-20s %s\n", i ? "" : title, i, values[i].name,
+            hlo_shape_format(values[i].shape, text, sizeof text));
 }
 
 static void put_header(const cli_package *p, const char *name, const signature *s, FILE *out)
@@ -217,23 +219,32 @@ static void put_header(const cli_package *p, const char *name, const signature *
   char module[NAME_BYTES]; /* without what would end the comment */
 
   identifier(p->module->name, strlen(p->module->name), module);
-  fprintf(out, "/* %s.h -- the program \"%s\", compiled by Weft %s (build %s). `weft compile` has written this file.\n *\n", name,
-          module, PACKAGE_VERSION, WEFT_BUILD_ID);
+  fprintf(out,
+          "/* %s.h -- the program \"%s\", compiled by Weft %s (build %s). `weft compile` has written this file.\n *\n",
+          name, module, PACKAGE_VERSION, WEFT_BUILD_ID);
   put_table("parameters", s->params, s->param_count, out);
   put_table("results", s->results, s->result_count, out);
-  fprintf(out, " *\n * Elements that C has no type for are integers of their size: f16 and bf16 are uint16_t, narrower ones uint8_t.\n"
-               " * A complex number is two numbers. <weft/program.h> describes weft_program and its errors. */\n"
-               "#ifndef WEFT_PROGRAM_%s_H\n#define WEFT_PROGRAM_%s_H\n\n#include <stdbool.h>\n#include <stdint.h>\n\n"
-               "#include <weft/program.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n", name, name);
-  fprintf(out, "enum { %s_devices = %d, %s_params = %d, %s_results = %d };\n\n", name, p->devices, name, s->param_count, name, s->result_count);
-  fprintf(out, "/* Loads the program, which is part of this code. `options` may be NULL. Errors: those of weft_program_open. */\n"
-               "WEFT_NODISCARD weft_status *%s_open(const weft_program_options *options, weft_program **out_program);\n\n", name);
+  fprintf(
+    out,
+    " *\n * Elements that C has no type for are integers of their size: f16 and bf16 are uint16_t, narrower ones uint8_t.\n"
+    " * A complex number is two numbers. <weft/program.h> describes weft_program and its errors. */\n"
+    "#ifndef WEFT_PROGRAM_%s_H\n#define WEFT_PROGRAM_%s_H\n\n#include <stdbool.h>\n#include <stdint.h>\n\n"
+    "#include <weft/program.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
+    name, name);
+  fprintf(out, "enum { %s_devices = %d, %s_params = %d, %s_results = %d };\n\n", name, p->devices, name, s->param_count,
+          name, s->result_count);
+  fprintf(
+    out,
+    "/* Loads the program, which is part of this code. `options` may be NULL. Errors: those of weft_program_open. */\n"
+    "WEFT_NODISCARD weft_status *%s_open(const weft_program_options *options, weft_program **out_program);\n\n",
+    name);
   if (p->devices == 1) {
     fprintf(out, "/* Runs the program once and waits for it. Errors: those of weft_program_run. */\nWEFT_NODISCARD ");
     put_run(name, s, out);
     fputs(";\n\n", out);
   } else {
-    fprintf(out, "/* The program runs on %d devices of this process: weft_program_run takes the arrays of all. */\n\n", p->devices);
+    fprintf(out, "/* The program runs on %d devices of this process: weft_program_run takes the arrays of all. */\n\n",
+            p->devices);
   }
   fputs("#ifdef __cplusplus\n}\n#endif\n\n#endif\n", out);
 }
@@ -249,18 +260,24 @@ static void put_pointers(const char *declaration, const value *values, int count
 
 static void put_source(const cli_package *p, const char *name, const signature *s, FILE *out)
 {
-  fprintf(out, "/* %s.c -- the machine code of %s.h, which the assembler takes from %s.weft.\n"
-               " * Compile this file with -I of its folder and with the flags of `pkg-config --cflags weft-runtime`. */\n"
-               "#include \"%s.h\"\n\n", name, name, name, name);
-  fprintf(out, "__asm__(\".pushsection .rodata\\n\"\n"
-               "        \".balign 64\\n\"\n"
-               "        \".local %s_code, %s_code_end\\n\"\n"
-               "        \"%s_code: .incbin \\\"%s.weft\\\"\\n\"\n"
-               "        \"%s_code_end: .byte 0\\n\"\n"
-               "        \".popsection\\n\");\n"
-               "extern const char %s_code[], %s_code_end[] __attribute__((visibility(\"hidden\")));\n\n", name, name, name, name, name, name, name);
-  fprintf(out, "weft_status *%s_open(const weft_program_options *options, weft_program **out_program)\n"
-               "{\n  return weft_program_open(%s_code, (size_t)(%s_code_end - %s_code), options, out_program);\n}\n", name, name, name, name);
+  fprintf(out,
+          "/* %s.c -- the machine code of %s.h, which the assembler takes from %s.weft.\n"
+          " * Compile this file with -I of its folder and with the flags of `pkg-config --cflags weft-runtime`. */\n"
+          "#include \"%s.h\"\n\n",
+          name, name, name, name);
+  fprintf(out,
+          "__asm__(\".pushsection .rodata\\n\"\n"
+          "        \".balign 64\\n\"\n"
+          "        \".local %s_code, %s_code_end\\n\"\n"
+          "        \"%s_code: .incbin \\\"%s.weft\\\"\\n\"\n"
+          "        \"%s_code_end: .byte 0\\n\"\n"
+          "        \".popsection\\n\");\n"
+          "extern const char %s_code[], %s_code_end[] __attribute__((visibility(\"hidden\")));\n\n",
+          name, name, name, name, name, name, name);
+  fprintf(out,
+          "weft_status *%s_open(const weft_program_options *options, weft_program **out_program)\n"
+          "{\n  return weft_program_open(%s_code, (size_t)(%s_code_end - %s_code), options, out_program);\n}\n",
+          name, name, name, name);
   if (p->devices != 1) return;
   fputc('\n', out);
   put_run(name, s, out);
@@ -334,10 +351,12 @@ static weft_status *find_installation(char include[PATH_BYTES], char library[PAT
   place_of(WEFT_LIBDIR, library);
   snprintf(path, sizeof path, "%s/weft/program.h", include);
   if (access(path, R_OK) != 0)
-    return WEFT_ERR(FAILED_PRECONDITION, "%s is not there: install Weft's headers, or write a folder (-o FOLDER/)", path);
+    return WEFT_ERR(FAILED_PRECONDITION, "%s is not there: install Weft's headers, or write a folder (-o FOLDER/)",
+                    path);
   snprintf(path, sizeof path, "%s/libweft_runtime.so", library);
   if (access(path, R_OK) != 0)
-    return WEFT_ERR(FAILED_PRECONDITION, "%s is not there: install libweft_runtime, or write a folder (-o FOLDER/)", path);
+    return WEFT_ERR(FAILED_PRECONDITION, "%s is not there: install libweft_runtime, or write a folder (-o FOLDER/)",
+                    path);
   return NULL;
 }
 
@@ -353,7 +372,8 @@ static weft_status *run_command(char *const *argv)
   int error = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error)
-    return WEFT_ERR(FAILED_PRECONDITION, "the compiler \"%s\" does not start: %s (CC names another one; -o FOLDER/ needs none)", argv[0],
+    return WEFT_ERR(FAILED_PRECONDITION,
+                    "the compiler \"%s\" does not start: %s (CC names another one; -o FOLDER/ needs none)", argv[0],
                     strerror(error));
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return NULL;
@@ -363,7 +383,8 @@ static weft_status *run_command(char *const *argv)
 static weft_status *link_library(const cli_package *p, const char *folder, const char *name)
 {
   enum { MOST_WORDS = 16 };
-  char include[PATH_BYTES], library[PATH_BYTES], source[PATH_BYTES], words[1024], soname[PATH_BYTES], temporary[PATH_BYTES];
+  char include[PATH_BYTES], library[PATH_BYTES], source[PATH_BYTES], words[1024], soname[PATH_BYTES],
+    temporary[PATH_BYTES];
   char flags[5][PATH_BYTES + 16], *argv[MOST_WORDS + 16], *save = NULL;
   const char *cc = getenv("CC"), *slash = strrchr(p->path, '/');
   int n = 0;
@@ -373,7 +394,8 @@ static weft_status *link_library(const cli_package *p, const char *folder, const
   if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", p->path, (long)getpid()) >= (int)sizeof temporary)
     return WEFT_ERR(INVALID_ARGUMENT, "the name of the file is too long: %.60s...", p->path);
   snprintf(words, sizeof words, "%s", cc && *cc ? cc : "cc");
-  for (char *word = strtok_r(words, " ", &save); word && n < MOST_WORDS; word = strtok_r(NULL, " ", &save)) argv[n++] = word;
+  for (char *word = strtok_r(words, " ", &save); word && n < MOST_WORDS; word = strtok_r(NULL, " ", &save))
+    argv[n++] = word;
   if (n == 0) argv[n++] = "cc";
   snprintf(flags[0], sizeof flags[0], "-I%s", folder);
   snprintf(flags[1], sizeof flags[1], "-I%s", include);
@@ -381,12 +403,20 @@ static weft_status *link_library(const cli_package *p, const char *folder, const
   snprintf(flags[3], sizeof flags[3], "-L%s", library);
   snprintf(flags[4], sizeof flags[4], "-Wl,-rpath,%s", library);
   snprintf(soname, sizeof soname, "-Wl,-soname,%s", slash ? slash + 1 : p->path);
-  argv[n++] = "-shared"; argv[n++] = "-fPIC"; argv[n++] = "-O2"; argv[n++] = "-o"; argv[n++] = temporary; argv[n++] = source;
+  argv[n++] = "-shared";
+  argv[n++] = "-fPIC";
+  argv[n++] = "-O2";
+  argv[n++] = "-o";
+  argv[n++] = temporary;
+  argv[n++] = source;
   for (int i = 0; i < 4; i++) argv[n++] = flags[i];
   if (strncmp(library, "/usr/lib", 8) != 0) argv[n++] = flags[4];
-  argv[n++] = soname; argv[n++] = "-lweft_runtime"; argv[n] = NULL;
+  argv[n++] = soname;
+  argv[n++] = "-lweft_runtime";
+  argv[n] = NULL;
   weft_status *st = run_command(argv);
-  if (!st && rename(temporary, p->path) != 0) st = WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", p->path, strerror(errno));
+  if (!st && rename(temporary, p->path) != 0)
+    st = WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", p->path, strerror(errno));
   if (st) unlink(temporary);
   return st;
 }

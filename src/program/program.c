@@ -35,7 +35,8 @@ struct weft_program {
 static weft_status *describe(weft_arena *arena, const char *name, const hlo_shape *shape, const weft_array_type *type,
                              weft_program_array *out)
 {
-  int64_t *dims = WEFT_ARENA_ARRAY(arena, int64_t, type->rank + 1), *order = WEFT_ARENA_ARRAY(arena, int64_t, type->rank + 1);
+  int64_t *dims = WEFT_ARENA_ARRAY(arena, int64_t, type->rank + 1),
+          *order = WEFT_ARENA_ARRAY(arena, int64_t, type->rank + 1);
   const hlo_layout *layout = hlo_shape_is_array(shape) ? shape->layout : NULL;
 
   WEFT_TRY_ALLOC(dims && order);
@@ -43,8 +44,12 @@ static weft_status *describe(weft_arena *arena, const char *name, const hlo_shap
     dims[d] = type->dims[d];
     order[d] = layout ? layout->minor_to_major[d] : type->rank - 1 - d;
   }
-  *out = (weft_program_array){.name = name, .type = type->type, .rank = type->rank, .dims = dims,
-                              .minor_to_major = order, .bytes = weft_array_bytes(type)};
+  *out = (weft_program_array){.name = name,
+                              .type = type->type,
+                              .rank = type->rank,
+                              .dims = dims,
+                              .minor_to_major = order,
+                              .bytes = weft_array_bytes(type)};
   return NULL;
 }
 
@@ -71,7 +76,8 @@ static weft_status *describe_params(weft_program *p)
     for (int k = 0; k < hlo_shape_leaf_count(shape); k++, at++) {
       const char *name = leaf_name(&p->arena, param->name, hlo_shape_is_tuple(shape), k);
       WEFT_TRY_ALLOC(name);
-      WEFT_TRY(describe(&p->arena, name, hlo_shape_leaf(shape, k), weft_executable_param_type(p->exe, at), &p->params[at]));
+      WEFT_TRY(
+        describe(&p->arena, name, hlo_shape_leaf(shape, k), weft_executable_param_type(p->exe, at), &p->params[at]));
     }
   }
   return NULL;
@@ -90,7 +96,8 @@ static weft_status *describe_all(weft_program *p)
   WEFT_TRY_ALLOC(p->params && p->results);
   WEFT_TRY(describe_params(p));
   for (int k = 0; k < p->result_count; k++)
-    WEFT_TRY(describe(&p->arena, "", hlo_shape_leaf(result, k), weft_executable_output_type(p->exe, k), &p->results[k]));
+    WEFT_TRY(
+      describe(&p->arena, "", hlo_shape_leaf(result, k), weft_executable_output_type(p->exe, k), &p->results[k]));
   return NULL;
 }
 
@@ -116,7 +123,8 @@ static weft_status *count_devices(const hlo_module *module, int *out)
   int64_t replicas = WEFT_MAX(module->replica_count, 1), partitions = WEFT_MAX(module->num_partitions, 1);
 
   if (replicas > MOST_DEVICES || partitions > MOST_DEVICES || replicas * partitions > MOST_DEVICES)
-    return WEFT_ERR(UNIMPLEMENTED, "\"%s\" is a program for %lld replicas of %lld partitions: one process has at most %d devices",
+    return WEFT_ERR(UNIMPLEMENTED,
+                    "\"%s\" is a program for %lld replicas of %lld partitions: one process has at most %d devices",
                     module->name, (long long)replicas, (long long)partitions, MOST_DEVICES);
   *out = (int)(replicas * partitions);
   return NULL;
@@ -250,8 +258,8 @@ static weft_status *put_all(run *r, const void *const *inputs)
     if (!inputs[i] && p->params[leaf].bytes > 0)
       return WEFT_ERR(INVALID_ARGUMENT, "parameter %d (\"%s\") of device %d is NULL", leaf, p->params[leaf].name,
                       i / p->param_count);
-    WEFT_TRY(put(weft_executable_device(p->exe, i / p->param_count), weft_executable_param_type(p->exe, leaf), inputs[i],
-                 &r->in[i]));
+    WEFT_TRY(put(weft_executable_device(p->exe, i / p->param_count), weft_executable_param_type(p->exe, leaf),
+                 inputs[i], &r->in[i]));
   }
   return NULL;
 }
@@ -288,7 +296,9 @@ static weft_status *run_once(run *r, const void *const *inputs, void *const *out
   WEFT_TRY(check_outputs(p, outputs));
   WEFT_TRY(run_init(r));
   WEFT_TRY(put_all(r, inputs));
-  WEFT_TRY(weft_executable_launch(p->exe, &(weft_launch){.inputs = r->ins, .outputs = r->outs, .done = r->done,
+  WEFT_TRY(weft_executable_launch(p->exe, &(weft_launch){.inputs = r->ins,
+                                                         .outputs = r->outs,
+                                                         .done = r->done,
                                                          .launch_id = atomic_fetch_add(&p->launches, 1) + 1}));
   return fetch(r, outputs, deadline);
 }
