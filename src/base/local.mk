@@ -15,6 +15,7 @@ libweftjob_la_SOURCES += \
   %D%/quote.c %D%/quote.h \
   %D%/secret.c %D%/secret.h \
   %D%/status.c %D%/status.h \
+  %D%/strangers.c %D%/strangers.h \
   %D%/svg.c %D%/svg.h \
   %D%/thread.c %D%/thread.h \
   %D%/wire.c %D%/wire.h

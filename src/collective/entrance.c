@@ -1,8 +1,8 @@
 /* collective/entrance.c -- the listener's handshake: connections that have not proven that they belong to the job
  * (door.h).
  *
- * Entrants are few, cost little and stay for seconds.  Where there are too many, the oldest one is closed, after a
- * last look at what it has sent.  All functions belong to the progress thread. */
+ * Entrants are few, cost little and stay for seconds; base/strangers.h says which one goes where there are too many.
+ * All functions belong to the progress thread. */
 #include <config.h>
 
 #include "collective/entrance.h"
@@ -16,19 +16,18 @@
 
 #include "base/inet.h"
 #include "base/log.h"
+#include "base/strangers.h"
 #include "collective/context.h"
 #include "collective/dial.h"
 
-enum { MOST_ENTRANTS = 256, MOST_OF_STRANGERS_ADDRESS = 32, MOST_AT_ONCE = 128, KNOWN_ADDRESSES = 64 };
+enum { MOST_ENTRANTS = 256, MOST_OF_STRANGERS_ADDRESS = 32, MOST_AT_ONCE = 128 };
 #define ENTRANCE_NS (5 * WEFT_NS_PER_S)
 #define COMPLAIN_NS (60 * WEFT_NS_PER_S)
 
 /* A connection that has not proven itself. */
 typedef struct entrant {
   int fd; /* -1: free */
-  bool local;
-  int64_t since_ns;
-  struct in6_addr from; /* of a TCP connection */
+  weft_stranger stranger;
   coll_handshake shake;
 } entrant;
 
@@ -37,12 +36,10 @@ static struct {
   coll_key pair; /* set before the sockets are watched */
   coll_admit *admit;
   entrant entrants[MOST_ENTRANTS];
-  atomic_int count;
-  struct in6_addr known[KNOWN_ADDRESSES]; /* addresses from which members have come */
-  size_t known_count;
+  weft_strangers table; /* of the entrants whose fd is set */
   unsigned long turned_away;
   int64_t complained_ns;
-} entrance;
+} entrance = {.table = {.most = MOST_ENTRANTS, .most_of_an_address = MOST_OF_STRANGERS_ADDRESS, .most_ns = ENTRANCE_NS}};
 
 static void drop_entrant(entrant *e)
 {
@@ -50,7 +47,7 @@ static void drop_entrant(entrant *e)
   close(e->fd);
   coll_key_wipe(&e->shake.pair);
   e->fd = -1;
-  atomic_fetch_sub(&entrance.count, 1);
+  weft_strangers_remove(&entrance.table, &e->stranger);
 }
 
 /* Counts a connection that was turned away.  At most one line a minute is logged as a warning. */
@@ -66,22 +63,15 @@ static void complain(const char *what)
            entrance.turned_away);
 }
 
-static bool is_known(const struct in6_addr *from)
-{
-  for (size_t i = 0; i < WEFT_MIN(entrance.known_count, (size_t)KNOWN_ADDRESSES); i++)
-    if (memcmp(&entrance.known[i], from, sizeof *from) == 0) return true;
-  return false;
-}
-
 /* Hands a connection that has proven itself to the listener. */
 static void admit(entrant *e, coll_session *session)
 {
   int fd = e->fd;
 
-  if (!e->local && !is_known(&e->from)) entrance.known[entrance.known_count++ % KNOWN_ADDRESSES] = e->from;
+  if (e->stranger.has_address) weft_strangers_know(&entrance.table, &e->stranger.from);
   coll_key_wipe(&e->shake.pair);
   e->fd = -1;
-  atomic_fetch_sub(&entrance.count, 1);
+  weft_strangers_remove(&entrance.table, &e->stranger);
   entrance.admit(fd, session);
 }
 
@@ -90,14 +80,14 @@ static void hear(entrant *e, int64_t now_ns)
 {
   coll_session session;
 
-  switch (coll_handshake_go_on(&e->shake, e->fd, !e->local, &session)) {
+  switch (coll_handshake_go_on(&e->shake, e->fd, e->stranger.has_address, &session)) {
   case COLL_SHAKE_DONE: admit(e, &session); return;
   case COLL_SHAKE_DENIED:
     coll_door_deny(e->fd);
     complain("did not prove that it belongs to the job");
     break;
   case COLL_SHAKE_WAITS:
-    if (now_ns - e->since_ns <= ENTRANCE_NS) return;
+    if (now_ns - e->stranger.since_ns <= ENTRANCE_NS) return;
     complain("said nothing for too long");
     break;
   case COLL_SHAKE_ENDED: break;
@@ -105,27 +95,15 @@ static void hear(entrant *e, int64_t now_ns)
   drop_entrant(e);
 }
 
-/* Returns a free place.  If there is none, or a stranger's address has too many entrants, the oldest entrant is
- * closed for it. */
-static entrant *make_room(bool local, const struct in6_addr *from, int64_t now_ns)
+/* Returns a free place.  If too many connections are in the way, the oldest of them is closed, after a last look at
+ * what it has sent. */
+static entrant *make_room(const struct in6_addr *from, int64_t now_ns)
 {
-  bool known = local || is_known(from);
-  entrant *room = NULL, *oldest = NULL, *oldest_there = NULL;
-  int there = 0;
+  weft_stranger *oldest = weft_strangers_in_the_way(&entrance.table, from);
+  entrant *room = oldest ? WEFT_CONTAINER_OF(oldest, entrant, stranger) : entrance.entrants;
 
-  for (entrant *e = entrance.entrants; e < entrance.entrants + MOST_ENTRANTS; e++) {
-    if (e->fd < 0) {
-      room = e;
-      continue;
-    }
-    bool same = !local && !e->local && memcmp(&e->from, from, sizeof *from) == 0;
-    there += same;
-    if (same && (!oldest_there || e->since_ns < oldest_there->since_ns)) oldest_there = e;
-    if (!oldest || e->since_ns < oldest->since_ns) oldest = e;
-  }
-  if (!known && there >= MOST_OF_STRANGERS_ADDRESS) room = oldest_there;
-  if (!room) room = oldest;
-  if (room->fd >= 0) hear(room, now_ns); /* its message may just have come */
+  while (!oldest && room->fd >= 0) room++; /* the table is not full, so one is free */
+  if (room->fd >= 0) hear(room, now_ns);
   if (room->fd >= 0) {
     complain("made way for newer ones without having proven that it belongs to the job");
     drop_entrant(room);
@@ -133,10 +111,11 @@ static entrant *make_room(bool local, const struct in6_addr *from, int64_t now_n
   return room;
 }
 
-static void enter(int fd, bool local, const struct in6_addr *from)
+/* `from` NULL: a local socket. */
+static void enter(int fd, const struct in6_addr *from)
 {
   int64_t now_ns = weft_now_ns();
-  entrant *e = make_room(local, from, now_ns);
+  entrant *e = make_room(from, now_ns);
   weft_status *st = coll_context_watch(fd, NULL, 0, false);
 
   if (st) {
@@ -144,9 +123,9 @@ static void enter(int fd, bool local, const struct in6_addr *from)
     close(fd);
     return;
   }
-  *e = (entrant){.fd = fd, .local = local, .since_ns = now_ns, .from = *from};
+  *e = (entrant){.fd = fd};
+  weft_strangers_add(&entrance.table, &e->stranger, from, now_ns);
   coll_handshake_init(&e->shake, false, &entrance.pair);
-  atomic_fetch_add(&entrance.count, 1);
   hear(e, now_ns);
 }
 
@@ -166,7 +145,7 @@ void coll_entrance_accept(int listening_fd, bool local)
     }
     if (!local) coll_tune_connection(fd);
     struct in6_addr from = weft_inet_address(&name);
-    enter(fd, local, &from);
+    enter(fd, local ? NULL : &from);
   }
 }
 
@@ -174,18 +153,11 @@ void coll_entrance_hear(void)
 {
   int64_t now_ns = weft_now_ns();
 
-  for (int i = 0; i < MOST_ENTRANTS && atomic_load(&entrance.count); i++)
+  for (int i = 0; i < MOST_ENTRANTS && entrance.table.count; i++)
     if (entrance.entrants[i].fd >= 0) hear(&entrance.entrants[i], now_ns);
 }
 
-int64_t coll_entrance_timer_ns(void)
-{
-  int64_t first_ns = INT64_MAX;
-
-  for (int i = 0; i < MOST_ENTRANTS && atomic_load(&entrance.count); i++)
-    if (entrance.entrants[i].fd >= 0) first_ns = WEFT_MIN(first_ns, entrance.entrants[i].since_ns + ENTRANCE_NS + 1);
-  return first_ns;
-}
+int64_t coll_entrance_timer_ns(void) { return weft_strangers_timer_ns(&entrance.table); }
 
 void coll_entrance_open(const coll_key *pair, coll_admit *admit)
 {

@@ -16,6 +16,7 @@
 
 #include "base/inet.h"
 #include "base/log.h"
+#include "base/strangers.h"
 #include "base/thread.h"
 #include "coord/conn.h"
 #include "coord/frontend.h"
@@ -26,8 +27,8 @@ enum {
   SPIN_US = 50,             /* several times what it costs to be woken */
 };
 
-/* Limits on connections of which no call has been let in yet. A newer one takes the place of the oldest. A member is
- * among them only until its first bytes have come, so it has left before its turn to be closed comes. */
+/* Limits on connections of which no call has been let in yet (base/strangers.h). A member is among them only until
+ * its first bytes have come, so it has left before its turn to be closed comes. */
 enum {
   MOST_STRANGERS = 512,
   MOST_STRANGERS_TLS = 256,         /* a handshake has larger buffers */
@@ -39,9 +40,7 @@ typedef struct server_conn {
   coord_peer peer;
   weft_coord_service *server;
   struct server_conn *prev, *next;
-  struct server_conn *prev_stranger, *next_stranger;
-  struct in6_addr address;
-  int64_t opened_ns;
+  weft_stranger stranger; /* in the table until a call is let in */
 } server_conn;
 
 struct weft_coord_service {
@@ -53,8 +52,7 @@ struct weft_coord_service {
   int64_t accept_again_ns; /* out of descriptors: when to try again; 0: accepting */
   coord_conns conns;
   server_conn *first_conn;
-  server_conn *strangers; /* oldest first */
-  int stranger_count;
+  weft_strangers strangers;
   coord_trust_policy policy;
   int64_t next_sweep_ns;
   pthread_t thread;
@@ -64,11 +62,7 @@ struct weft_coord_service {
 
 /* ---- connections ---- */
 
-static void remove_stranger(server_conn *conn)
-{
-  DL_DELETE2(conn->server->strangers, conn, prev_stranger, next_stranger);
-  conn->server->stranger_count--;
-}
+static void remove_stranger(server_conn *conn) { weft_strangers_remove(&conn->server->strangers, &conn->stranger); }
 
 static void drop_conn(server_conn *conn, const char *why)
 {
@@ -95,23 +89,12 @@ static coord_trust identify(coord_peer *peer)
   return coord_trust_of(&conn->server->policy, conn->conn.io.fd);
 }
 
-/* Makes room for one more stranger, in total and from its address. */
-static void evict_strangers(weft_coord_service *server, const struct in6_addr *address)
+static void drop_stranger(weft_stranger *stranger, const char *why)
 {
-  server_conn *stranger, *oldest = NULL;
-  int count = 0;
-
-  DL_FOREACH2(server->strangers, stranger, next_stranger)
-  {
-    if (memcmp(&stranger->address, address, sizeof *address) != 0) continue;
-    if (count++ == 0) oldest = stranger;
-  }
-  if (count < MOST_STRANGERS_OF_AN_ADDRESS)
-    oldest = server->stranger_count < (server->tls ? MOST_STRANGERS_TLS : MOST_STRANGERS) ? NULL : server->strangers;
-  if (oldest) drop_conn(oldest, "a newer connection takes its place: it did not authenticate");
+  drop_conn(WEFT_CONTAINER_OF(stranger, server_conn, stranger), why);
 }
 
-static weft_status *add_conn(weft_coord_service *server, int fd, struct in6_addr address)
+static weft_status *add_conn(weft_coord_service *server, int fd, const struct in6_addr *address)
 {
   server_conn *conn = calloc(1, sizeof *conn);
   coord_h2 *h2 = NULL;
@@ -129,8 +112,6 @@ static weft_status *add_conn(weft_coord_service *server, int fd, struct in6_addr
   conn->server = server;
   conn->peer =
     (coord_peer){.frontend = &server->frontend, .touched = on_touched, .identify = identify, .trusted = on_trusted};
-  conn->address = address;
-  conn->opened_ns = weft_now_ns();
   st = coord_conn_init(&conn->conn, &server->conns, server->loop, fd, ssl, h2, false, on_closed);
   if (st) {
     free(conn);
@@ -138,8 +119,7 @@ static weft_status *add_conn(weft_coord_service *server, int fd, struct in6_addr
   }
   conn->conn.is_served = true;
   DL_APPEND(server->first_conn, conn);
-  DL_APPEND2(server->strangers, conn, prev_stranger, next_stranger);
-  server->stranger_count++;
+  weft_strangers_add(&server->strangers, &conn->stranger, address, weft_now_ns());
   server->frontend.connections++;
   return NULL;
 }
@@ -148,8 +128,8 @@ static weft_status *add_conn(weft_coord_service *server, int fd, struct in6_addr
  * for a moment. */
 static bool find_descriptor(weft_coord_service *server)
 {
-  if (server->strangers) {
-    drop_conn(server->strangers, "its descriptor is needed: it did not authenticate");
+  if (server->strangers.oldest) {
+    drop_stranger(server->strangers.oldest, "its descriptor is needed: it did not authenticate");
     return true;
   }
   WEFT_LOG("coord", WARN, "cannot accept a connection: %s", strerror(errno));
@@ -161,8 +141,8 @@ static bool find_descriptor(weft_coord_service *server)
 static bool is_full(weft_coord_service *server)
 {
   if (server->frontend.connections < server->frontend.options.max_connections) return false;
-  if (server->strangers) {
-    drop_conn(server->strangers, "a newer connection takes its place: it did not authenticate");
+  if (server->strangers.oldest) {
+    drop_stranger(server->strangers.oldest, "a newer connection takes its place: it did not authenticate");
     return false;
   }
   WEFT_LOG("coord", WARN, "more than %lld connections: one refused",
@@ -189,19 +169,21 @@ static void on_accept(coord_io *io, uint32_t events)
     }
     struct in6_addr address = weft_inet_address(&name);
     coord_socket_tune(fd);
-    evict_strangers(server, &address);
-    st = add_conn(server, fd, address);
+    weft_stranger *oldest = weft_strangers_in_the_way(&server->strangers, &address);
+    if (oldest) drop_stranger(oldest, "a newer connection takes its place: it did not authenticate");
+    st = add_conn(server, fd, &address);
     if (st) WEFT_LOG("coord", WARN, "connection refused: %s", weft_status_message(st));
     weft_status_free(st);
   }
 }
 
-/* Closes strangers that have held a descriptor and memory for too long. The list begins with the oldest. */
+/* Closes strangers that have held a descriptor and memory for too long. */
 static void sweep(weft_coord_service *server, int64_t now_ns)
 {
+  weft_stranger *late;
+
   server->next_sweep_ns = now_ns + WEFT_NS_PER_S;
-  while (server->strangers && now_ns - server->strangers->opened_ns > STRANGER_S * WEFT_NS_PER_S)
-    drop_conn(server->strangers, "it did not authenticate");
+  while ((late = weft_strangers_overdue(&server->strangers, now_ns))) drop_stranger(late, "it did not authenticate");
 }
 
 /* ---- the thread ---- */
@@ -283,6 +265,9 @@ static weft_status *start(weft_coord_service *server, const weft_coord_service_o
   WEFT_TRY(coord_tls_new(true, options->tls_cert_file, options->tls_key_file, options->tls_ca_file, &server->tls));
   WEFT_TRY(coord_trust_init(&server->policy, options, server->frontend.secret));
   server->frontend.policy = &server->policy;
+  server->strangers = (weft_strangers){.most = server->tls ? MOST_STRANGERS_TLS : MOST_STRANGERS,
+                                       .most_of_an_address = MOST_STRANGERS_OF_AN_ADDRESS,
+                                       .most_ns = STRANGER_S * WEFT_NS_PER_S};
   raise_descriptor_limit(2 * options->task_count + 64 + MOST_STRANGERS);
   WEFT_TRY(coord_loop_new(&server->loop));
   if (sysconf(_SC_NPROCESSORS_ONLN) > 1) coord_loop_set_spin(server->loop, SPIN_US * (WEFT_NS_PER_MS / 1000));

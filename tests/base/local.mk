@@ -19,3 +19,7 @@ check_PROGRAMS += %D%/npy_test
 %C%_npy_test_SOURCES = %D%/npy_test.c tests/test.h
 %C%_npy_test_CFLAGS = $(TEST_CFLAGS)
 %C%_npy_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/strangers_test
+%C%_strangers_test_SOURCES = %D%/strangers_test.c tests/test.h
+%C%_strangers_test_CFLAGS = $(TEST_CFLAGS)
+%C%_strangers_test_LDADD = $(TEST_LIBS)
