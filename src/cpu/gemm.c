@@ -1,5 +1,5 @@
 /* cpu/gemm.c -- matrix products: the table of kernels, of which a product takes the first that fits, and the kernels
- * that use OpenBLAS, directly or on converted panels.  Weft's own kernels are in gemm_amx.c, gemm_vnni.c, gemm_pairs.c,
+ * that use OpenBLAS, directly or on converted panels.  Weft's own kernels are in gemm_amx.c, gemm_lanes.c, gemm_pairs.c,
  * gemm_few.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
 #include <config.h>
 
@@ -18,7 +18,7 @@
 #include "cpu/gemm_few.h"
 #include "cpu/gemm_pairs.h"
 #include "cpu/gemm_tiny.h"
-#include "cpu/gemm_vnni.h"
+#include "cpu/gemm_lanes.h"
 #include "cpu/hot.h"
 
 enum {
@@ -319,7 +319,7 @@ typedef struct gemm_kernel {
 
 static const gemm_kernel kernels[] = {
   {CPU_GEMM_AMX, cpu_amx_fits, NULL, cpu_amx_scratch, cpu_amx_tile},
-  {CPU_GEMM_VNNI, cpu_vnni_fits, cpu_vnni_plan, NULL, cpu_vnni_tile},
+  {CPU_GEMM_LANES, cpu_lanes_fits, cpu_lanes_plan, NULL, cpu_lanes_tile},
   {CPU_GEMM_PAIRS, cpu_pairs_fits, cpu_pairs_plan, NULL, cpu_pairs_tile},
   {CPU_GEMM_TINY, tiny_fits, NULL, NULL, tiny_tile},
   {CPU_GEMM_FEW, cpu_few_fits, cpu_few_plan, NULL, cpu_few_tile},

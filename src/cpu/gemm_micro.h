@@ -1,5 +1,5 @@
-/* cpu/gemm_micro.h -- the innermost loop of a product, for one type and one instruction set; gemm_dense.c includes it once for
- * each, with these defined:
+/* cpu/gemm_micro.h -- the innermost loop of a product, for one type and one instruction set; gemm_dense.c and others include it once
+ * for each, with these defined:
  *   NAME(x) TARGET ELEM VEC LANES           names, function attributes, element, vector and elements of a vector
  *   MASK MASK_OF(count)                     selects the first `count` lanes
  *   LOAD(p) LOAD_MASKED(m, p) STORE(p, v) STORE_MASKED(p, m, v) SPLAT(x) ZERO FMA(x, y, z)

@@ -9,7 +9,7 @@
 #include "cpu/gemm_dense.h"
 #include "cpu/gemm_few.h"
 #include "cpu/gemm_pairs.h"
-#include "cpu/gemm_vnni.h"
+#include "cpu/gemm_lanes.h"
 
 enum { SIDE = 40, DEPTH = 600, LEAD = 43, GUARD = 3 };
 
@@ -270,6 +270,68 @@ TEST(products_of_narrow_floats_are_exact)
     }
 }
 
+/* A product of bf16 by the kernel of lanes, of exact sums, into f32 or bf16, in memory that ends with its last element. */
+static void check_lanes(int64_t m, int64_t n, int64_t k, int order, weft_dtype out)
+{
+  int64_t a_row = order % 3 == 0 ? k : order % 3 == 1 ? 1 : 2 * k, a_col = order % 3 == 0 ? 1 : order % 3 == 1 ? m : 2;
+  int64_t b_row = order / 3 == 0 ? n : order / 3 == 1 ? 1 : 2 * n, b_col = order / 3 == 0 ? 1 : order / 3 == 1 ? k : 2;
+  cpu_gemm g = {.a_type = WEFT_BF16, .b_type = WEFT_BF16, .c_type = out, .m = m, .n = n, .k = k, .via = WEFT_INVALID,
+                .a_row = a_row, .a_col = a_col, .b_row = b_row, .b_col = b_col, .c_row = n + (order == 4 ? 0 : GUARD)};
+  size_t bytes = weft_dtype_bytes(out), a_size = (size_t)((m - 1) * a_row + (k - 1) * a_col + 1);
+  size_t b_size = (size_t)((n - 1) * b_col + (k - 1) * b_row + 1);
+  uint16_t *a = malloc(2 * a_size), *b = malloc(2 * b_size);
+  char *c = malloc(bytes * (size_t)(m * g.c_row));
+
+  T_TRUE(a && b && c);
+  for (int64_t l = 0; l < k; l++) {
+    for (int64_t i = 0; i < m; i++) put_as(WEFT_BF16, a, i * a_row + l * a_col, left_at(i, l));
+    for (int64_t j = 0; j < n; j++) put_as(WEFT_BF16, b, l * b_row + j * b_col, right_at(l, j));
+  }
+  memset(c, 0x55, bytes * (size_t)(m * g.c_row));
+  cpu_lanes_plan(&g);
+  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64) + 64);
+  T_TRUE(scratch);
+  for (int64_t i = 0; i < m; i += g.tile_m)
+    for (int64_t j = 0; j < n; j += g.tile_n)
+      cpu_lanes_tile(&g, WEFT_MIN(g.tile_m, m - i), WEFT_MIN(g.tile_n, n - j), (char *)(a + i * a_row),
+                     (char *)(b + j * b_col), c + (i * g.c_row + j) * (int64_t)bytes, scratch);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < g.c_row; j++) {
+      double sum = 0;
+      uint32_t got = 0, expected = bytes == 2 ? 0x5555 : 0x55555555;
+      for (int64_t l = 0; l < k; l++) sum += left_at(i, l) * right_at(l, j);
+      float exact = (float)sum;
+      memcpy(&got, c + (i * g.c_row + j) * (int64_t)bytes, bytes);
+      if (j < n && bytes == 2) expected = (uint32_t)weft_float_encode(out, exact);
+      else if (j < n) memcpy(&expected, &exact, sizeof expected);
+      if (got << 1 != expected << 1) /* the sign of zero is free */
+        fail_msg("%lld x %lld x %lld, order %d, %s: [%lld, %lld] is %x, not %x", (long long)m, (long long)n,
+                 (long long)k, order, weft_dtype_name(out), (long long)i, (long long)j, got, expected);
+    }
+  free(a), free(b), free(c), free(scratch);
+}
+
+TEST(products_of_bf16_by_pairs_are_exact)
+{
+  static const int64_t sides[] = {1, 2, 8, 14, 15, 31, 33, 65}, depths[] = {2, 3, 16, 31, 64, 129, 500};
+  cpu_gemm g = {.a_type = WEFT_BF16, .b_type = WEFT_BF16, .c_type = WEFT_F32, .m = 16, .n = 16, .k = 16, .via = WEFT_INVALID};
+
+  if (!cpu_lanes_fits(&g)) T_SKIP("this processor has no AVX512-BF16");
+  for (size_t at = 0; at < WEFT_COUNT(sides) * WEFT_COUNT(sides) * WEFT_COUNT(depths) * 9; at++) {
+    size_t s = at / 9;
+    int64_t k = depths[s % WEFT_COUNT(depths)], m = sides[s / WEFT_COUNT(depths) % WEFT_COUNT(sides)];
+    check_lanes(m, sides[s / WEFT_COUNT(depths) / WEFT_COUNT(sides)], k, (int)(at % 9), at % 2 ? WEFT_BF16 : WEFT_F32);
+  }
+  /* several tiles, blocks of k and strips; rows that collide in the caches; few rows and few columns of many */
+  for (int order = 0; order < 9; order += order == 2 ? 2 : 1) {
+    check_lanes(300, 330, 1000, order, WEFT_F32);
+    check_lanes(40, 130, 2048, order, WEFT_BF16);
+    check_lanes(1, 3000, 777, order, WEFT_BF16);
+    check_lanes(3000, 3, 401, order, order % 2 ? WEFT_BF16 : WEFT_F32);
+    check_lanes(1200, 1, 400, order, WEFT_F32);
+  }
+}
+
 TEST(infinities_and_nan_go_where_they_belong)
 {
   enum { M = 45, N = 51, K = 300 };
@@ -340,12 +402,12 @@ static void *integers(weft_dtype type, size_t count, bool extremes)
   return data;
 }
 
-/* The kernel that this processor gets, the same with narrow vectors, that of VNNI where there is AMX too, and that of pairs where
+/* The kernel that this processor gets, the same with narrow vectors, that of lanes where there is AMX too, and that of pairs where
  * there is either. */
 static void multiply_integers(cpu_gemm g)
 {
-  enum { CHOSEN, NARROW, VNNI, PAIRS };
-  static const char *const names[] = {"chosen", "narrow", "VNNI", "pairs"};
+  enum { CHOSEN, NARROW, BY_LANES, PAIRS };
+  static const char *const names[] = {"chosen", "narrow", "lanes", "pairs"};
   size_t c_size = (size_t)(g.m * g.c_row);
   void *a = integers(g.a_type, (size_t)((g.m - 1) * g.a_row + (g.k - 1) * g.a_col + 1), g.a_type == WEFT_S16);
   void *b = integers(g.b_type, (size_t)((g.k - 1) * g.b_row + (g.n - 1) * g.b_col + 1), true);
@@ -353,20 +415,22 @@ static void multiply_integers(cpu_gemm g)
 
   T_TRUE(c);
   for (int kernel = CHOSEN; kernel <= PAIRS; kernel++) {
-    if (kernel == VNNI && !cpu_vnni_fits(&g)) continue;
+    if (kernel == BY_LANES && !cpu_lanes_fits(&g)) continue;
     if (kernel == PAIRS && !cpu_pairs_fits(&g)) continue;
     cpu_block_narrow = kernel == NARROW;
     if (kernel <= NARROW) cpu_gemm_init(&g);
-    else if (kernel == VNNI) cpu_vnni_plan(&g);
+    else if (kernel == BY_LANES) cpu_lanes_plan(&g);
     else cpu_pairs_plan(&g);
     void *scratch = aligned_alloc(64, WEFT_ALIGN_UP((size_t)g.scratch_bytes + 64, (size_t)64));
     T_TRUE(scratch);
     for (size_t i = 0; i < c_size; i++) c[i] = -99;
     for (int64_t t = 0; kernel <= NARROW && t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
-    for (int64_t i = 0; kernel > NARROW && i < g.m; i += g.tile_m) /* one tile of all columns */
-      (kernel == VNNI ? cpu_vnni_tile : cpu_pairs_tile)(&g, WEFT_MIN(g.tile_m, g.m - i), g.n,
-                                                        (char *)a + i * g.a_row * (int64_t)weft_dtype_bytes(g.a_type),
-                                                        (char *)b, (char *)(c + i * g.c_row), scratch);
+    for (int64_t i = 0; kernel > NARROW && i < g.m; i += g.tile_m)
+      for (int64_t j = 0; j < g.n; j += g.tile_n)
+        (kernel == BY_LANES ? cpu_lanes_tile : cpu_pairs_tile)(
+          &g, WEFT_MIN(g.tile_m, g.m - i), WEFT_MIN(g.tile_n, g.n - j),
+          (char *)a + i * g.a_row * (int64_t)weft_dtype_bytes(g.a_type),
+          (char *)b + j * g.b_col * (int64_t)weft_dtype_bytes(g.b_type), (char *)(c + i * g.c_row + j), scratch);
     check_integers(&g, a, b, c, names[kernel]);
     free(scratch);
   }
@@ -412,6 +476,6 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
-TEST_MAIN(UNIT(products_of_few_rows_are_exact), UNIT(products_of_narrow_floats_are_exact), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
+TEST_MAIN(UNIT(products_of_few_rows_are_exact), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
           UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact))
