@@ -33,6 +33,7 @@ WEFT_NODISCARD weft_status *cpu_create(const weft_platform_ops *ops, const weft_
                                        weft_platform **out_platform);
 void cpu_destroy(weft_platform *platform);
 extern const weft_device_ops cpu_device_ops;
+#define CPU_DEVICE_KIND "Weft CPU" /* jax.export looks for "cpu" in it, in any case */
 WEFT_NODISCARD weft_status *cpu_compile(weft_platform *platform, hlo_module *module,
                                         const weft_compile_options *options, weft_executable **out_executable);
 WEFT_NODISCARD weft_status *cpu_save(const weft_executable *exe, bool no_excess_precision, const char *cpus,

@@ -86,7 +86,7 @@ void cpu_destroy(weft_platform *platform)
 static const char *kind(const weft_platform *platform, int ordinal)
 {
   (void)platform, (void)ordinal;
-  return "cpu";
+  return CPU_DEVICE_KIND;
 }
 
 static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)

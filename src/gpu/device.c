@@ -40,6 +40,8 @@ weft_status *gpu_device_read(int ordinal, gpu_device *out_gpu)
   WEFT_TRY(GPU_CALL(cuDeviceTotalMem, &bytes, out_gpu->device));
   WEFT_TRY(GPU_CALL(cuDeviceGetAttribute, &major, WCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, out_gpu->device));
   WEFT_TRY(GPU_CALL(cuDeviceGetAttribute, &minor, WCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, out_gpu->device));
+  WEFT_TRY(
+    GPU_CALL(cuDeviceGetAttribute, &out_gpu->processors, WCU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, out_gpu->device));
   out_gpu->bytes = (int64_t)bytes;
   out_gpu->capability = 10 * major + minor;
   out_gpu->target = newest_target(out_gpu->capability);

@@ -28,6 +28,7 @@ typedef struct gpu_device {
   wcu_context context;       /* the primary one, retained; NULL: not yet */
   char kind[128];            /* the driver's name: "NVIDIA H200" */
   int capability;            /* 90 for compute capability 9.0 */
+  int processors;            /* streaming multiprocessors */
   const gen_target *target;  /* the newest that the device can run */
   int64_t bytes;             /* of its memory */
   int top_priority;          /* of streams; smaller numbers go first */

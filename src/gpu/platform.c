@@ -93,6 +93,17 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
   return st;
 }
 
+static int attributes(const weft_platform *platform, int ordinal, weft_device_attribute *out)
+{
+  const gpu_device *gpu = &((const gpu_platform *)platform)->gpus[ordinal];
+
+  out[0] = (weft_device_attribute){.name = "device_vendor", .text = "NVIDIA Corporation"};
+  out[1] = (weft_device_attribute){.name = "compute_capability"};
+  snprintf(out[1].text, sizeof out[1].text, "%d.%d", gpu->capability / 10, gpu->capability % 10);
+  out[2] = (weft_device_attribute){.name = "core_count", .number = gpu->processors};
+  return 3;
+}
+
 /* ---- what there is --------------------------------------------------------------------------------------------- */
 
 static weft_status *available(void)
@@ -145,6 +156,8 @@ static const weft_device_ops device_ops = {
 const weft_platform_ops gpu_platform_ops = {
   .size = sizeof(weft_platform_ops),
   .name = "cuda",
+  .client_name = "cuda",
+  .device_kind = "NVIDIA GPU",
   .create = create,
   .destroy = destroy,
   .device = &device_ops,
@@ -153,4 +166,5 @@ const weft_platform_ops gpu_platform_ops = {
   .load = gpu_load,
   .describe = describe,
   .available = available,
+  .attributes = attributes,
 };

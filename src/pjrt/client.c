@@ -47,18 +47,8 @@ static weft_status *read_integer(const PJRT_NamedValue *value, const char *name,
   return NULL;
 }
 
-bool pjrt_is_cuda(void)
-{
-  const weft_platform_ops *ops;
-  weft_status *st = plat_default(&ops);
-  bool is = !st && strcmp(ops->name, "cuda") == 0;
-
-  weft_status_ignore(st); /* making the client reports it */
-  return is;
-}
-
-/* JAX's lowering rules, donation, callbacks and compilation cache all look for these words. */
-const char *pjrt_platform_name(void) { return pjrt_is_cuda() ? "cuda" : "cpu"; }
+/* JAX's lowering rules, donation, callbacks and compilation cache, and the options that it sends, go by the name. */
+static bool is_called(const char *name) { return strcmp(pjrt_platform()->client_name, name) == 0; }
 
 /* The options that XLA's GPU plugin knows and that change nothing here: JAX sends them to every client of the name
  * "cuda". */
@@ -91,7 +81,7 @@ static weft_status *read_visible_devices(const PJRT_NamedValue *value, int64_t *
 static bool read_gpu_option(const PJRT_NamedValue *value, const char *name, client_settings *s, weft_status **out)
 {
   *out = NULL;
-  if (!pjrt_is_cuda()) return false;
+  if (!is_called("cuda")) return false;
   if (is_without_effect(name)) return true;
   if (strcmp(name, "visible_devices") == 0) {
     *out = read_visible_devices(value, &s->device_count);
@@ -131,7 +121,7 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
   weft_status *st;
 
   *s = (client_settings){.device_count = 0, .num_nodes = 1};
-  if (!pjrt_is_cuda()) WEFT_TRY(environment_devices(&s->device_count)); /* they are CPU devices */
+  if (is_called("cpu")) WEFT_TRY(environment_devices(&s->device_count)); /* they are CPU devices */
   for (size_t i = 0; i < args->num_options; i++) {
     const PJRT_NamedValue *value = (const PJRT_NamedValue *)at;
     size_t stride = args->create_options[0].struct_size;
@@ -369,7 +359,7 @@ PJRT_Device *pjrt_client_device(const PJRT_Client *client, int id)
 
 PJRT_Error *pjrt_Client_PlatformName(PJRT_Client_PlatformName_Args *args)
 {
-  args->platform_name = pjrt_platform_name();
+  args->platform_name = pjrt_platform()->client_name;
   args->platform_name_size = strlen(args->platform_name);
   return NULL;
 }

@@ -9,8 +9,6 @@
 #include "pjrt/internal.h"
 #include "runtime/trace.h"
 
-const char *const pjrt_memory_kinds[PJRT_MEMORY_KINDS] = {"device", "pinned_host", "unpinned_host"};
-
 /* ---- user data of memories: a few slots, set at client creation ---- */
 
 static void *get_user_data(PJRT_Memory *memory, const void *key)
@@ -55,8 +53,30 @@ void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int loc
   /* what JAX prints for a device: it tells Weft from XLA:CPU, whose platform name is the same */
   snprintf(d->debug_string, sizeof d->debug_string, "weft:%d", id);
   snprintf(d->to_string, sizeof d->to_string, "WeftDevice(id=%d)", id);
-  if (!kind) kind = pjrt_is_cuda() ? "NVIDIA GPU" : "Weft CPU"; /* jax.export looks for "cpu" in it */
-  snprintf(d->kind, sizeof d->kind, "%s", kind);
+  snprintf(d->kind, sizeof d->kind, "%s", kind ? kind : pjrt_platform()->device_kind);
+}
+
+/* The attributes that the platform tells of its device. */
+static void fill_attributes(PJRT_Device *device)
+{
+  int count = weft_device_attributes(device->device, device->facts);
+
+  for (int i = 0; i < count; i++) {
+    const weft_device_attribute *fact = &device->facts[i];
+    PJRT_NamedValue *value = &device->attributes[i];
+    *value = (PJRT_NamedValue){.struct_size = sizeof *value,
+                               .name = fact->name,
+                               .name_size = strlen(fact->name),
+                               .type = PJRT_NamedValue_kInt64,
+                               .int64_value = fact->number,
+                               .value_size = 1};
+    if (!*fact->text) continue;
+    value->type = PJRT_NamedValue_kString;
+    value->string_value = fact->text;
+    value->value_size = strlen(fact->text);
+  }
+  device->description.attributes = device->attributes;
+  device->description.attribute_count = count;
 }
 
 /* The name of the memory's kind, from the device's platform. */
@@ -68,10 +88,10 @@ static const char *kind_of(const pjrt_memory *m)
 weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index, int local_ordinal,
                               weft_device *local)
 {
-  pjrt_describe(&device->description, id, process_index, local_ordinal,
-                local && pjrt_is_cuda() ? weft_device_kind(local) : NULL);
+  pjrt_describe(&device->description, id, process_index, local_ordinal, local ? weft_device_kind(local) : NULL);
   device->client = client;
   device->device = local;
+  if (local) fill_attributes(device);
   pjrt_handle_born(device, PJRT_KIND_DEVICE);
   pjrt_handle_born(&device->description, PJRT_KIND_DESCRIPTION);
   for (int kind = 0; local && kind < PJRT_MEMORY_KINDS; kind++) { /* the spaces of its platform */
@@ -122,8 +142,8 @@ PJRT_Error *pjrt_DeviceDescription_ProcessIndex(PJRT_DeviceDescription_ProcessIn
 
 PJRT_Error *pjrt_DeviceDescription_Attributes(PJRT_DeviceDescription_Attributes_Args *args)
 {
-  args->attributes = NULL;
-  args->num_attributes = 0;
+  args->attributes = args->device_description->attributes;
+  args->num_attributes = (size_t)args->device_description->attribute_count;
   return NULL;
 }
 
@@ -259,8 +279,8 @@ PJRT_Error *pjrt_AsyncTrackingEvent_Destroy(PJRT_AsyncTrackingEvent_Destroy_Args
 
 PJRT_Error *pjrt_Device_GetAttributes(PJRT_Device_GetAttributes_Args *args)
 {
-  args->attributes = NULL;
-  args->num_attributes = 0;
+  args->attributes = args->device->description.attributes;
+  args->num_attributes = (size_t)args->device->description.attribute_count;
   args->device_attributes = NULL;
   args->attributes_deleter = (void (*)(PJRT_Device_Attributes *))free; /* must not be NULL */
   return NULL;

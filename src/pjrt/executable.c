@@ -111,7 +111,7 @@ static weft_status *describe_value(pjrt_values *v, int i, const weft_array_type 
   v->ranks[i] = (size_t)type->rank;
   memcpy(dims, type->dims, (size_t)type->rank * sizeof *dims);
   v->memories[i] = memory_of(entry_shape);
-  v->kinds[i] = pjrt_memory_kinds[v->memories[i]];
+  v->kinds[i] = pjrt_memory_kind(v->memories[i]);
   v->kind_sizes[i] = strlen(v->kinds[i]);
   if (layout && layout->minor_to_major) return pjrt_layout_get(layout->minor_to_major, type->rank, &v->layouts[i]);
   v->layouts[i] = pjrt_layout_row_major(type->rank);

@@ -71,11 +71,13 @@ WEFT_NODISCARD weft_status *pjrt_event_new(weft_event *event, PJRT_Event **out_e
 
 /* ---- devices and memories (device.c) ---- */
 
-enum { PJRT_MEMORY_KINDS = WEFT_MEMORY_SPACES }; /* the spaces of a platform, named by pjrt_memory_kinds */
+enum { PJRT_MEMORY_KINDS = WEFT_MEMORY_SPACES }; /* the spaces of a platform */
 
 struct PJRT_DeviceDescription {
   int id, process_index, local_ordinal;
   char debug_string[64], to_string[64], kind[64];
+  const PJRT_NamedValue *attributes; /* borrowed from the client's device; NULL: none */
+  int attribute_count;
 };
 
 struct PJRT_Device {
@@ -83,19 +85,21 @@ struct PJRT_Device {
   PJRT_DeviceDescription description; /* not first: both are handles, told apart by their addresses */
   weft_device *device; /* NULL: of another process */
   PJRT_Memory *memories[PJRT_MEMORY_KINDS];
+  weft_device_attribute facts[WEFT_MOST_ATTRIBUTES]; /* the texts of `attributes` */
+  PJRT_NamedValue attributes[WEFT_MOST_ATTRIBUTES];
 };
 
 typedef struct pjrt_memory {
   PJRT_Memory abi; /* first: clients read its vtable */
-  int id, kind;    /* kind: index into pjrt_memory_kinds, and the space of its device */
+  int id, kind;    /* kind: the space of its device */
   PJRT_Device *device;
   char debug_string[96], to_string[96];
   struct { const void *key; void *data; void (*dtor)(void *); } user[4];
   weft_mutex mu;
 } pjrt_memory;
 
-extern const char *const pjrt_memory_kinds[PJRT_MEMORY_KINDS];
-/* `kind` (borrowed, copied): what the device is; NULL: any device of the platform that clients are made for. */
+/* `kind` (borrowed, copied): what the device is; NULL: any device of the platform that clients are made for. The
+ * description has no attributes. */
 void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int local_ordinal, const char *kind);
 /* Fills `device`; for a device of this process (`local` not NULL) also makes its memories. */
 WEFT_NODISCARD weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index,
@@ -142,10 +146,10 @@ PJRT_Client *pjrt_client_retain(PJRT_Client *client);               /* returns c
 void pjrt_client_release(PJRT_Client *client);                      /* NULL is fine */
 PJRT_Device *pjrt_client_device(const PJRT_Client *client, int id); /* by global id, or NULL */
 extern const char pjrt_platform_version[];
-/* Is "cuda" the platform that clients are made for in this process (WEFT_PLATFORM, and what the machine has)? */
-bool pjrt_is_cuda(void);
-/* As clients of other makes call the platform: "cuda", or "cpu" for every other. */
-const char *pjrt_platform_name(void);
+/* The platform that clients are made for in this process (WEFT_PLATFORM, and what the machine has). If there is none, a
+ * platform that can be described; making a client tells the error. */
+const weft_platform_ops *pjrt_platform(void);
+const char *pjrt_memory_kind(int space); /* of that platform's devices */
 
 /* From now on the client's callbacks are not called: operations fail with CANCELLED. */
 void pjrt_kv_close(weft_kv *kv);

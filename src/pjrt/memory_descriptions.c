@@ -21,7 +21,7 @@ static PJRT_Error *memory_descriptions(PJRT_DeviceDescription_MemoryDescriptions
 
 static PJRT_Error *kind(PJRT_MemoryDescription_Kind_Args *args)
 {
-  args->kind = pjrt_memory_kinds[args->memory_description->kind];
+  args->kind = pjrt_memory_kind(args->memory_description->kind);
   args->kind_size = strlen(args->kind);
   args->kind_id = args->memory_description->kind;
   return NULL;

@@ -92,7 +92,7 @@ PJRT_Error *pjrt_TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Ar
 
 PJRT_Error *pjrt_TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args *args)
 {
-  args->platform_name = pjrt_platform_name();
+  args->platform_name = pjrt_platform()->client_name;
   args->platform_name_size = strlen(args->platform_name);
   return NULL;
 }

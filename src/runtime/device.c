@@ -301,3 +301,9 @@ int64_t weft_device_id(const weft_device *device) { return device->id; }
 int weft_device_ordinal(const weft_device *device) { return device->ordinal; }
 int weft_device_process(const weft_device *device) { return device->platform->process_index; }
 const char *weft_device_kind(const weft_device *device) { return device->kind; }
+int weft_device_attributes(const weft_device *device, weft_device_attribute *out)
+{
+  const weft_platform *platform = device->platform;
+
+  return platform->ops->attributes ? platform->ops->attributes(platform, device->ordinal, out) : 0;
+}

@@ -16,7 +16,17 @@ weft_platform *weft_device_platform(const weft_device *device);
 int64_t weft_device_id(const weft_device *device);  /* global, unique over all processes */
 int weft_device_ordinal(const weft_device *device); /* among this process's devices */
 int weft_device_process(const weft_device *device);
-const char *weft_device_kind(const weft_device *device);
+const char *weft_device_kind(const weft_device *device); /* "NVIDIA H200" */
+
+/* A fact about a device that its platform tells clients: a text, or a number where `text` is empty. */
+typedef struct weft_device_attribute {
+  const char *name; /* static */
+  char text[32];
+  int64_t number;
+} weft_device_attribute;
+enum { WEFT_MOST_ATTRIBUTES = 4 };
+/* Stores the attributes of a device of this process to out[WEFT_MOST_ATTRIBUTES]; returns their number. */
+int weft_device_attributes(const weft_device *device, weft_device_attribute *out);
 
 typedef struct weft_memory_stats {
   int64_t bytes_in_use, peak_bytes, cached_bytes, bytes_limit, allocation_count, largest_bytes;

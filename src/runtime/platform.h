@@ -46,6 +46,9 @@ typedef struct weft_compile_options {
 typedef struct weft_platform_ops {
   size_t size;      /* sizeof this struct; entries past it are absent */
   const char *name; /* "cpu" */
+  /* what clients such as JAX call the platform; they choose their lowering rules by it: "cpu", "cuda" */
+  const char *client_name;
+  const char *device_kind; /* of devices that this process describes and does not have: "NVIDIA GPU" */
   WEFT_NODISCARD weft_status *(*create)(const weft_platform_options *options, weft_platform **out_platform);
   void (*destroy)(weft_platform *platform);
   const weft_device_ops *device; /* what its devices do with their memory */
@@ -66,6 +69,8 @@ typedef struct weft_platform_ops {
                                       void **out_data, size_t *out_size);
   WEFT_NODISCARD weft_status *(*load)(weft_platform *platform, hlo_module *module, const void *code, size_t size,
                                       const weft_compile_options *options, weft_executable **out_executable);
+  /* Optional: as weft_device_attributes, for the device of this ordinal. Absent: the devices have no attributes. */
+  int (*attributes)(const weft_platform *platform, int ordinal, weft_device_attribute *out);
   /* moves the data of collectives (collective/communicator.h); NULL: the host's does */
   const struct coll_communicator_ops *communicator;
 } weft_platform_ops;

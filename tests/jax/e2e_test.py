@@ -342,6 +342,19 @@ def a_callback_of_a_sharded_program_runs_on_its_device_alone():
 
 
 @behaviour
+def devices_have_their_platforms_kind_memories_and_attributes():
+    for device in jax.devices(NAME):
+        assert [m.kind for m in device.addressable_memories()] == ["device", "pinned_host", "unpinned_host"], device
+        if NAME == "cuda":  # Pallas and others choose by these
+            assert device.platform == "cuda" or device.platform == "gpu", device.platform
+            assert device.device_vendor == "NVIDIA Corporation" and device.core_count > 0
+            assert float(device.compute_capability) >= 7.5 and device.device_kind != "NVIDIA GPU"  # the driver's name
+        else:
+            assert device.platform == "cpu" and device.device_kind == "Weft CPU"
+            assert not hasattr(device, "compute_capability")
+
+
+@behaviour
 def a_partitioned_debug_callback_sees_the_shards():
     mesh = Mesh(np.array(jax.devices(NAME)), ("d",))
     seen = []

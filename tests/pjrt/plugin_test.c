@@ -337,6 +337,44 @@ TEST(memory_kinds_have_ids_and_canonical_shapes)
   CALL(Client_Destroy, .client = client);
 }
 
+/* The platform's own: a GPU has those that XLA's GPU client gives, a CPU has none. */
+TEST(attributes_of_devices_are_the_platforms)
+{
+  static const struct { const char *name; PJRT_NamedValue_Type type; const char *text; } gpu[] = {
+    {"device_vendor", PJRT_NamedValue_kString, "NVIDIA Corporation"},
+    {"compute_capability", PJRT_NamedValue_kString, NULL},
+    {"core_count", PJRT_NamedValue_kInt64, NULL},
+  };
+  PJRT_Client *client = make_client(2);
+  PJRT_Device *device = CALL(Client_Devices, .client = client).devices[1];
+  PJRT_DeviceDescription *description = CALL(Device_GetDescription, .device = device).device_description;
+  PJRT_DeviceDescription_Attributes_Args described =
+    CALL(DeviceDescription_Attributes, .device_description = description);
+  PJRT_Device_GetAttributes_Args owned = CALL(Device_GetAttributes, .device = device);
+  PJRT_Client_PlatformName_Args platform = CALL(Client_PlatformName, .client = client);
+  bool is_cuda = platform.platform_name_size == 4 && memcmp(platform.platform_name, "cuda", 4) == 0;
+
+  T_EQ_INT(described.num_attributes, is_cuda ? WEFT_COUNT(gpu) : 0);
+  T_EQ_INT(owned.num_attributes, described.num_attributes);
+  for (size_t i = 0; i < described.num_attributes; i++) {
+    const PJRT_NamedValue *value = &described.attributes[i];
+    T_EQ_STR(value->name, gpu[i].name);
+    T_EQ_INT(value->name_size, strlen(gpu[i].name));
+    T_EQ_INT(value->type, gpu[i].type);
+    T_EQ_STR(owned.attributes[i].name, gpu[i].name);
+    if (value->type == PJRT_NamedValue_kString) T_EQ_INT(value->value_size, strlen(value->string_value));
+    if (gpu[i].text) T_EQ_STR(value->string_value, gpu[i].text);
+  }
+  if (is_cuda) {
+    int major, minor, end = 0;
+    T_TRUE(sscanf(described.attributes[1].string_value, "%d.%d%n", &major, &minor, &end) == 2);
+    T_TRUE(major >= 7 && minor < 10 && !described.attributes[1].string_value[end]);
+    T_TRUE(described.attributes[2].int64_value > 0);
+  }
+  if (owned.attributes_deleter) owned.attributes_deleter(owned.device_attributes);
+  CALL(Client_Destroy, .client = client);
+}
+
 /* ---- buffers that get their bytes later ---- */
 
 static PJRT_AsyncHostToDeviceTransferManager *make_manager(PJRT_Client *client, size_t count)
@@ -1012,6 +1050,7 @@ TEST_MAIN(UNIT(layouts_of_compile_options_are_those_of_arguments_and_result), UN
           UNIT(results_go_to_the_host_by_any_strides), UNIT(a_program_takes_and_gives_the_layouts_and_memories_it_names),
           UNIT(layout_modes_of_scalars_are_taken_and_tiles_refused),
           UNIT(a_copy_to_another_memory_is_a_storage_of_its_own), UNIT(memory_kinds_have_ids_and_canonical_shapes),
+          UNIT(attributes_of_devices_are_the_platforms),
           UNIT(a_transfer_in_pieces_defines_its_buffer_with_the_last), UNIT(a_transfer_that_fails_or_is_given_up_ends_its_buffer),
           UNIT(an_alias_is_what_fulfils_it), UNIT(a_donation_with_a_dependency_waits_for_it),
           UNIT(a_raw_copy_starts_when_its_destination_is_named), UNIT(an_execution_that_has_not_started_can_be_poisoned),
