@@ -38,7 +38,7 @@ BEGIN {
   inner["codegen/code"]   = "codegen/codegen.h codegen/model/ codegen/code/"
   inner["codegen/emit"]   = "codegen/codegen.h codegen/model/ codegen/emit/"
   inner["codegen/host"]   = "codegen/codegen.h codegen/model/ codegen/emit/ codegen/code/ codegen/host/"
-  inner["codegen/nvptx"]  = "codegen/codegen.h codegen/model/ codegen/emit/ codegen/nvptx/"
+  inner["codegen/nvptx"]  = "codegen/codegen.h codegen/model/ codegen/code/cache.h codegen/emit/ codegen/nvptx/"
   inner["passes"]         = "codegen/model/"
   inner["gpu"]            = "codegen/codegen.h codegen/model/ codegen/nvptx/nvptx.h"
   inner["cli"]            = "codegen/codegen.h codegen/model/ codegen/nvptx/nvptx.h"

@@ -17,6 +17,7 @@ libweftrun_la_SOURCES += \
   %D%/model/target.c %D%/model/target.h \
   %D%/model/turned.c
 libweftcore_la_SOURCES += \
+  %D%/code/cache.c %D%/code/cache.h \
   %D%/emit/access.c \
   %D%/emit/accumulate.c \
   %D%/emit/columns.c \
@@ -36,7 +37,6 @@ libweftcore_la_SOURCES += \
   %D%/emit/rows.c \
   %D%/emit/small_loop.c \
   %D%/emit/update.c \
-  %D%/host/cache.c %D%/host/cache.h \
   %D%/host/callback.c \
   %D%/host/column.c \
   %D%/host/compile.c \

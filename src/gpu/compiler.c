@@ -81,13 +81,14 @@ static void mark_devices(const weft_platform *platform, const hlo_module *module
   }
 }
 
-static weft_status *make_code(gpu_platform *platform, const weft_compile_options *options, rt_compiled *out)
+static weft_status *make_code(gpu_platform *platform, const weft_compile_options *options, const gpu_saved_code *saved,
+                              rt_compiled *out)
 {
   bool on_device[WEFT_DEVICES_A_PROCESS] = {false};
   gpu_code *code;
 
   mark_devices(&platform->base, out->module, options, on_device);
-  WEFT_TRY(gpu_code_new(platform, out->module, options, on_device, &code));
+  WEFT_TRY(gpu_code_new(platform, out->module, options, on_device, saved, &code));
   out->code = code;
   out->free_code = free_code;
   out->code_bytes = code->bytes;
@@ -108,15 +109,16 @@ static weft_status *optimise(gpu_platform *platform, const weft_compile_options 
   return NULL;
 }
 
-/* Makes kernels and thunks for a module that has been through the passes. */
-static weft_status *lower(gpu_platform *platform, const weft_compile_options *options, rt_compiled *out)
+/* Makes kernels, unless they were saved, and thunks for a module that has been through the passes. */
+static weft_status *lower(gpu_platform *platform, const weft_compile_options *options, const gpu_saved_code *saved,
+                          rt_compiled *out)
 {
   gpu_target gpu = {.platform = platform, .machine = platform->gpus[0].target};
   low_target target = {.ctx = &gpu, .threads = threads_of(platform), .scratch_bytes = scratch_bytes,
                        .cost_ns = cost_ns, .make = make, .reducer = reducer};
   int64_t begin = weft_now_ns();
 
-  WEFT_TRY(make_code(platform, options, out));
+  WEFT_TRY(make_code(platform, options, saved, out));
   if (rt_trace_on) rt_trace_event("compile", "kernels", 0, begin);
   begin = weft_now_ns();
   gpu.code = out->code;
@@ -131,45 +133,29 @@ weft_status *gpu_compile(weft_platform *platform, hlo_module *module, const weft
   rt_compiled out = {.module = module};
   weft_status *st = optimise((gpu_platform *)platform, options, &out);
 
-  if (!st) st = lower((gpu_platform *)platform, options, &out);
+  if (!st) st = lower((gpu_platform *)platform, options, NULL, &out);
   return rt_executable_finish(platform, &out, options, st, out_executable);
 }
 
 /* ---- saved programs -------------------------------------------------------------------------------------------- */
 
-/* The driver assembles PTX for its devices when a program is loaded, so a saved program has no machine code.  The name of
- * the target stands for it: the passes have fused and tiled the module for that target. */
+/* A saved program has PTX: the driver assembles it for its devices when the program is loaded. */
 
 weft_status *gpu_save(const weft_executable *exe, bool no_excess_precision, const char *cpus, void **out_data,
                       size_t *out_size)
 {
-  const gen_target *machine = ((gpu_platform *)weft_executable_platform(exe))->gpus[0].target;
-
   (void)no_excess_precision;
   *out_data = NULL;
   if (cpus)
     return WEFT_ERR(INVALID_ARGUMENT, "code for \"%.60s\": platform cuda saves programs for its own device", cpus);
-  *out_data = strdup(machine->name);
-  WEFT_TRY_ALLOC(*out_data);
-  *out_size = strlen(machine->name);
-  return NULL;
-}
-
-static weft_status *check_target(const gpu_platform *platform, const void *code, size_t size)
-{
-  const char *own = platform->gpus[0].target->name;
-
-  if (size == strlen(own) && memcmp(code, own, size) == 0) return NULL;
-  return WEFT_ERR(FAILED_PRECONDITION, "the program was saved for \"%.*s\", the devices here are %s",
-                  (int)WEFT_MIN(size, (size_t)32), (const char *)code, own);
+  return gpu_code_save(weft_executable_code(exe), out_data, out_size);
 }
 
 weft_status *gpu_load(weft_platform *platform, hlo_module *module, const void *code, size_t size,
                       const weft_compile_options *options, weft_executable **out_executable)
 {
   rt_compiled out = {.module = module};
-  weft_status *st = check_target((gpu_platform *)platform, code, size);
+  weft_status *st = lower((gpu_platform *)platform, options, &(gpu_saved_code){code, size}, &out);
 
-  if (!st) st = lower((gpu_platform *)platform, options, &out);
   return rt_executable_finish(platform, &out, options, st, out_executable);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/wire.h"
 #include "passes/util.h"
 
 /* ---- which kernels --------------------------------------------------------------------------------------------- */
@@ -22,30 +23,65 @@ static gpu_kernel *find_equal(gpu_code *code, const hlo_instr *instr, uint64_t h
   return NULL;
 }
 
+static int kernels_in(const hlo_computation *comp)
+{
+  int count = 0;
+
+  HLO_FOREACH(instr, comp) count += gen_nvptx_takes(instr);
+  return count;
+}
+
+static void list_computation(gpu_code *code, const hlo_computation *comp)
+{
+  HLO_FOREACH(instr, comp) {
+    if (!gen_nvptx_takes(instr)) continue;
+    uint64_t hash = instr->op == HLO_FUSION ? hlo_computation_hash(instr->called[0]) : 0;
+    gpu_kernel *kernel = find_equal(code, instr, hash);
+    if (!kernel) {
+      kernel = &code->kernels[code->kernel_count++];
+      *kernel = (gpu_kernel){.fusion = instr, .hash = hash};
+    }
+    code->of_instr[instr->id] = kernel;
+  }
+}
+
+/* The entry and what control flow runs, in an order that depends on the instructions alone: a module that was written
+ * and read again has the same order. */
+static weft_status *computations_of(const hlo_module *module, weft_arena *scratch, pass_comps *out_comps)
+{
+  bool *seen = WEFT_ARENA_ARRAY(scratch, bool, module->next_computation_id);
+  hlo_computation **v = WEFT_ARENA_ARRAY(scratch, hlo_computation *, module->next_computation_id);
+  int count = 0;
+
+  WEFT_TRY_ALLOC(seen && v);
+  v[count++] = module->entry;
+  seen[module->entry->id] = true;
+  for (int i = 0; i < count; i++)
+    HLO_FOREACH(instr, v[i]) {
+      if (hlo_calls_are_embedded(instr->op)) continue;
+      for (int k = 0; k < instr->called_count; k++) {
+        if (seen[instr->called[k]->id]) continue;
+        seen[instr->called[k]->id] = true;
+        v[count++] = instr->called[k];
+      }
+    }
+  *out_comps = (pass_comps){count, v};
+  return NULL;
+}
+
 /* Lists the steps that have kernels, of the computations that control flow runs; equal fusions share a kernel. */
 static weft_status *list_kernels(gpu_code *code, const hlo_module *module, weft_arena *scratch)
 {
   pass_comps comps;
   int count = 0;
 
-  WEFT_TRY(pass_sequential(module, scratch, &comps));
-  for (int i = 0; i < comps.count; i++)
-    HLO_FOREACH(instr, comps.v[i]) count += gen_nvptx_takes(instr);
+  WEFT_TRY(computations_of(module, scratch, &comps));
+  for (int i = 0; i < comps.count; i++) count += kernels_in(comps.v[i]);
   code->kernels = WEFT_ARENA_ARRAY(&code->arena, gpu_kernel, count);
   code->of_instr = WEFT_ARENA_ARRAY(&code->arena, gpu_kernel *, module->next_id);
   WEFT_TRY_ALLOC(code->kernels);
   WEFT_TRY_ALLOC(code->of_instr);
-  for (int i = 0; i < comps.count; i++)
-    HLO_FOREACH(instr, comps.v[i]) {
-      if (!gen_nvptx_takes(instr)) continue;
-      uint64_t hash = instr->op == HLO_FUSION ? hlo_computation_hash(instr->called[0]) : 0;
-      gpu_kernel *kernel = find_equal(code, instr, hash);
-      if (!kernel) {
-        kernel = &code->kernels[code->kernel_count++];
-        *kernel = (gpu_kernel){.fusion = instr, .hash = hash};
-      }
-      code->of_instr[instr->id] = kernel;
-    }
+  for (int i = 0; i < comps.count; i++) list_computation(code, comps.v[i]);
   return NULL;
 }
 
@@ -85,6 +121,125 @@ static weft_status *make_kernels(gpu_code *code, const weft_compile_options *opt
     if (!kernel->refused) code->bytes += (int64_t)strlen(kernel->artefact.text);
   }
   return NULL;
+}
+
+/* ---- as bytes, for files ----------------------------------------------------------------------------------------
+ *
+ *   code    := target, kernels, kernel*
+ *   kernel  := why there is none, or "" and then: strategy, arguments, bytes of scratch, launches, launch*, PTX
+ *   launch  := entry, blocks, threads, numbers, number, number, copy_from, copy_to
+ *
+ * Kernels are in the order of list_kernels.  The bytes may be a stranger's: what the launches do with memory of the host
+ * is checked here, what the kernels do with the device's is theirs. */
+
+enum { LEAST_LAUNCH_BYTES = 64, LEAST_KERNEL_BYTES = 8, MOST_LAUNCH_THREADS = 1024 };
+
+static void put_artefact(weft_writer *w, const gen_artefact *a)
+{
+  weft_put_u64(w, (uint64_t)a->strategy);
+  weft_put_u64(w, (uint64_t)a->arg_count);
+  weft_put_u64(w, (uint64_t)a->scratch_bytes);
+  weft_put_u64(w, (uint64_t)a->launch_count);
+  for (int i = 0; i < a->launch_count; i++) {
+    const gen_launch *launch = &a->launches[i];
+    weft_put_text(w, launch->entry);
+    weft_put_u64(w, (uint64_t)launch->blocks);
+    weft_put_u64(w, (uint64_t)launch->threads);
+    weft_put_u64(w, (uint64_t)launch->number_count);
+    for (int k = 0; k < GEN_LAUNCH_NUMBERS; k++) weft_put_u64(w, (uint64_t)launch->numbers[k]);
+    weft_put_u64(w, (uint64_t)(int64_t)launch->copy_from);
+    weft_put_u64(w, (uint64_t)(int64_t)launch->copy_to);
+  }
+  weft_put_text(w, a->text);
+}
+
+weft_status *gpu_code_save(const gpu_code *code, void **out_data, size_t *out_size)
+{
+  weft_writer w = {0};
+
+  weft_put_text(&w, code->target);
+  weft_put_u64(&w, (uint64_t)code->kernel_count);
+  for (int i = 0; i < code->kernel_count; i++) {
+    const gpu_kernel *kernel = &code->kernels[i];
+    weft_put_text(&w, kernel->refused ? weft_status_message(kernel->refused) : "");
+    if (!kernel->refused) put_artefact(&w, &kernel->artefact);
+  }
+  weft_status *st = weft_writer_take(&w, out_data, out_size);
+  weft_writer_fini(&w);
+  return st;
+}
+
+/* A number in [least, most]; otherwise the reader fails. */
+static int64_t get_within(weft_reader *r, int64_t least, int64_t most)
+{
+  int64_t n = (int64_t)weft_get_u64(r);
+
+  if (n >= least && n <= most) return n;
+  r->failed = true;
+  return least;
+}
+
+static void get_launch(weft_reader *r, int arg_count, weft_arena *scratch, gen_launch *out)
+{
+  const char *entry = weft_get_text(r, scratch);
+
+  if (strlen(entry) >= sizeof out->entry) r->failed = true;
+  else strcpy(out->entry, entry);
+  out->blocks = get_within(r, 0, INT32_MAX);
+  out->threads = (int)get_within(r, 1, MOST_LAUNCH_THREADS);
+  out->number_count = (int)get_within(r, 0, GEN_LAUNCH_NUMBERS);
+  for (int k = 0; k < GEN_LAUNCH_NUMBERS; k++) out->numbers[k] = (int64_t)weft_get_u64(r);
+  out->copy_from = (int)get_within(r, -1, arg_count - 1);
+  out->copy_to = (int)get_within(r, out->copy_from < 0 ? -1 : 0, arg_count - 1);
+}
+
+/* The pointers that a step has for its kernel, without the scratch. */
+static int leaves_of(const hlo_instr *instr)
+{
+  int count = hlo_shape_leaf_count(instr->shape);
+
+  for (int i = 0; i < instr->operand_count; i++) count += hlo_shape_leaf_count(instr->operands[i]->shape);
+  return count;
+}
+
+static weft_status *get_artefact(weft_reader *r, const hlo_instr *instr, weft_arena *scratch, gen_artefact *out)
+{
+  int leaves = leaves_of(instr);
+
+  out->strategy = (gen_strategy)get_within(r, 0, GEN_STRATEGY_COUNT - 1);
+  out->arg_count = (int)get_within(r, leaves, leaves + 1);
+  out->scratch_bytes = get_within(r, 0, INT64_MAX / 4);
+  if ((out->scratch_bytes > 0) != (out->arg_count > leaves) ||
+      out->arg_count + GEN_LAUNCH_NUMBERS > GPU_MOST_PARAMETERS)
+    r->failed = true;
+  out->launch_count = weft_get_count(r, LEAST_LAUNCH_BYTES);
+  out->launches = calloc((size_t)WEFT_MAX(out->launch_count, 1), sizeof *out->launches);
+  WEFT_TRY_ALLOC(out->launches);
+  for (int i = 0; i < out->launch_count; i++) get_launch(r, out->arg_count, scratch, &out->launches[i]);
+  out->text = strdup(weft_get_text(r, scratch));
+  WEFT_TRY_ALLOC(out->text);
+  return NULL;
+}
+
+/* Takes the kernels from what gpu_code_save has written. */
+static weft_status *read_kernels(gpu_code *code, const void *data, size_t size, weft_arena *scratch)
+{
+  weft_reader r = {.at = data, .end = (const char *)data + size};
+  const char *target = weft_get_text(&r, scratch);
+
+  if (!r.failed && strcmp(target, code->target) != 0)
+    return WEFT_ERR(FAILED_PRECONDITION, "the program was saved for \"%.32s\", the devices here are %s", target,
+                    code->target);
+  int count = weft_get_count(&r, LEAST_KERNEL_BYTES);
+  if (count != code->kernel_count) r.failed = true;
+  for (int i = 0; !r.failed && i < count; i++) {
+    gpu_kernel *kernel = &code->kernels[i];
+    const char *refused = weft_get_text(&r, scratch);
+    if (*refused) kernel->refused = WEFT_ERR(UNIMPLEMENTED, "%s", refused);
+    else if (!r.failed) WEFT_TRY(get_artefact(&r, kernel->fusion, scratch, &kernel->artefact));
+    if (!kernel->refused && !r.failed) code->bytes += (int64_t)strlen(kernel->artefact.text);
+  }
+  return r.failed || r.at != r.end ? WEFT_ERR(INVALID_ARGUMENT, "the kernels of a saved program are damaged") : NULL;
 }
 
 /* ---- loading --------------------------------------------------------------------------------------------------- */
@@ -139,23 +294,23 @@ static weft_status *load_kernels(gpu_code *code, int ordinal)
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
 
 static weft_status *fill(gpu_code *code, const hlo_module *module, const weft_compile_options *options,
-                         const bool *on_device)
+                         const bool *on_device, const gpu_saved_code *saved)
 {
   weft_arena scratch;
 
   weft_arena_init(&scratch);
   weft_status *st = list_kernels(code, module, &scratch);
+  if (!st)
+    st = saved ? read_kernels(code, saved->data, saved->size, &scratch) : make_kernels(code, options, code->target);
   weft_arena_fini(&scratch);
   WEFT_TRY(st);
-  /* the devices of a machine are taken to be alike: the first one's processor is all's */
-  WEFT_TRY(make_kernels(code, options, code->platform->gpus[0].target->name));
   for (int d = 0; d < code->platform->gpu_count; d++)
     if (on_device[d]) WEFT_TRY(load_kernels(code, d));
   return NULL;
 }
 
 weft_status *gpu_code_new(gpu_platform *platform, const hlo_module *module, const weft_compile_options *options,
-                          const bool *on_device, gpu_code **out_code)
+                          const bool *on_device, const gpu_saved_code *saved, gpu_code **out_code)
 {
   gpu_code *code = calloc(1, sizeof *code);
 
@@ -164,7 +319,9 @@ weft_status *gpu_code_new(gpu_platform *platform, const hlo_module *module, cons
   weft_arena_init(&code->arena);
   code->platform = platform;
   code->program = module->name;
-  weft_status *st = fill(code, module, options, on_device);
+  /* the devices of a machine are taken to be alike: the first one's processor is all's */
+  code->target = platform->gpus[0].target->name;
+  weft_status *st = fill(code, module, options, on_device, saved);
   if (st) gpu_code_free(code);
   else *out_code = code;
   return st;

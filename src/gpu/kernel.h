@@ -23,16 +23,27 @@ typedef struct gpu_code {
   int kernel_count;
   gpu_kernel **of_instr;      /* by instruction id; NULL: not a step that has a kernel */
   const char *program;        /* the module's name */
+  const char *target;         /* the processor: "sm_90" */
   int64_t bytes;              /* of PTX */
 } gpu_code;
 
+/* What gpu_code_save has written. */
+typedef struct gpu_saved_code {
+  const void *data;
+  size_t size;
+} gpu_saved_code;
+
 /* Makes PTX for each fusion of the module's sequential computations, on the platform's workers, and loads it on the
  * devices that `on_device` marks by ordinal.  A fusion that code generation does not support is no error: its kernel
- * is `refused`.  `module` is borrowed for the code's life.
- * Errors: RESOURCE_EXHAUSTED; INTERNAL, with the words of LLVM or the driver. */
+ * is `refused`.  `module` is borrowed for the code's life.  `saved`, unless it is NULL, has the kernels of an equal module
+ * already: nothing is compiled then but by the driver.
+ * Errors: RESOURCE_EXHAUSTED; INTERNAL, with the words of LLVM or the driver; of `saved`: FAILED_PRECONDITION: for other
+ * devices, INVALID_ARGUMENT: damaged. */
 WEFT_NODISCARD weft_status *gpu_code_new(gpu_platform *platform, const hlo_module *module,
                                          const weft_compile_options *options, const bool *on_device,
-                                         gpu_code **out_code);
+                                         const gpu_saved_code *saved, gpu_code **out_code);
+/* The kernels as bytes for a file, malloc'd, for the caller. */
+WEFT_NODISCARD weft_status *gpu_code_save(const gpu_code *code, void **out_data, size_t *out_size);
 void gpu_code_free(gpu_code *code); /* NULL is fine; no kernel may be running */
 
 /* The kernel of a fusion; NULL for an instruction that was not compiled. */

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "codegen/host/cache.h"
+#include "codegen/code/cache.h"
 
 static char folder[64];
 static const char name[] = "0123.o", code[] = "machine code";

@@ -103,8 +103,8 @@ static bool one_seed(weft_platform *platform, uint64_t seed)
   weft_arena arena;
 
   weft_arena_init(&arena);
-  WEFT_AUTO(hlo_module) module =
-    is_exact ? exact_program(seed, &arena, arguments) : random_program(seed, NULL, &arena, arguments);
+  WEFT_AUTO(hlo_module)
+  module = is_exact ? exact_program(seed, &arena, arguments) : random_program(seed, NULL, &arena, arguments);
   hlo_literal *got = empty_like(&arena, hlo_shape_copy(&arena, module->entry->root->shape));
   weft_status *st = run_one(platform, module, arguments, is_exact, got, &library);
   for (int i = 0; !st && i < RESULTS; i++) hash = hash_array(hash, got->elements[i]);
@@ -192,10 +192,9 @@ TEST(a_program_that_does_not_fit_is_refused_and_the_next_one_runs)
   weft_platform_release(platform);
 }
 
-static const char bad_text[] =
-  ".version 6.3\n.target sm_75\n.address_size 64\n"
-  ".visible .entry bad()\n{\n.reg .b64 %rd<2>;\n.reg .b32 %r<2>;\n"
-  "mov.u64 %rd1, 16;\nmov.u32 %r1, 7;\nst.global.u32 [%rd1], %r1;\nret;\n}\n";
+static const char bad_text[] = ".version 6.3\n.target sm_75\n.address_size 64\n"
+                               ".visible .entry bad()\n{\n.reg .b64 %rd<2>;\n.reg .b32 %r<2>;\n"
+                               "mov.u64 %rd1, 16;\nmov.u32 %r1, 7;\nst.global.u32 [%rd1], %r1;\nret;\n}\n";
 
 /* Queues a kernel that stores to address 16 on the stream of all programs. */
 static void queue_bad_kernel(weft_device *device)

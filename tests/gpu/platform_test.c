@@ -1,9 +1,12 @@
 /* tests/gpu/platform_test.c -- the platform "cuda" over the emulated driver: its steps, its errors, its memory. */
 #include "cpu/run.h"
 
+#include <dirent.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "codegen/code/cache.h"
 #include "driver.h"
 #include "gpu/driver.h"
 #include "runtime/saved.h"
@@ -130,27 +133,156 @@ static bool one_fault(const char *name, const char *symbol, int n, int code)
   return came;
 }
 
-TEST(a_program_may_be_saved_and_loaded_for_the_same_target)
+/* ---- saved programs, and the cache ----------------------------------------------------------------------------- */
+
+static const char twice_text[] = "HloModule twice ENTRY e { x = f32[8] parameter(0) ROOT r = f32[8] add(x, x) }";
+
+/* The first result of the program for x[0] = 3. */
+static float twice_three(weft_executable *exe)
+{
+  const float x[8] = {3};
+  float y[8];
+  const void *const inputs[] = {x};
+  void *const outputs[] = {y};
+
+  T_OK(test_run(exe, inputs, outputs));
+  return y[0];
+}
+
+/* Makes a subtraction of each addition in a text of PTX among the bytes. */
+static void subtract_instead(char *data, size_t size)
+{
+  char *at = memmem(data, size, "add.rn.f32", 10);
+
+  T_TRUE(at != NULL);
+  for (; at; at = memmem(data, size, "add.rn.f32", 10)) memcpy(at, "sub", 3);
+}
+
+static weft_status *load_changed(weft_platform *platform, weft_saved saved, const void *code, size_t size,
+                                 weft_executable **out_exe)
+{
+  saved.code = code;
+  saved.code_size = size;
+  return weft_executable_load(platform, &saved, &(weft_compile_options){0}, out_exe);
+}
+
+/* The PTX of the file runs, and none that was made anew. */
+TEST(a_saved_program_keeps_its_ptx)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) exe = test_compile(platform, twice_text, BUF_TOPOLOGICAL);
+  WEFT_AUTO(weft_executable) loaded = NULL;
+  weft_saved saved;
+  void *data;
+  size_t size;
+
+  T_CODE(weft_executable_save(exe, "x86-64-v3", "", NULL, 0, &data, &size), WEFT_INVALID_ARGUMENT);
+  T_OK(weft_executable_save(exe, NULL, "", NULL, 0, &data, &size));
+  T_OK(weft_saved_open(data, size, &saved));
+  char *code = malloc(saved.code_size);
+  memcpy(code, saved.code, saved.code_size);
+  subtract_instead(code, saved.code_size);
+  T_OK(load_changed(platform, saved, code, saved.code_size, &loaded));
+  assert_float_equal(twice_three(loaded), 0, 0);
+  free(code);
+  free(data);
+}
+
+TEST(a_saved_step_runs_as_it_did)
 {
   WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
   WEFT_AUTO(weft_executable) exe = NULL;
   WEFT_AUTO(weft_executable) loaded = NULL;
-  weft_executable *refused;
   weft_saved saved;
   void *data;
   size_t size;
   bool ran;
 
   T_OK(compile_step(platform, &exe));
-  T_CODE(weft_executable_save(exe, "x86-64-v3", "", NULL, 0, &data, &size), WEFT_INVALID_ARGUMENT);
   T_OK(weft_executable_save(exe, NULL, "", NULL, 0, &data, &size));
   T_OK(weft_saved_open(data, size, &saved));
   T_OK(weft_executable_load(platform, &saved, &(weft_compile_options){0}, &loaded));
   T_OK(try_step(loaded, &ran));
-  saved.code = "sm_10";
-  saved.code_size = strlen(saved.code);
-  T_FAILS(weft_executable_load(platform, &saved, &(weft_compile_options){0}, &refused), "was saved for \"sm_10\"");
   free(data);
+}
+
+/* Bytes that are damaged are refused, or what they say runs on the device; the process lives. */
+TEST(a_saved_program_may_be_damaged)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) exe = test_compile(platform, twice_text, BUF_TOPOLOGICAL);
+  weft_executable *other;
+  weft_saved saved;
+  void *data;
+  size_t size;
+  int refused = 0;
+
+  T_OK(weft_executable_save(exe, NULL, "", NULL, 0, &data, &size));
+  T_OK(weft_saved_open(data, size, &saved));
+  char *code = malloc(saved.code_size);
+  memcpy(code, saved.code, saved.code_size);
+  code[8 + 4] = '1'; /* behind a length: sm_91 */
+  T_FAILS(load_changed(platform, saved, code, saved.code_size, &other), "was saved for \"sm_91\"");
+  memcpy(code, saved.code, saved.code_size);
+  T_CODE(load_changed(platform, saved, code, saved.code_size - 1, &other), WEFT_INVALID_ARGUMENT);
+  for (size_t i = 0; i < saved.code_size; i += i < 400 ? 1 : 37) {
+    memcpy(code, saved.code, saved.code_size);
+    code[i] = (char)(code[i] ^ 0x80);
+    weft_status *st = load_changed(platform, saved, code, saved.code_size, &other);
+    refused += st != NULL;
+    if (!st) weft_executable_release(other);
+    weft_status_free(st);
+  }
+  T_TRUE(refused > 100);
+  free(code);
+  free(data);
+}
+
+/* The only file in the folder, whose name goes to `name`; its number of files is returned. */
+static int look_into(const char *folder, char name[300])
+{
+  DIR *dir = opendir(folder);
+  int count = 0;
+
+  T_TRUE(dir != NULL);
+  for (struct dirent *entry; (entry = readdir(dir));)
+    if (entry->d_name[0] != '.') snprintf(name, 300, "%.255s", entry->d_name), count++;
+  closedir(dir);
+  return count;
+}
+
+static float compile_and_run_twice(weft_platform *platform)
+{
+  WEFT_AUTO(weft_executable) exe = test_compile(platform, twice_text, BUF_TOPOLOGICAL);
+
+  return twice_three(exe);
+}
+
+TEST(ptx_is_kept_in_the_folder_of_the_cache)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  char folder[] = "/tmp/weft-ptx-cache-XXXXXX", name[300], path[400];
+  void *text;
+  size_t size;
+
+  T_TRUE(mkdtemp(folder) != NULL);
+  setenv("WEFT_CACHE_DIR", folder, 1);
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_EQ_INT(look_into(folder, name), 1);
+  int fd = gen_cache_open(folder);
+  T_TRUE(gen_cache_read(fd, name, &text, &size));
+  subtract_instead(text, size);
+  T_OK(gen_cache_write(fd, name, text, size)); /* what is taken from the folder can now be told from what is made */
+  close(fd);
+  assert_float_equal(compile_and_run_twice(platform), 0, 0);
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  T_TRUE(truncate(path, (off_t)size / 2) == 0); /* a damaged file is not used */
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_TRUE(chmod(path, 0666) == 0); /* nor is one that others may write */
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  unsetenv("WEFT_CACHE_DIR");
+  T_TRUE(unlink(path) == 0 && rmdir(folder) == 0);
+  free(text);
 }
 
 TEST(any_call_may_fail_at_any_time)
@@ -269,7 +401,8 @@ int main(int argc, char **argv)
   open_driver();
   const struct CMUnitTest units[] = {
     UNIT(a_step_gives_the_right_result_again_and_again),
-    UNIT(a_program_may_be_saved_and_loaded_for_the_same_target),
+    UNIT(a_saved_program_keeps_its_ptx), UNIT(a_saved_step_runs_as_it_did), UNIT(a_saved_program_may_be_damaged),
+    UNIT(ptx_is_kept_in_the_folder_of_the_cache),
     UNIT(any_call_may_fail_at_any_time), UNIT(a_device_that_is_lost_poisons_runs_and_the_process_lives),
     UNIT(a_program_that_does_not_fit_is_told_what_is_held),
     UNIT(without_a_driver_the_client_is_unavailable_and_the_cpu_works)};

@@ -20,7 +20,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "codegen/code/code.h"
-#include "codegen/host/cache.h"
+#include "codegen/code/cache.h"
 
 #if LLVM_VERSION_MAJOR >= 18
 #define INSTCOMBINE "instcombine<no-verify-fixpoint>"

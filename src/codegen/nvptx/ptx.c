@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include <llvm-c/Analysis.h>
+#include <llvm-c/BitWriter.h>
 #include <llvm-c/Error.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
@@ -11,7 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/log.h"
+#include "codegen/code/cache.h"
 #include "codegen/nvptx/grid.h"
 
 static const char TRIPLE[] = "nvptx64-nvidia-cuda";
@@ -162,17 +166,21 @@ static weft_status *optimise(LLVMModuleRef mod, LLVMTargetMachineRef machine)
   return st;
 }
 
+static weft_status *verify(LLVMModuleRef mod)
+{
+  char *message = NULL;
+
+  bool bad = LLVMVerifyModule(mod, LLVMReturnStatusAction, &message);
+  weft_status *st = bad ? WEFT_ERR(INTERNAL, "LLVM: the emitted module is malformed: %.2000s", message) : NULL;
+  LLVMDisposeMessage(message);
+  return st;
+}
+
 static weft_status *print(LLVMModuleRef mod, LLVMTargetMachineRef machine, char **out_text)
 {
   LLVMMemoryBufferRef text = NULL;
   char *message = NULL;
 
-  if (LLVMVerifyModule(mod, LLVMReturnStatusAction, &message)) {
-    weft_status *bad = WEFT_ERR(INTERNAL, "LLVM: the emitted module is malformed: %.2000s", message);
-    LLVMDisposeMessage(message);
-    return bad;
-  }
-  LLVMDisposeMessage(WEFT_MOVE(message));
   WEFT_TRY(optimise(mod, machine));
   if (LLVMTargetMachineEmitToMemoryBuffer(machine, mod, LLVMAssemblyFile, &message, &text)) {
     weft_status *st = WEFT_ERR(INTERNAL, "LLVM: %s", message ? message : "no text came out");
@@ -185,6 +193,56 @@ static weft_status *print(LLVMModuleRef mod, LLVMTargetMachineRef machine, char 
   return NULL;
 }
 
+/* ---- the cache ------------------------------------------------------------------------------------------------- */
+
+/* As find_in_cache of host/jit.c: the name of the module's text in the cache, and in *out_folder the open folder. */
+static bool find_in_cache(const job *j, int *out_folder, char name[GEN_CACHE_NAME_BYTES])
+{
+  static const char about[] = "PTX " WEFT_LLVM_VERSION " " PACKAGE_VERSION;
+
+  *out_folder = -1;
+  if (!j->options->cache_dir || j->options->keep_text || j->options->dump_dir) return false;
+  if ((*out_folder = gen_cache_open(j->options->cache_dir)) < 0) return false;
+  LLVMMemoryBufferRef bitcode = LLVMWriteBitcodeToMemoryBuffer(j->part.mod);
+  const gen_cache_part parts[] = {{about, sizeof about}, {j->target->name, strlen(j->target->name)},
+                                  {LLVMGetBufferStart(bitcode), LLVMGetBufferSize(bitcode)}};
+  bool found = gen_cache_name(parts, (int)WEFT_COUNT(parts), name);
+  LLVMDisposeMemoryBuffer(bitcode);
+  return found;
+}
+
+/* The text in a folder of the cache, with its zero at the end; NULL: there is none. */
+static char *read_cached(int folder, const char *name)
+{
+  void *text;
+  size_t size;
+
+  if (!gen_cache_read(folder, name, &text, &size)) return NULL;
+  if (size > 0 && ((char *)text)[size - 1] == 0) return text;
+  free(text);
+  return NULL;
+}
+
+static weft_status *print_or_read(job *j, LLVMTargetMachineRef machine)
+{
+  char name[GEN_CACHE_NAME_BYTES], **text = &j->out->text;
+  int folder;
+  bool cache = find_in_cache(j, &folder, name);
+  weft_status *st = NULL;
+
+  *text = cache ? read_cached(folder, name) : NULL;
+  if (!*text) {
+    st = print(j->part.mod, machine, text);
+    if (!st && cache) {
+      weft_status *unwritten = gen_cache_write(folder, name, *text, strlen(*text) + 1);
+      if (unwritten) WEFT_LOG("codegen", WARN, "%s", weft_status_message(unwritten));
+      weft_status_free(unwritten);
+    }
+  }
+  if (folder >= 0) close(folder);
+  return st;
+}
+
 static weft_status *compile(job *j, LLVMTargetMachineRef machine)
 {
   WEFT_TRY(emit(j));
@@ -192,7 +250,8 @@ static weft_status *compile(job *j, LLVMTargetMachineRef machine)
   LLVMSetTarget(j->part.mod, TRIPLE);
   LLVMSetModuleDataLayout(j->part.mod, layout);
   LLVMDisposeTargetData(layout);
-  return print(j->part.mod, machine, &j->out->text);
+  WEFT_TRY(verify(j->part.mod));
+  return print_or_read(j, machine);
 }
 
 weft_status *gen_nvptx_compile_for(const hlo_instr *fusion, const gen_target *target, const gen_options *options,

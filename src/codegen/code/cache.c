@@ -1,7 +1,7 @@
-/* codegen/host/cache.c -- object files that are kept between processes, in the folder WEFT_CACHE_DIR (cache.h). */
+/* codegen/code/cache.c -- what is kept between processes in the folder WEFT_CACHE_DIR (cache.h). */
 #include <config.h>
 
-#include "codegen/host/cache.h"
+#include "codegen/code/cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
