@@ -43,8 +43,6 @@ enum {
   SHORT_STACK = 8,
   MANY_PICKS = 64,              /* slices of one element from one array */
   INNER_REDUCE_WORK = 512,     /* a reduction whose evaluations cost no more than this joins any group */
-  ROW_LONELY_ELEMS = 1 << 16,  /* a row group with fewer rows than ROW_LEAST_ROWS pays only up to this many elements */
-  ROW_LEAST_ROWS = 8,
 };
 
 typedef struct group {
@@ -236,7 +234,8 @@ static bool try_rows(planner *p, int index, const hlo_instr *reduce)
   if (reduce->operand_count != 2 || !gen_reduces_rows(reduce, &rows, &cols) || rows == 0 || cols < 2) return false;
   if (g->is_row) return rows == g->rows && cols == g->cols && is_spread_by_rows(p, index, reduce, rows, cols);
   if (!g->could_be_row || (g->space != (double)all && g->space != (double)rows)) return false;
-  if (cols > p->target->row_elems || (rows < ROW_LEAST_ROWS && all > ROW_LONELY_ELEMS)) return false;
+  if (cols > p->target->row_elems) return false;
+  if (rows < p->target->busy_units && all > p->target->split_elems) return false; /* rows are not cut, reductions are */
   if (g->root->op == HLO_REDUCE && hlo_shape_elems(g->root->shape) != rows) return false;
   if (!is_spread_by_rows(p, index, reduce, rows, cols)) return false;
   for (int i = 0; i < g->member_count; i++)

@@ -72,7 +72,7 @@ weft_status *gen_emit_apply_fn(gen_part *p, const hlo_computation *comp, const c
     const hlo_shape *shape = i < n ? comp->params[i]->shape : hlo_shape_leaf(comp->root->shape, i - n);
     buffers[i] = (gen_buffer){.ptr = arg_ptr(&e, LLVMGetParam(fn, 0), i), .type = shape->type, .elems = 1};
   }
-  int lanes = gen_choose_lanes(gen_widest_bytes(comp), 1 << 20);
+  int lanes = gen_choose_lanes(p->target, gen_widest_bytes(comp), 1 << 20);
   WEFT_TRY(gen_emit_lanes(&e, gen_i64(&e, 0), LLVMGetParam(fn, 1), 0, INT64_MAX / 64, lanes, 64, apply_body, &ctx));
   gen_emit_finish(&e, NULL);
   return NULL;

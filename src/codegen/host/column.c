@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { VECTORS = 8, SPLIT_ELEMS = 1 << 16, FEW_UNITS = 8, MOST_BLOCKS = 32, BLOCK_ELEMS = 1 << 14 };
+enum { VECTORS = 8, MOST_BLOCKS = 32 };
 
 typedef struct columns {
   gen_frame *f;
@@ -173,7 +173,7 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec)
 
   WEFT_TRY(gen_columns_of(part->arena, spec->fusion->called[0], &c.form, &is_columns));
   if (!is_columns) return gen_wrong_form(spec->info->strategy);
-  c.lanes = gen_choose_lanes(gen_widest_bytes(c.form.comp), c.form.cols);
+  c.lanes = gen_choose_lanes(part->target, gen_widest_bytes(c.form.comp), c.form.cols);
   c.vectors = c.form.reduce_count > 1 ? VECTORS / 2 : VECTORS;
   while (c.vectors > 1 && c.form.cols < (int64_t)c.lanes * c.vectors) c.vectors /= 2;
   int64_t wide = (int64_t)c.lanes * c.vectors, strips = (c.form.cols + wide - 1) / wide,
@@ -182,9 +182,10 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec)
   WEFT_TRY(gen_accs_of(&probe, c.form.reduces, c.form.reduce_count, &c.accs, &c.count));
   bool plain = gen_accs_are_plain(c.accs, c.count);
   for (int i = 0; i < c.count; i++) plain = plain && !weft_dtype_is_complex(c.accs[i].type);
-  if (plain && c.form.outer * strips < FEW_UNITS && hlo_shape_elems(c.form.in) >= SPLIT_ELEMS &&
+  int64_t elems = hlo_shape_elems(c.form.in);
+  if (plain && c.form.outer * strips < part->target->busy_units && elems >= part->target->split_elems &&
       c.count <= GEN_MOST_COLUMN_REDUCES) {
-    c.blocks = WEFT_MIN(WEFT_MIN(hlo_shape_elems(c.form.in) / BLOCK_ELEMS, MOST_BLOCKS), first);
+    c.blocks = WEFT_MIN(WEFT_MIN(elems / part->target->split_block_elems, MOST_BLOCKS), first);
     c.block = (first + c.blocks - 1) / c.blocks;
     c.blocks = (first + c.block - 1) / c.block;
   }

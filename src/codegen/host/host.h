@@ -39,7 +39,8 @@ weft_status *gen_host_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *c
 
 /* ---- loops (nest.c) -------------------------------------------------------------------------------------------- */
 
-int gen_choose_lanes(int widest_bytes, int64_t extent);
+/* The lanes for a loop of `extent` elements whose widest values have so many bytes. */
+int gen_choose_lanes(const gen_target *target, int widest_bytes, int64_t extent);
 
 /* Emits loops that call body(linear) for all elements of `nest`; the innermost loop uses vectors where that pays.
  * With `begin`, the loops cover units [begin, end) of *out_units; begin NULL: they cover all elements, as one unit. */

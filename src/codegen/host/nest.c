@@ -5,9 +5,9 @@
 
 enum { UNIT_GOAL = 1024 };
 
-int gen_choose_lanes(int widest_bytes, int64_t extent)
+int gen_choose_lanes(const gen_target *target, int widest_bytes, int64_t extent)
 {
-  int most = 64 / widest_bytes, best = 1;
+  int most = target->vector_bytes / widest_bytes, best = 1;
   int64_t best_cost = extent * 2;
 
   for (int w = most; w > 1; w /= 2) {
@@ -92,7 +92,7 @@ static weft_status *walk_range(gen_emit *e, nest_walk *w, int g, gen_ssa lo, gen
       /* if the range does not reach this piece, the piece is empty */
       piece_hi = gen_intrinsic2(e, "llvm.smax", piece_lo, piece_hi);
     if (innermost) {
-      int lanes = gen_choose_lanes(w->widest, w->block ? WEFT_MIN(to - from, w->block) : to - from);
+      int lanes = gen_choose_lanes(e->part->target, w->widest, w->block ? WEFT_MIN(to - from, w->block) : to - from);
       WEFT_TRY(gen_emit_lanes(e, piece_lo, piece_hi, from, to, lanes, from ? 1 : align, lanes_body, w));
       continue;
     }

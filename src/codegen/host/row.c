@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { MAX_KEPT = 8, FEW_ROWS = 16, SPLIT_ELEMS = 1 << 16, BLOCK_ELEMS = 1 << 14, MOST_BLOCKS = 64 };
+enum { MAX_KEPT = 8, MOST_BLOCKS = 64 };
 
 typedef struct rows {
   gen_row base; /* first */
@@ -363,7 +363,7 @@ weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec)
   for (int i = 0; i < r.kept_count; i++)
     if (column_dims(&r, r.kept[i]->shape) < 0) r.kept[i--] = r.kept[--r.kept_count];
   HLO_FOREACH(x, r.base.form.comp) ops += 1 + 8 * hlo_opcode_is_transcendental(x->op);
-  r.lanes = gen_choose_lanes(widest, r.base.form.cols);
+  r.lanes = gen_choose_lanes(part->target, widest, r.base.form.cols);
   r.unroll = ops <= 24 && r.base.form.cols >= 4 * r.lanes ? 4 : ops <= 60 && r.base.form.cols >= 2 * r.lanes ? 2 : 1;
   for (int i = 0; i < r.base.form.reduce_count; i++) {
     hlo_opcode op = r.base.form.reduces[i]->operand_count == 2 ? hlo_reducer_op(r.base.form.reduces[i]->called[0])
@@ -372,9 +372,9 @@ weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec)
                       op == HLO_OR);
   }
   const gen_rows *form = &r.base.form;
-  if (plain && form->per_row_only && form->stages == 1 && form->rows < FEW_ROWS &&
-      form->rows * form->cols >= SPLIT_ELEMS) {
-    r.blocks = WEFT_MIN(r.base.form.cols / BLOCK_ELEMS, MOST_BLOCKS);
+  if (plain && form->per_row_only && form->stages == 1 && form->rows < 2 * part->target->busy_units &&
+      form->rows * form->cols >= part->target->split_elems) {
+    r.blocks = WEFT_MIN(r.base.form.cols / part->target->split_block_elems, MOST_BLOCKS);
     if (r.blocks > 1) {
       r.block = WEFT_ALIGN_UP((r.base.form.cols + r.blocks - 1) / r.blocks, (int64_t)256);
       r.blocks = (r.base.form.cols + r.block - 1) / r.block;

@@ -100,8 +100,8 @@ static weft_status *emit_plain(tiles *t, gen_emit *e, gen_ssa h_lo, gen_ssa h_hi
   gen_loop_begin(e, &loop, h_lo, h_hi, 1, 0, t->form.nest.extent[t->form.h], 1);
   int mark = gen_memo_push(e);
   t->h_at = gen_affine_var(e, loop.var);
-  WEFT_TRY(
-    gen_emit_lanes(e, gen_i64(e, lo), gen_i64(e, cols), lo, cols, gen_choose_lanes(8, cols - lo), 1, plain_body, t));
+  WEFT_TRY(gen_emit_lanes(e, gen_i64(e, lo), gen_i64(e, cols), lo, cols,
+                          gen_choose_lanes(e->part->target, 8, cols - lo), 1, plain_body, t));
   gen_memo_pop(e, mark);
   gen_loop_end(e, &loop);
   return NULL;

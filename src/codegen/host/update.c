@@ -137,7 +137,7 @@ static weft_status *scatter_window(scatter_ctx *c, gen_emit *e, int k)
     hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWMul(e->b, c->end, gen_i64(e, c->block), ""), hi);
   }
   if (k == s->window_count - 1 && s->operand_dims[k] == operand->rank - 1) {
-    int lanes = gen_choose_lanes(gen_widest_bytes(s->f->comp), size);
+    int lanes = gen_choose_lanes(e->part->target, gen_widest_bytes(s->f->comp), size);
     return gen_emit_lanes(e, lo, hi, 0, size, lanes, 64, scatter_lanes, s);
   }
   gen_loop loop;

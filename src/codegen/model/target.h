@@ -33,6 +33,9 @@ typedef struct gen_target {
   int64_t cache_bytes;       /* cache of a core: what the core has read it reads again at near_byte_ns */
   int64_t row_elems;         /* longer rows do not stay in the fastest cache between two passes over them */
   int64_t block_bytes;       /* bytes of results that make one unit of work */
+  int busy_units;            /* units of work that keep the cores busy: kernels with as many are not cut further */
+  int64_t split_elems;       /* a reduction of fewer elements is not worth cutting into blocks for several cores */
+  int64_t split_block_elems; /* the least elements of such a block */
   int64_t dot_work;          /* most multiply-adds of a product for which a kernel is quicker than the library */
   int64_t region_dot_work;   /* the same inside a region, where nothing dispatches the kernel */
   int64_t region_row_work;   /* the same for a product by a few rows or columns, which has nothing to block */
