@@ -25,7 +25,7 @@ EXTRA_DIST += tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_
 # tsan: tests/coord/launch_test.py
 # tsan: tests/cpu/run_test tests/cpu/launch_test tests/cpu/collective_test tests/pjrt/plugin_test tests/pjrt/hostile_test tests/pjrt/threads_test tests/pjrt/agent_test
 TESTS += tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
-EXTRA_DIST += tests/jax/random_ops_test.py tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream.py tests/jax/upstream_multiprocess.py
+EXTRA_DIST += tests/jax/random_ops_test.py tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/jobs.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream.py tests/jax/upstream_multiprocess.py
 EXTRA_DIST += examples/jax/transformer_2d.py examples/jax/survivor.py examples/jax/preempted.py
 TESTS += tests/bench/peers_test.py
 EXTRA_DIST += tests/bench/peers_test.py

@@ -1,8 +1,9 @@
-/* base/inet.c -- addresses of two families as one. */
+/* base/inet.c -- see inet.h. */
 #include <config.h>
 
 #include "base/inet.h"
 
+#include <netinet/tcp.h>
 #include <string.h>
 
 struct in6_addr weft_inet_address(const struct sockaddr_storage *name)
@@ -14,4 +15,16 @@ struct in6_addr weft_inet_address(const struct sockaddr_storage *name)
   address.s6_addr[10] = address.s6_addr[11] = 0xff;
   memcpy(&address.s6_addr[12], &((const struct sockaddr_in *)name)->sin_addr, 4);
   return address;
+}
+
+void weft_tcp_tune(int fd, const weft_tcp_watch *watch)
+{
+  int one = 1;
+
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &watch->idle_s, sizeof watch->idle_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &watch->interval_s, sizeof watch->interval_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &watch->count, sizeof watch->count);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &watch->unacked_ms, sizeof watch->unacked_ms);
 }

@@ -1,4 +1,4 @@
-/* base/inet.h -- network addresses, of both families in one form. */
+/* base/inet.h -- network addresses, of both families in one form, and TCP connections. */
 #ifndef WEFT_BASE_INET_H
 #define WEFT_BASE_INET_H
 
@@ -8,5 +8,13 @@
 /* The address in `name` as an IPv6 address: an IPv4 address becomes the mapped one, ::ffff:a.b.c.d.  For another
  * family: ::. */
 struct in6_addr weft_inet_address(const struct sockaddr_storage *name);
+
+/* How soon a TCP connection ends whose peer's host does not answer any more. */
+typedef struct weft_tcp_watch {
+  int idle_s, interval_s, count; /* after so long a silence, `count` probes in these intervals */
+  int unacked_ms;                /* how long sent bytes may stay without an acknowledgement */
+} weft_tcp_watch;
+/* Sets the watch, and that small messages are not held back. What the system does not know is left as it is. */
+void weft_tcp_tune(int fd, const weft_tcp_watch *watch);
 
 #endif

@@ -6,11 +6,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "base/inet.h"
 
 socklen_t coll_local_name(const char *name, struct sockaddr_un *out)
 {
@@ -43,14 +44,7 @@ bool coll_inet_name(const char *text, uint16_t port, struct sockaddr_storage *ou
 /* A control connection must not outlive its peer's host for long. */
 void coll_tune_connection(int fd)
 {
-  int one = 1, idle_s = 5, interval_s = 2, count = 5, unacked_ms = 20000;
-
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacked_ms, sizeof unacked_ms);
+  weft_tcp_tune(fd, &(weft_tcp_watch){.idle_s = 5, .interval_s = 2, .count = 5, .unacked_ms = 20000});
 }
 
 weft_status *coll_dial(const coll_address *to, bool local, int *out_fd)

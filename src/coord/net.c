@@ -6,7 +6,6 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 
+#include "base/inet.h"
 #include "coord/conn.h"
 
 /* ---- addresses ---- */
@@ -136,14 +136,7 @@ weft_status *coord_dial(const char *address, int *out_fd)
 
 void coord_socket_tune(int fd)
 {
-  int one = 1, idle_s = 30, interval_s = 10, count = 3, user_timeout_ms = 60000;
-
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms);
+  weft_tcp_tune(fd, &(weft_tcp_watch){.idle_s = 30, .interval_s = 10, .count = 3, .unacked_ms = 60000});
 }
 
 /* ---- TLS ---- */

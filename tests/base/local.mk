@@ -23,3 +23,7 @@ check_PROGRAMS += %D%/strangers_test
 %C%_strangers_test_SOURCES = %D%/strangers_test.c tests/test.h
 %C%_strangers_test_CFLAGS = $(TEST_CFLAGS)
 %C%_strangers_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/inet_test
+%C%_inet_test_SOURCES = %D%/inet_test.c tests/test.h
+%C%_inet_test_CFLAGS = $(TEST_CFLAGS)
+%C%_inet_test_LDADD = $(TEST_LIBS)

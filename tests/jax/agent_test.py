@@ -213,48 +213,26 @@ def example(processes, options, program, *args):
 
 
 def goes_on_without_the_lost():
-    out = example(3, ["--recoverable", "--restarts", "0", "--heartbeat-timeout", "6s"], "survivor.py", "--lose", "2@3", "--steps", "6")
-    assert out.count("done:") == 2 and "[2] step 3" not in out, out
-    assert all(f"[{rank}] step {step} on 2 devices" in out for rank in (0, 1) for step in (3, 4, 5)), out
+    jobs.goes_on_without_the_lost(example)
 
 
 def goes_on_with_the_one_that_came_back():
-    out = example(3, ["--recoverable", "--heartbeat-timeout", "60s"], "survivor.py", "--lose", "1@3", "--steps", "6")
-    assert out.count("done:") == 3 and "[1] step 5 on 3 devices" in out, out
+    jobs.goes_on_with_the_one_that_came_back(example)
 
 
 def agrees_on_a_last_step_when_preempted():
     with tempfile.TemporaryDirectory() as d:
-        out = example(2, [], "preempted.py", "--checkpoint", f"{d}/train.npz", "--steps", "60", "--pause", "0.1", "--preempt", "1@2")
-        last = [line.split()[-1] for line in out.splitlines() if "preempted before step" in line]
-        assert len(last) == 2 and last[0] == last[1], out
+        jobs.agrees_on_a_last_step_when_preempted(example, f"{d}/train.npz")
 
 
-def main():
-    if os.environ.get("WEFT_SANITIZED"):
-        print("1..0 # SKIP Python cannot load a plugin built with a sanitizer")
-        return 0
-    if subprocess.run([PYTHON, "-c", "import jax"], stderr=subprocess.DEVNULL).returncode:
-        print("1..0 # SKIP no jax in this interpreter (set WEFT_PYTHON)")
-        return 0
-    tests, failed = (two_processes_by_the_secret_alone, four_processes, the_same_with_jaxlibs_agent, without_installing_an_import_does,
-                     another_choice_is_refused, a_wrong_secret_is_refused, ctrl_c_ends_a_wait, goes_on_without_the_lost,
-                     goes_on_with_the_one_that_came_back, agrees_on_a_last_step_when_preempted), 0
-    print(f"1..{len(tests)}")
-    for number, test in enumerate(tests, 1):
-        began = time.monotonic()
-        try:
-            test()
-            print(f"ok {number} - {test.__name__} # {time.monotonic() - began:.1f} s", flush=True)
-        except (AssertionError, subprocess.TimeoutExpired) as e:
-            failed = 1
-            print(f"not ok {number} - {test.__name__}\n# " + str(e).replace("\n", "\n# "), flush=True)
-    return failed
-
+TESTS = (two_processes_by_the_secret_alone, four_processes, the_same_with_jaxlibs_agent, without_installing_an_import_does,
+         another_choice_is_refused, a_wrong_secret_is_refused, ctrl_c_ends_a_wait, goes_on_without_the_lost,
+         goes_on_with_the_one_that_came_back, agrees_on_a_last_step_when_preempted)
 
 if __name__ == "__main__":
     programs = {"everything": lambda: program_everything(sys.argv[2]), "join": program_join, "interrupted": program_interrupted}
     if len(sys.argv) > 1:
         programs[sys.argv[1]]()
     else:
-        sys.exit(main())
+        import jobs  # not above: the processes of a job read this file from another folder
+        sys.exit(jobs.report(PYTHON, TESTS))

@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 
+import jobs
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("WEFT_BUILDDIR", "build"))
 PYTHON = os.environ.get("WEFT_PYTHON") or sys.executable
@@ -28,24 +30,18 @@ def launch(processes, options, program, *args):
 
 
 def goes_on_without_the_lost():
-    out = launch(3, ["--recoverable", "--restarts", "0", "--heartbeat-timeout", "6s"], "survivor.py", "--lose", "2@3", "--steps", "6")
-    assert out.count("done:") == 2 and "[2] step 3" not in out, out
-    assert all(f"[{rank}] step {step} on 2 devices" in out for rank in (0, 1) for step in (3, 4, 5)), out
+    jobs.goes_on_without_the_lost(launch)
 
 
 def goes_on_with_the_one_that_came_back():
-    out = launch(3, ["--recoverable", "--heartbeat-timeout", "60s"], "survivor.py", "--lose", "1@3", "--steps", "6")
-    assert out.count("done:") == 3 and "[1] step 5 on 3 devices" in out, out
+    jobs.goes_on_with_the_one_that_came_back(launch)
 
 
 def goes_on_where_it_was_preempted():
     with tempfile.TemporaryDirectory() as d:
-        args = ["--checkpoint", f"{d}/train.npz", "--steps", "60", "--pause", "0.1"]
-        out = launch(2, [], "preempted.py", *args, "--preempt", "1@2")
-        last = [line.split()[-1] for line in out.splitlines() if "preempted before step" in line]
-        assert len(last) == 2 and last[0] == last[1], out
-        out = launch(2, [], "preempted.py", *args, "--pause", "0")
-        assert f"[0] goes on at step {last[0]}" in out and f"[1] step {last[0]}:" in out and out.count("done:") == 2, out
+        last = jobs.agrees_on_a_last_step_when_preempted(launch, f"{d}/train.npz")
+        out = launch(2, [], "preempted.py", "--checkpoint", f"{d}/train.npz", "--steps", "60", "--pause", "0")
+        assert f"[0] goes on at step {last}" in out and f"[1] step {last}:" in out and out.count("done:") == 2, out
 
 
 RAISES = """
@@ -93,25 +89,6 @@ def hears_at_once_of_an_exception_before_the_first_collective():
     assert time.monotonic() - began < 100, "as long as a rendezvous waits"
 
 
-def main():
-    if os.environ.get("WEFT_SANITIZED"):
-        print("1..0 # SKIP Python cannot load a plugin built with a sanitizer")
-        return 0
-    if subprocess.run([PYTHON, "-c", "import jax"], stderr=subprocess.DEVNULL).returncode:
-        print("1..0 # SKIP no jax in this interpreter (set WEFT_PYTHON)")
-        return 0
-    tests, failed = (goes_on_without_the_lost, goes_on_with_the_one_that_came_back, goes_on_where_it_was_preempted,
-                     hears_at_once_of_an_exception_elsewhere, hears_at_once_of_an_exception_before_the_first_collective), 0
-    print(f"1..{len(tests)}")
-    for number, test in enumerate(tests, 1):
-        try:
-            test()
-            print(f"ok {number} - {test.__name__}", flush=True)
-        except (AssertionError, subprocess.TimeoutExpired) as e:
-            failed = 1
-            print(f"not ok {number} - {test.__name__}\n# " + str(e).replace("\n", "\n# "), flush=True)
-    return failed
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(jobs.report(PYTHON, (goes_on_without_the_lost, goes_on_with_the_one_that_came_back, goes_on_where_it_was_preempted,
+                                  hears_at_once_of_an_exception_elsewhere, hears_at_once_of_an_exception_before_the_first_collective)))
