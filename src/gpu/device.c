@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "gpu/gpu_internal.h"
 
 /* The processors that kernels are made for, newest first. A device runs the code of older processors too. */
@@ -103,13 +104,30 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
     gpu_leave();
   }
   weft_status_ignore(st); /* the context's end frees what is in it */
-  gpu_cu.cuDevicePrimaryCtxRelease(gpu->device);
+  /* of a device that hangs the context stays: releasing it waits for the device */
+  if (!atomic_load_explicit(&gpu->hung, memory_order_acquire)) gpu_cu.cuDevicePrimaryCtxRelease(gpu->device);
+  weft_status_free(atomic_load_explicit(&gpu->hung, memory_order_acquire));
   free(gpu->events);
   gpu_libraries_fini(&gpu->libraries);
   weft_mutex_fini(&gpu->mu);
 }
 
-weft_status *gpu_enter(const gpu_device *gpu) { return GPU_CALL(cuCtxPushCurrent, gpu->context); }
+void gpu_device_hangs(gpu_device *gpu, weft_status *st)
+{
+  weft_status *none = NULL;
+
+  WEFT_LOG("gpu", ERROR, "%s", weft_status_text(st, false));
+  /* release: pairs with the load in gpu_enter; the first one stays */
+  if (!atomic_compare_exchange_strong_explicit(&gpu->hung, &none, st, memory_order_release, memory_order_relaxed))
+    weft_status_free(st);
+}
+
+weft_status *gpu_enter(const gpu_device *gpu)
+{
+  const weft_status *hung = atomic_load_explicit(&gpu->hung, memory_order_acquire);
+
+  return hung ? weft_status_dup(hung) : GPU_CALL(cuCtxPushCurrent, gpu->context);
+}
 
 void gpu_leave(void)
 {

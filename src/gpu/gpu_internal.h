@@ -14,6 +14,7 @@ typedef struct gpu_settings {
   int64_t devices;      /* 0: all */
   int64_t threads;      /* 0: one a usable core, at most MOST_THREADS */
   const char *dump_hlo; /* "": nowhere */
+  int64_t timeout_ns;   /* without progress, after which a device counts as hung; 0: never */
 } gpu_settings;
 extern const weft_option_table gpu_options;
 
@@ -40,12 +41,15 @@ typedef struct gpu_device {
   gpu_staging *staging[GPU_STAGING_CLASSES] WEFT_GUARDED_BY(mu); /* spare blocks, by size class */
   int64_t staging_bytes WEFT_GUARDED_BY(mu);
   gpu_libraries libraries;
+  int64_t timeout_ns;        /* as in gpu_settings */
+  _Atomic(weft_status *) hung; /* set once: why no call of the driver is made for the device any more */
 } gpu_device;
 
 /* The thread that calls what waits for streams (stream.c). */
 typedef struct gpu_completer {
   pthread_t thread;
   bool started;
+  int64_t timeout_ns;         /* as in gpu_settings */
   weft_mutex streams_mu;      /* of the list; order: before a stream's lock */
   weft_stream *streams WEFT_GUARDED_BY(streams_mu);
   weft_mutex mu;              /* of sleeping; a leaf */
@@ -77,7 +81,11 @@ WEFT_NODISCARD weft_status *gpu_device_open(gpu_device *gpu);
 WEFT_NODISCARD weft_status *gpu_device_join(gpu_device *gpus, int ordinal, int count);
 void gpu_device_close(gpu_device *gpu); /* also one that was opened in part */
 
-/* Makes the device's context the calling thread's, until gpu_leave. */
+/* The device hangs: it has not done what `st`, taken, says. From now on gpu_enter fails, since most calls of the driver
+ * wait for a device that hangs; what the device holds is not given back. */
+void gpu_device_hangs(gpu_device *gpu, weft_status *st);
+
+/* Makes the device's context the calling thread's, until gpu_leave.  Errors: DEADLINE_EXCEEDED: the device hangs. */
 WEFT_NODISCARD weft_status *gpu_enter(const gpu_device *gpu);
 void gpu_leave(void);
 
@@ -106,6 +114,11 @@ void gpu_stream_notify(weft_stream *stream, weft_stream_call *call);
  * calls gpu_stream_used once the work is queued. */
 wcu_stream gpu_stream_handle(const weft_stream *stream);
 void gpu_stream_used(weft_stream *stream);
+/* Notes that the step `name` is queued next, for the message if the device hangs. */
+void gpu_stream_step(weft_stream *stream, const char *name);
+/* Waits until the driver's stream has done what is queued on it. The caller has entered the device.
+ * Errors: DEADLINE_EXCEEDED: the device hangs. */
+WEFT_NODISCARD weft_status *gpu_await(gpu_device *gpu, wcu_stream stream);
 
 WEFT_NODISCARD weft_status *gpu_completer_start(gpu_completer *completer);
 void gpu_completer_stop(gpu_completer *completer); /* there are no streams any more */

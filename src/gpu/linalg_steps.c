@@ -29,7 +29,7 @@ static weft_status *triangular_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 {
   wcu_stream stream;
 
-  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   return gpu_end_work(ctx, triangular_work((const triangular_thunk *)thunk, ctx, stream));
 }
 static const rt_thunk_ops triangular_ops = {
@@ -99,7 +99,7 @@ static weft_status *solve_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 {
   wcu_stream stream;
 
-  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   return gpu_end_work(ctx, solve_work((const solve_thunk *)thunk, ctx, stream));
 }
 static const rt_thunk_ops solve_ops = {.size = sizeof(rt_thunk_ops), .kind = "cusolver", .enqueue = solve_enqueue};

@@ -49,6 +49,8 @@ WEFT_NODISCARD weft_status *gpu_triangular_make(low_step *step, rt_thunk **out_t
 WEFT_NODISCARD weft_status *gpu_custom_call_make(low_step *step, rt_thunk **out_thunk); /* all others run on the host */
 int64_t gpu_custom_call_scratch(const gpu_target *target, const hlo_instr *instr);
 
+/* gpu_begin_work for a thunk, by whose name a message knows its work. */
+WEFT_NODISCARD weft_status *gpu_begin_step(const rt_thunk *thunk, const rt_ctx *ctx, wcu_stream *out_stream);
 /* For the `enqueue` of a thunk: makes the context of the run's device current and gives the driver's handle of its
  * compute stream. gpu_end_work has to follow, also after an error of the work: it takes the error and adds the thunk's
  * program. */

@@ -156,7 +156,7 @@ static weft_status *copy_on(gpu_device *gpu, weft_stream *stream, void *to, cons
     return NULL;
   }
   WEFT_TRY(GPU_CALL(cuMemcpyAsync, AT(to), AT(from), (size_t)bytes, gpu->own));
-  return GPU_CALL(cuStreamSynchronize, gpu->own);
+  return gpu_await(gpu, gpu->own);
 }
 
 static weft_status *staged_write(gpu_device *gpu, weft_stream *stream, void *to, const void *host, int64_t bytes)
@@ -203,7 +203,7 @@ static weft_status *copy_across(gpu_device *gpu, weft_stream *stream, void *to, 
   wcu_stream on = stream ? gpu_stream_handle(stream) : gpu->own;
 
   WEFT_TRY(GPU_CALL(cuMemcpyPeerAsync, AT(to), gpu->context, AT(from), from_gpu->context, (size_t)bytes, on));
-  if (!stream) return GPU_CALL(cuStreamSynchronize, gpu->own);
+  if (!stream) return gpu_await(gpu, gpu->own);
   gpu_stream_used(stream);
   return NULL;
 }
@@ -225,7 +225,7 @@ static weft_status *fill_on(gpu_device *gpu, weft_stream *stream, void *to, int 
   wcu_stream on = stream ? gpu_stream_handle(stream) : gpu->own;
 
   WEFT_TRY(GPU_CALL(cuMemsetD8Async, AT(to), (unsigned char)byte, (size_t)bytes, on));
-  if (!stream) return GPU_CALL(cuStreamSynchronize, gpu->own);
+  if (!stream) return gpu_await(gpu, gpu->own);
   gpu_stream_used(stream);
   return NULL;
 }

@@ -16,6 +16,7 @@ static const weft_option options[] = {
    "Folder of libcuda.so.1 and NVIDIA's other libraries; empty: where the loader finds them"},
   {"WEFT_CUDA_DEVICES", WEFT_OPT_INT, "0", offsetof(gpu_settings, devices), "GPUs to use, the first ones; 0: all", "0..2048"},
   {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(gpu_settings, threads), "Worker threads; 0: one a usable core", "0..4096"},
+  {"WEFT_CUDA_TIMEOUT", WEFT_OPT_DURATION, "10m", offsetof(gpu_settings, timeout_ns), "Time without progress on any GPU after which a GPU counts as hung; 0: never"},
   {"WEFT_DUMP_HLO", WEFT_OPT_STRING, "", offsetof(gpu_settings, dump_hlo), "Folder for the HLO after each pass, numbered"},
 };
 const weft_option_table gpu_options = {"cuda", options, WEFT_COUNT(options)};
@@ -47,6 +48,7 @@ static weft_status *open_devices(gpu_platform *gpu, int count)
   for (int i = 0; i < count; i++) {
     WEFT_TRY(gpu_device_read(i, &gpu->gpus[i]));
     gpu->base.memory_limit = WEFT_MIN(gpu->base.memory_limit, gpu->gpus[i].bytes);
+    gpu->gpus[i].timeout_ns = gpu->settings.timeout_ns;
   }
   for (int i = 0; i < count; i++) WEFT_TRY_NOTE(gpu_device_open(&gpu->gpus[i]), "device %d", i);
   for (int i = 0; i < count; i++) WEFT_TRY_NOTE(gpu_device_join(gpu->gpus, i, count), "device %d", i);
@@ -72,6 +74,7 @@ static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
   if (count > there) return WEFT_ERR(INVALID_ARGUMENT, "%d GPUs are asked for, the driver shows %d", count, there);
   threads = wanted->threads > 0 ? wanted->threads : (int)gpu->settings.threads;
   WEFT_TRY(open_devices(gpu, count));
+  gpu->completer.timeout_ns = gpu->settings.timeout_ns;
   WEFT_TRY(gpu_completer_start(&gpu->completer));
   WEFT_TRY(rt_platform_add_devices(base, wanted, count, kind));
   /* the runtime gives idle blocks back when the driver has no memory left */

@@ -71,7 +71,7 @@ static weft_status *dot_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   wcu_stream stream;
   gpu_blas *blas;
 
-  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   weft_status *st = gpu_blas_of(gpu_of(ctx->info->device), &blas);
   if (!st)
     st = gpu_dot_enqueue(dot, blas, stream, gpu_address(args[0]), gpu_address(args[1]), 0, gpu_address(args[2]),
@@ -122,7 +122,7 @@ static weft_status *conv_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   wcu_stream stream;
   gpu_dnn *dnn;
 
-  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   weft_status *st = gpu_dnn_of(gpu_of(ctx->info->device), &dnn);
   if (!st)
     st = gpu_conv_enqueue(conv, dnn, stream, gpu_address(args[0]), gpu_address(args[1]), gpu_address(args[2]),
@@ -231,7 +231,7 @@ static weft_status *fft_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 {
   wcu_stream stream;
 
-  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   return gpu_end_work(ctx, fft_work((const fft_thunk *)thunk, ctx, stream));
 }
 

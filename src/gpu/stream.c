@@ -9,17 +9,29 @@
  * point is then reached at once.  If the driver answers MOST_STRIKES times in a row that a stream has failed, the
  * stream is *broken*: its context is lost, nothing that was queued will be done, and all calls get the error.
  *
+ * If nothing happens on any device for gpu_settings.timeout_ns while work is queued, the devices that have work count as
+ * hung, and their streams are broken. The message names the steps that were queued behind the last point that was reached;
+ * a point is recorded after every MOST_STEPS steps, so these are few.
+ *
  * Locks: completer->streams_mu, then the stream's; a stream's lock is not held while a call runs. */
 #include <config.h>
 
 #include <sched.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "gpu/gpu_internal.h"
 
-enum { MOST_STRIKES = 3, YIELDS = 50, LEAST_SLEEP_US = 5, MOST_SLEEP_US = 100 };
+enum { MOST_STRIKES = 3, YIELDS = 50, LEAST_SLEEP_US = 5, MOST_SLEEP_US = 100, MOST_STEPS = 8, KEPT_STEPS = 256 };
+
+/* A step that was queued. */
+typedef struct queued_step {
+  uint64_t number; /* of the point that stands for it */
+  char name[56];
+} queued_step;
 
 struct weft_stream {
   gpu_device *gpu;
@@ -39,6 +51,8 @@ struct weft_stream {
   weft_stream_call **last WEFT_GUARDED_BY(mu);
   int strikes WEFT_GUARDED_BY(mu);
   weft_status *broken WEFT_GUARDED_BY(mu); /* set once */
+  queued_step steps[KEPT_STEPS] WEFT_GUARDED_BY(mu); /* a ring: the last ones */
+  uint64_t step_count WEFT_GUARDED_BY(mu);
 };
 
 /* gpu_enter for callers that cannot report an error: a call that fails once is repeated. */
@@ -65,6 +79,40 @@ static void wake(gpu_completer *completer)
   weft_mutex_lock(&completer->mu);
   weft_cond_signal(&completer->wake);
   weft_mutex_unlock(&completer->mu);
+}
+
+/* Pauses that grow: `idle` counts how often nothing has happened. */
+static void pause_for(int idle)
+{
+  int doublings = WEFT_MIN(idle - YIELDS, 8);
+
+  if (idle < YIELDS) sched_yield();
+  else usleep((useconds_t)WEFT_MIN(LEAST_SLEEP_US << doublings, MOST_SLEEP_US));
+}
+
+/* Whether `timeout_ns`, unless it is 0, has passed since `since_ns`. */
+static bool is_late(int64_t since_ns, int64_t timeout_ns)
+{
+  return timeout_ns > 0 && weft_now_ns() - since_ns > timeout_ns;
+}
+
+weft_status *gpu_await(gpu_device *gpu, wcu_stream stream)
+{
+  const weft_status *hung = atomic_load_explicit(&gpu->hung, memory_order_acquire);
+  int64_t since = weft_now_ns();
+
+  if (hung) return weft_status_dup(hung);
+  for (int idle = 0;; idle += idle < INT32_MAX) {
+    wcu_result result = gpu_cu.cuStreamQuery(stream);
+    if (result != WCU_ERROR_NOT_READY) return gpu_error(result, "cuStreamQuery");
+    if (is_late(since, gpu->timeout_ns)) {
+      gpu_device_hangs(gpu,
+                       WEFT_ERR(DEADLINE_EXCEEDED, "the GPU \"%s\" hangs: a stream was waited for longer than %g s",
+                                gpu->kind, (double)gpu->timeout_ns / WEFT_NS_PER_S));
+      return weft_status_dup(atomic_load_explicit(&gpu->hung, memory_order_acquire));
+    }
+    pause_for(idle);
+  }
 }
 
 /* ---- events ---------------------------------------------------------------------------------------------------- */
@@ -158,7 +206,8 @@ static void reach_by_waiting(weft_stream *s) WEFT_REQUIRES(s->mu)
 
   for (int strikes = 0; strikes < MOST_STRIKES; strikes++) {
     weft_status_free(st);
-    st = GPU_CALL(cuStreamSynchronize, s->handle);
+    st = gpu_await(s->gpu, s->handle);
+    if (weft_status_code(st) == WEFT_DEADLINE_EXCEEDED) break;
     if (st) continue;
     s->recorded++;
     reach_all(s);
@@ -181,6 +230,16 @@ static uint64_t mark(weft_stream *s) WEFT_REQUIRES(s->mu)
   }
   weft_status_free(st);
   return s->broken ? 0 : s->recorded;
+}
+
+void gpu_stream_step(weft_stream *s, const char *name)
+{
+  weft_mutex_lock(&s->mu);
+  if (s->step_count % MOST_STEPS == 0) mark(s);
+  queued_step *step = &s->steps[s->step_count++ % KEPT_STEPS];
+  step->number = s->recorded + 1;
+  snprintf(step->name, sizeof step->name, "%s", name);
+  weft_mutex_unlock(&s->mu);
 }
 
 uint64_t gpu_stream_record(weft_stream *s)
@@ -276,6 +335,10 @@ static bool attend(weft_stream *s, int *pending)
 
   weft_mutex_lock(&s->mu);
   bool progress = !outside && poll(s);
+  if (outside && !s->broken && weft_status_code(outside) == WEFT_DEADLINE_EXCEEDED) {
+    break_stream(s, weft_status_dup(outside));
+    progress = true;
+  }
   weft_stream_call *call = take_calls(s), *next;
   const weft_status *error = s->broken; /* set once */
   *pending += s->count + (s->calls != NULL);
@@ -302,18 +365,59 @@ static bool sweep(gpu_completer *completer, int *out_pending)
   return progress;
 }
 
+/* The steps behind the last point that was reached, as words for a message; "" if there are none. */
+static void name_steps(weft_stream *s, char *out, size_t size) WEFT_REQUIRES(s->mu)
+{
+  uint64_t reached = atomic_load_explicit(&s->reached, memory_order_relaxed);
+  uint64_t first = s->step_count > KEPT_STEPS ? s->step_count - KEPT_STEPS : 0, last;
+
+  while (first < s->step_count && s->steps[first % KEPT_STEPS].number <= reached) first++;
+  for (last = first;
+       last + 1 < s->step_count && s->steps[(last + 1) % KEPT_STEPS].number == s->steps[first % KEPT_STEPS].number;)
+    last++;
+  if (first == s->step_count) *out = 0;
+  else if (first == last) snprintf(out, size, ": step \"%s\" has not ended", s->steps[first % KEPT_STEPS].name);
+  else
+    snprintf(out, size, ": one of the steps \"%s\" to \"%s\" has not ended", s->steps[first % KEPT_STEPS].name,
+             s->steps[last % KEPT_STEPS].name);
+}
+
+/* The devices that have work hang. */
+static void give_up(gpu_completer *completer)
+{
+  char words[200] = "";
+
+  weft_mutex_lock(&completer->streams_mu);
+  for (weft_stream *s = completer->streams; s && !*words; s = s->next) {
+    weft_mutex_lock(&s->mu);
+    if (s->count > 0) name_steps(s, words, sizeof words);
+    weft_mutex_unlock(&s->mu);
+  }
+  for (weft_stream *s = completer->streams; s; s = s->next) {
+    weft_mutex_lock(&s->mu);
+    bool waits = s->count > 0 && !s->broken;
+    weft_mutex_unlock(&s->mu);
+    if (waits && !atomic_load_explicit(&s->gpu->hung, memory_order_relaxed))
+      gpu_device_hangs(s->gpu, WEFT_ERR(DEADLINE_EXCEEDED, "the GPU \"%s\" hangs: no progress for %g s%s", s->gpu->kind,
+                                        (double)completer->timeout_ns / WEFT_NS_PER_S, words));
+  }
+  weft_mutex_unlock(&completer->streams_mu);
+}
+
 /* Sweeps until nothing is pending. The pauses grow as long as nothing happens. */
 static void complete_all(gpu_completer *completer)
 {
+  int64_t since = weft_now_ns();
   int pending = 1, idle = 0;
 
   while (pending > 0) {
     if (sweep(completer, &pending)) {
       idle = 0;
+      since = weft_now_ns();
     } else if (pending > 0) {
-      int doublings = WEFT_MIN(idle - YIELDS, 8);
-      if (idle++ < YIELDS) sched_yield();
-      else usleep((useconds_t)WEFT_MIN(LEAST_SLEEP_US << doublings, MOST_SLEEP_US));
+      pause_for(idle);
+      idle += idle < INT32_MAX;
+      if (idle % 64 == 0 && is_late(since, completer->timeout_ns)) give_up(completer);
     }
   }
 }
@@ -400,7 +504,8 @@ void gpu_stream_destroy(weft_stream *s) WEFT_UNSHARED
   weft_mutex_unlock(&completer->streams_mu);
   weft_status *st = gpu_enter(s->gpu);
   if (!st) {
-    gpu_cu.cuStreamSynchronize(s->handle); /* what it still does is local, and uses memory that is freed next */
+    /* what it still does is local, and uses memory that is freed next */
+    weft_status_ignore(gpu_await(s->gpu, s->handle));
     while (s->count > 0) pop_event(s);
     gpu_cu.cuStreamDestroy(s->handle);
     gpu_leave();

@@ -16,6 +16,13 @@ weft_status *gpu_begin_work(const rt_ctx *ctx, wcu_stream *out_stream)
   return gpu_enter(gpu_of(ctx->info->device));
 }
 
+weft_status *gpu_begin_step(const rt_thunk *thunk, const rt_ctx *ctx, wcu_stream *out_stream)
+{
+  WEFT_TRY(gpu_begin_work(ctx, out_stream));
+  gpu_stream_step(compute_stream(ctx), thunk->name);
+  return NULL;
+}
+
 weft_status *gpu_end_work(const rt_ctx *ctx, weft_status *st)
 {
   gpu_leave();
@@ -63,7 +70,7 @@ static weft_status *kernel_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   wcu_stream stream;
   weft_status *st = NULL;
 
-  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   for (int i = 0; i < kernel->artefact.launch_count && !st; i++)
     if (!does_nothing(&kernel->artefact.launches[i], args))
       st = launch_one(kernel, ctx->info->device_ordinal, i, args, stream);
@@ -101,7 +108,7 @@ static weft_status *copy_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   wcu_stream stream;
 
   if (bytes <= 0 || args[0] == args[1]) return NULL;
-  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   return gpu_end_work(ctx, GPU_CALL(cuMemcpyAsync, at(args[1]), at(args[0]), (size_t)bytes, stream));
 }
 static const rt_thunk_ops copy_ops = {.size = sizeof(rt_thunk_ops), .kind = "copy", .enqueue = copy_enqueue};
@@ -121,7 +128,7 @@ static weft_status *id_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   int64_t id = ((const id_thunk *)thunk)->of_partition ? ctx->info->partition_id : ctx->info->replica_id;
   wcu_stream stream;
 
-  WEFT_TRY(gpu_begin_work(ctx, &stream));
+  WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   return gpu_end_work(ctx, GPU_CALL(cuMemsetD32Async, at(rt_args(thunk, ctx)[0]), (unsigned)id, 1, stream));
 }
 static const rt_thunk_ops id_ops = {.size = sizeof(rt_thunk_ops), .kind = "id", .enqueue = id_enqueue};

@@ -382,6 +382,63 @@ TEST(without_a_driver_the_client_is_unavailable_and_the_cpu_works)
   setenv("WEFT_PLATFORM", "cuda", 1);
 }
 
+/* ---- a device that hangs --------------------------------------------------------------------------------------- */
+
+/* Runs in a process of its own, since what a device that hangs holds is never given back. The launch of a kernel in the
+ * middle of the program starts 8 s late; a device counts as hung after 1.5 s. */
+static int with_a_device_that_hangs(void)
+{
+  weft_platform *platform = test_platform(1, 2), *cpu;
+  weft_executable *exe;
+  bool ran;
+
+  T_OK(compile_step(platform, &exe));
+  T_OK(try_step(exe, &ran));
+  set_faults("cuLaunchKernel:2=stall:8s");
+  int64_t begin = weft_now_ns();
+  for (int i = 0; i < 2; i++) {
+    weft_status *st = try_step(exe, &ran);
+    const char *text = weft_status_text(st, true);
+    printf("# %s\n", text);
+    if (weft_status_code(st) != WEFT_DEADLINE_EXCEEDED || !strstr(text, "hangs: no progress for 1.5 s")) return 1;
+    if (i == 0 && (!ran || !strstr(text, "training_step") || !strstr(text, "step"))) return 2;
+    weft_status_free(st);
+  }
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+  if (weft_now_ns() - begin > 7500 * WEFT_NS_PER_MS) return 3; /* something has waited for the device */
+  setenv("WEFT_PLATFORM", "cpu", 1);
+  T_OK(plat_new(&(weft_platform_options){.device_count = 1}, &cpu));
+  T_OK(compile_step(cpu, &exe));
+  T_OK(try_step(exe, &ran));
+  weft_executable_release(exe);
+  weft_platform_release(cpu);
+  setenv("WEFT_PLATFORM", "cuda", 1);
+  usleep(8500000); /* the device goes on */
+  platform = test_platform(1, 2);
+  T_OK(compile_step(platform, &exe));
+  T_OK(try_step(exe, &ran));
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+  return 0;
+}
+
+TEST(a_device_that_hangs_is_named_with_its_step_and_the_process_lives)
+{
+  int status;
+
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    setenv("WEFT_CUDA_TIMEOUT", "1500ms", 1);
+    setenv("WEFT_EMU_LEAKS", "off", 1);
+    execl("/proc/self/exe", "platform_test", "hang", (char *)NULL);
+    _exit(98);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+}
+
 static int without_driver(void)
 {
   weft_platform *platform;
@@ -395,16 +452,17 @@ static int without_driver(void)
 
 int main(int argc, char **argv)
 {
-  (void)argv;
-  if (argc > 1) return without_driver();
+  if (argc > 1 && strcmp(argv[1], "hang") != 0) return without_driver();
   setenv("WEFT_EMU_MEMORY", "256M", 1);
   open_driver();
+  if (argc > 1) return with_a_device_that_hangs();
   const struct CMUnitTest units[] = {
     UNIT(a_step_gives_the_right_result_again_and_again),
     UNIT(a_saved_program_keeps_its_ptx), UNIT(a_saved_step_runs_as_it_did), UNIT(a_saved_program_may_be_damaged),
     UNIT(ptx_is_kept_in_the_folder_of_the_cache),
     UNIT(any_call_may_fail_at_any_time), UNIT(a_device_that_is_lost_poisons_runs_and_the_process_lives),
     UNIT(a_program_that_does_not_fit_is_told_what_is_held),
+    UNIT(a_device_that_hangs_is_named_with_its_step_and_the_process_lives),
     UNIT(without_a_driver_the_client_is_unavailable_and_the_cpu_works)};
   return cmocka_run_group_tests(units, NULL, NULL);
 }
