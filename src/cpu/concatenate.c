@@ -66,6 +66,6 @@ weft_status *cpu_concatenate_make(low_step *step, rt_thunk **out_thunk)
   t->rows = rows;
   for (int i = 0; i < n; i++) t->at[i + 1] = t->at[i] + instr->operands[i]->shape->dims[instr->dims.v[0]] * inner;
   t->pieces_per_task = WEFT_MAX(1, TASK_BYTES / WEFT_MAX(1, t->at[n] / n));
-  t->base.splits = cpu_pays_to_share(step, t->base.cost_ns);
+  t->base.splits = cpu_pays_to_share(step, t->base.cost_ns, false);
   return NULL;
 }

@@ -161,6 +161,14 @@ weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_sh
   return NULL;
 }
 
+bool cpu_dot_is_cut(const cpu_dot *dot)
+{
+  enum { MANY = 8 };
+  const cpu_gemm *g = &dot->gemm;
+
+  return dot->batches >= MANY || (g->tile_m == g->m && g->n >= MANY * g->m) || (g->tile_n == g->n && g->m >= MANY * g->n);
+}
+
 /* ---- running ------------------------------------------------------------------------------------------------------- */
 
 typedef struct dot_job {

@@ -22,6 +22,9 @@ typedef struct cpu_dot {
 WEFT_NODISCARD weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
                                          const hlo_shape *rhs, const hlo_shape *out);
 
+/* True if tiles read parts of the operands that hardly overlap: those of many products, or strips of a large operand. */
+bool cpu_dot_is_cut(const cpu_dot *dot);
+
 /* `scratch` has dot->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs, void *out,
                                         void *scratch);

@@ -33,7 +33,7 @@
     WEFT_TRY(INIT);                                                                                                \
     WEFT_TRY(low_thunk_new(step, &name##_ops, sizeof(name##_thunk), out_thunk));                                    \
     ((name##_thunk *)*out_thunk)->plan = plan;                                                                     \
-    (*out_thunk)->splits = cpu_pays_to_share(step, (*out_thunk)->cost_ns);                                          \
+    (*out_thunk)->splits = cpu_pays_to_share(step, (*out_thunk)->cost_ns, false);                                          \
     return NULL;                                                                                                   \
   }
 
@@ -44,6 +44,14 @@ static const hlo_shape *operand_shape(const hlo_instr *instr, int i) { return in
 LIBRARY_THUNK(dot, cpu_dot,
               cpu_dot_init(&plan, instr->u.dot, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
               cpu_dot_run(plan, pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
+
+static weft_status *cut_dot_make(low_step *step, rt_thunk **out_thunk)
+{
+  WEFT_TRY(dot_make(step, out_thunk));
+  (*out_thunk)->splits =
+    cpu_pays_to_share(step, (*out_thunk)->cost_ns, cpu_dot_is_cut(&((const dot_thunk *)*out_thunk)->plan));
+  return NULL;
+}
 
 static int64_t dot_scratch(const hlo_instr *instr)
 {
@@ -109,7 +117,7 @@ const cpu_maker cpu_makers[] = {
   {HLO_CHOLESKY, cholesky_make, NULL},
   {HLO_CONCATENATE, cpu_concatenate_make, NULL},
   {HLO_CONVOLUTION, convolution_make, convolution_scratch},
-  {HLO_DOT, dot_make, dot_scratch},
+  {HLO_DOT, cut_dot_make, dot_scratch},
   {HLO_FFT, fft_make, cpu_fft_scratch},
   {HLO_RNG_GET_AND_UPDATE_STATE, cpu_rng_state_make, NULL},
   {HLO_SORT, sort_make, sort_scratch},
