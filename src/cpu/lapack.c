@@ -16,6 +16,7 @@
 
 #include "base/dtype.h"
 #include "base/macros.h"
+#include "cpu/cholesky.h"
 #include "cpu/gemm.h"
 #include "runtime/ffi.h"
 
@@ -210,6 +211,9 @@ HANDLER(potrf, 1, 2, 2)
   copy_arg(c, 0, 0);
   for (int64_t i = 0; i < c->batch; i++) {
     lapack_int *info = part(c, ret(c, 1), i);
+    void *a = part(c, ret(c, 0), i);
+    *info = 0; /* rows are LAPACK's columns */
+    if (c->rows == c->ld && cpu_cholesky_small(weft_dtype_from_proto(arg(c, 0)->dtype), c->rows, uplo == 'U', a, a)) continue;
     BY_KIND(c, potrf)(&uplo, &c->rows, part(c, ret(c, 0), i), &c->ld, info, 1);
     if (*info == 0)
       *info = (lapack_int)cpu_nan_pivot(weft_dtype_from_proto(arg(c, 0)->dtype), c->rows, part(c, ret(c, 0), i));

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/cholesky.h"
 #include "cpu/gemm.h"
 #include "cpu/lapack.h"
 
@@ -53,6 +54,7 @@ static void cholesky_task(void *ctx, int64_t matrix)
     memmove(out + (i * n + from) * bytes, in + (i * n + from) * bytes, (size_t)(count * bytes));
     memset(out + (i * n + (job->c->lower ? i + 1 : 0)) * bytes, 0, (size_t)((n - count) * bytes));
   }
+  if (cpu_cholesky_small(job->c->type, n, job->c->lower, out, out)) return;
   switch (job->c->type) {
   case WEFT_F32: spotrf_(&uplo, &order, out, &order, &info, 1); break;
   case WEFT_F64: dpotrf_(&uplo, &order, out, &order, &info, 1); break;

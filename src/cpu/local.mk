@@ -1,5 +1,5 @@
 libweftrun_la_SOURCES += \
-  %D%/concatenate.c \
+  %D%/cholesky.c %D%/cholesky.h %D%/concatenate.c \
   %D%/conv.c %D%/conv.h %D%/conv_plane.c %D%/conv_plane.h \
   %D%/convert.c \
   %D%/cpu_internal.h \

@@ -292,11 +292,13 @@ TEST(cholesky_and_triangular_solve_of_every_form)
   char text[512];
 
   for (size_t t = 0; t < WEFT_COUNT(kinds); t++) {
-    for (int lower = 0; lower < 2; lower++) {
+    static const int sides[] = {1, 2, 17, 32, 40, 63, 64, 65, 100};
+    for (int form = 0; form < 2 * (int)WEFT_COUNT(sides); form++) {
+      int n = sides[form / 2];
       snprintf(text, sizeof text,
-               "  a = %s[3,40,40] parameter(0)\n"
-               "  ROOT r = %s[3,40,40] cholesky(a), lower=%s",
-               kinds[t].type, kinds[t].type, words[lower]);
+               "  a = %s[3,%d,%d] parameter(0)\n"
+               "  ROOT r = %s[3,%d,%d] cholesky(a), lower=%s",
+               kinds[t].type, n, n, kinds[t].type, n, n, words[form & 1]);
       check_instr(pool, text, kinds[t].tolerance);
     }
     for (int form = 0; form < 24; form++) {
