@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/conv_first.h"
 #include "cpu/conv_plane.h"
 #include "cpu/gemm_block.h"
 #include "cpu/hot.h"
@@ -164,6 +165,12 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   out_dims[0] = attrs->out_batch;
   out_dims[n + 1] = attrs->out_feature;
   c->by_plane = cpu_conv_plane_init(c, attrs, lhs, out);
+  c->plain = is_plain(c); /* holds for convolutions without spatial dimensions too */
+  c->by_first = !c->by_plane && cpu_conv_first_init(c, attrs);
+  if (c->by_first) {
+    c->scratch_bytes = c->first_plan.shared_bytes;
+    return NULL;
+  }
   c->order_lhs = plan_order(&c->lhs_order, lhs, lhs_dims) && !c->by_plane;
   c->order_rhs = plan_order(&c->rhs_order, rhs, rhs_dims);
   c->order_out = plan_result_order(&c->out_order, out, out_dims) && !c->by_plane;
@@ -172,7 +179,6 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);
 
   bool same_type = lhs->type == out->type && rhs->type == out->type;
-  c->plain = is_plain(c); /* holds for convolutions without spatial dimensions too */
   c->direct = c->groups > 1 && c->out_features <= DIRECT_FEATURES && same_type && n > 0 && c->taps <= MAX_DIRECT_TAPS &&
               (out->type == WEFT_F32 || out->type == WEFT_F64 ||
                (out->type == WEFT_BF16 && c->in_features == 1 && c->out_features == 1));
@@ -595,6 +601,7 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     memset(out, 0, (size_t)(rows * c->all_features) * weft_dtype_bytes(c->out_type));
     return NULL;
   }
+  if (c->by_first) return cpu_conv_first_run(c, pool, lhs, rhs, out, scratch);
   if (c->order_lhs) {
     cpu_transpose_run(&c->lhs_order, pool, scratch, lhs);
     job.lhs = scratch;

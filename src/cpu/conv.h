@@ -14,6 +14,15 @@ typedef struct cpu_conv_plane {
   int64_t elems, buffer_bytes, row_bytes, groups_per_task;
 } cpu_conv_plane;
 
+/* What the form of conv_first.c needs. */
+typedef struct cpu_conv_first {
+  bool shared;                                   /* the patches of all pixels are made before the products */
+  int64_t pixels, features;                      /* of a task */
+  int64_t pixel_tasks, feature_tasks;            /* of an image */
+  int64_t row_bytes, shared_bytes;               /* of a row of patches; of all shared patches */
+  cpu_gemm gemm;                                 /* the product of one task */
+} cpu_conv_first;
+
 typedef struct cpu_conv {
   weft_dtype lhs_type, rhs_type, out_type;
   int spatial;
@@ -31,6 +40,8 @@ typedef struct cpu_conv {
   bool direct;                          /* groups with few features: plain loops instead of products of matrices */
   bool by_plane;                        /* groups with few features, spatial dimensions innermost: conv_plane.c */
   cpu_conv_plane plane;
+  bool by_first;                        /* features before pixels: conv_first.c */
+  cpu_conv_first first_plan;
   /* base dilation: one convolution without dilation for each class of output pixels */
   bool by_phase;
   bool plain;                           /* a 1 x 1 window with stride 1: the input itself is the matrix */

@@ -1,6 +1,6 @@
 libweftrun_la_SOURCES += \
   %D%/cholesky.c %D%/cholesky.h %D%/concatenate.c \
-  %D%/conv.c %D%/conv.h %D%/conv_plane.c %D%/conv_plane.h \
+  %D%/conv.c %D%/conv.h %D%/conv_first.c %D%/conv_first.h %D%/conv_plane.c %D%/conv_plane.h \
   %D%/convert.c \
   %D%/cpu_internal.h \
   %D%/dot.c %D%/dot.h %D%/transpose.c %D%/transpose.h \

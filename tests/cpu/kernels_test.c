@@ -229,6 +229,16 @@ TEST(convolution_of_every_form_and_type)
     {"3,4", "4,6", "3,6", "window={}, dim_labels=bf_io->bf"},
     {"2,5,5,3", "7,7,3,2", "2,1,1,2", "window={size=7x7 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
     {"2,5,5,3", "3,3,3,2", "2,1,3,2", "window={size=3x3 pad=-1_-1x0_0}, dim_labels=b01f_01io->b01f"},
+    /* features before pixels: shared patches, patches of each task, tiles that begin within a line */
+    {"2,5,9,11", "20,5,3,3", "2,20,9,11", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
+    {"2,5,9,12", "70,5,3,2", "2,70,5,6", "window={size=3x2 stride=2x2 pad=1_1x2_1 rhs_dilate=1x3}, dim_labels=bf01_oi01->bf01"},
+    {"3,7,6,5", "19,7,1,1", "3,19,6,5", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
+    {"9,7,6,5", "19,7,1,1", "9,19,6,5", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
+    {"2,4,40", "17,4,5", "2,17,33", "window={size=5 pad=-2_-1}, dim_labels=bf0_oi0->bf0"},
+    {"2,4,2", "17,4,3", "2,17,11", "window={size=3 stride=3 pad=16_17}, dim_labels=bf0_oi0->bf0"},
+    {"1,3,4,5,6", "16,3,2,2,2", "1,16,3,4,5", "window={size=2x2x2}, dim_labels=bf012_oi012->bf012"},
+    {"8,3,9,9", "16,3,3,3", "8,16,4,3", "window={size=3x3 stride=2x3}, dim_labels=bf01_oi01->bf01"},
+    {"4,230,9,9", "16,230,3,3", "4,16,9,9", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
     /* base dilation: by classes of output pixels, some of which meet holes only */
     {"2,4,5,24", "3,3,24,20", "2,8,15,20", "window={size=3x3 pad=2_1x2_2 lhs_dilate=2x3}, dim_labels=b01f_01io->b01f"},
     {"2,4,5,24", "1,1,24,20", "2,10,9,20", "window={size=1x1 lhs_dilate=3x2}, dim_labels=b01f_01io->b01f"},
