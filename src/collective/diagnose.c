@@ -7,6 +7,7 @@
 #include "collective/diagnose.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "collective/frame.h"
 #include "collective/host/direct.h"
 #include "collective/host/link_state.h"
+#include "collective/transport/transport.h"
 
 enum { MOST_ASKED = 256, MOST_LISTED = 16 };
 
@@ -26,7 +28,7 @@ typedef enum verdict { UNASKED, SILENT, GONE, UNREACHED, ARRIVED, ABSENT, STRANG
 
 /* One rank, and what became of the question to its process. */
 typedef struct inquiry {
-  int rank, fd;
+  int rank, asker, fd;
   bool connecting, proving;
   verdict verdict;
   int error; /* errno of a connection that was not made; 0: none */
@@ -34,11 +36,13 @@ typedef struct inquiry {
   coll_session session;
   coll_frame_reader reader;
   coll_answer answer;
+  coll_stream_counts before; /* of messages between the asker and it, when the deadline had passed */
+  uint64_t lost_here, lost_there; /* messages to the asker, and to it, that have left and not come */
 } inquiry;
 
 static void ask(inquiry *q, const coll_group *g, uint64_t seq)
 {
-  coll_query query = {.seq = seq, .rank = q->rank};
+  coll_query query = {.seq = seq, .rank = q->rank, .asker = q->asker};
   weft_status *st = coll_door_group_id(&g->addresses[q->rank].door, g->public_id, &query.group_id);
 
   if (st || !coll_frame_send(q->fd, &q->session, COLL_FRAME_QUERY, &query, sizeof query, -1)) q->verdict = GONE;
@@ -210,6 +214,36 @@ static const coll_op *most_overdue_locked(const coll_group *g)
   return found;
 }
 
+/* Which messages have left one side and not come to the other, although nothing moves any more?  They were held back,
+ * removed or damaged on their way.  The peer's word is sealed, so nobody on the way has changed it. */
+static void compare_counts(coll_group *g, inquiry *q)
+{
+  coll_stream_counts now = coll_link_counts(g, q->asker, q->rank);
+
+  for (int c = 0; c < COLL_CHANNELS && q->answer.counted; c++) {
+    if (now.came[c] == q->before.came[c] && q->answer.left[c] > now.came[c])
+      q->lost_here += q->answer.left[c] - now.came[c];
+    if (q->before.left[c] > q->answer.came[c]) q->lost_there += q->before.left[c] - q->answer.came[c];
+  }
+}
+
+/* Tells of messages on the way between the asker and the rank. */
+static void tell_messages(FILE *out, const inquiry *q)
+{
+  static const char lost[] = "\n  integrity, or a fault of the network: %" PRIu64
+                             " messages have left rank %d for rank %d and have not come";
+  uint64_t waiting = q->before.waits[0] + q->before.waits[1];
+
+  if (q->lost_here) fprintf(out, lost, q->lost_here, q->rank, q->asker);
+  if (q->lost_there) fprintf(out, lost, q->lost_there, q->asker, q->rank);
+  if (waiting)
+    fprintf(out,
+            "\n  %" PRIu64
+            " messages for rank %d have not left: the connection of its data is not made or does not move "
+            "(the rank is stopped or slow, the network is at fault, or somebody on the way damaged it: integrity)",
+            waiting, q->rank);
+}
+
 static weft_status *report(coll_group *g, const coll_op *op, const inquiry *qs, int count)
 {
   char text[512], *body = NULL;
@@ -229,6 +263,7 @@ static weft_status *report(coll_group *g, const coll_op *op, const inquiry *qs, 
     list_those(out, g, "arrived", qs, count, here);
     list_those(out, g, "not arrived", qs, count, not_here);
   }
+  for (int i = 0; i < count; i++) tell_messages(out, &qs[i]);
   if (op->below) {
     g->communicator->ops->describe(g->communicator, text, sizeof text);
     fprintf(out, "\n  rank %d's operation is with %s: %s", op->comm->rank, g->communicator->ops->name, text);
@@ -268,7 +303,11 @@ static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_NO_TH
   if (!qs) return WEFT_ERR(DEADLINE_EXCEEDED, "an operation on communicator %s passed its deadline", g->name);
   int first = p2p ? WEFT_MAX(op->args.peer, 0) : 0, end = p2p ? op->args.peer + 1 : count;
   for (int r = first; r < end; r++)
-    if (g->local_of[r] < 0) qs[remote++] = (inquiry){.rank = r, .fd = -1};
+    if (g->local_of[r] < 0) {
+      inquiry *q = &qs[remote++];
+      *q = (inquiry){.rank = r, .asker = op->comm->rank, .fd = -1};
+      q->before = coll_link_counts(g, q->asker, r);
+    }
   filled = remote;
   for (int r = first; r < end; r++) {
     if (g->local_of[r] < 0) continue;
@@ -280,7 +319,11 @@ static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_NO_TH
     coll_group_unlock(g);
     ask_all(g, qs, remote, seq);
     coll_group_lock(g);
-    for (int i = 0; i < remote && !g->error; i++) recall(g, &qs[i], seq);
+    if (!g->error) coll_transports_poll(g); /* what came meanwhile counts as come */
+    for (int i = 0; i < remote && !g->error; i++) {
+      recall(g, &qs[i], seq);
+      compare_counts(g, &qs[i]);
+    }
   }
   qsort(qs, (size_t)count, sizeof *qs, by_rank);
   if (!g->error) st = report(g, op, qs, count); /* the group is frozen and healthy, so `op` is still pending */

@@ -56,7 +56,7 @@ typedef struct coll_reason {
 
 typedef struct coll_query {
   uint64_t group_id, seq;
-  int32_t rank, reserved;
+  int32_t rank, asker; /* asker: a rank of the sender's process */
 } coll_query;
 
 typedef struct coll_answer {
@@ -64,6 +64,9 @@ typedef struct coll_answer {
   int32_t arrived;      /* it has posted operation seq */
   int64_t arrived_ago_ns;
   uint64_t posted, ended;
+  /* messages between the rank and the asker, by channel (coll_stream_counts) */
+  int64_t counted;      /* 1: they are known */
+  uint64_t left[2], came[2];
   char text[512];       /* coll_flight_status_locked */
   char spent[512];      /* why its communicator is spent; "" if it is not */
 } coll_answer;

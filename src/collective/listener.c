@@ -28,6 +28,7 @@
 #include "collective/entrance.h"
 #include "collective/flight_text.h"
 #include "collective/host/link.h"
+#include "collective/transport/transport.h"
 
 enum { MOST_HELD = 1024, LISTEN_TRIES = 64 };
 #define HOLD_NS (120 * WEFT_NS_PER_S)
@@ -185,6 +186,17 @@ static void refuse(held *h, weft_code code, const char *text)
   coll_frame_send(h->fd, &h->session, COLL_FRAME_REFUSE, &reason, sizeof reason, -1);
 }
 
+/* After an error streams are closed, so that nothing is known of their messages any more. */
+static void count_messages(coll_group *g, const coll_query *q, coll_answer *a)
+{
+  if (g->error) return;
+  coll_transports_poll(g); /* a frozen group does not look by itself */
+  coll_stream_counts counts = coll_link_counts(g, q->rank, q->asker);
+  a->counted = 1;
+  memcpy(a->left, counts.left, sizeof a->left);
+  memcpy(a->came, counts.came, sizeof a->came);
+}
+
 static void answer(held *h, const coll_query *q)
 {
   coll_answer a = {0};
@@ -201,6 +213,7 @@ static void answer(held *h, const coll_query *q)
       for (coll_op *op = comm->head; op; op = op->next)
         if (op->seq == q->seq) a.arrived_ago_ns = weft_now_ns() - op->posted_ns;
       coll_flight_status_locked(comm, a.text, sizeof a.text);
+      count_messages(g, q, &a);
       if (g->error) snprintf(a.spent, sizeof a.spent, "%s", weft_status_message(g->error));
     }
     coll_group_unlock(g);

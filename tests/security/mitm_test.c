@@ -74,6 +74,7 @@ typedef struct setup {
   bool payload;        /* WEFT_COLLECTIVE_INTEGRITY */
   const char *secret;  /* of the job, or NULL */
   int deadline_ms;     /* of each operation */
+  const char *diagnose; /* how long peers are asked after a deadline; NULL: 100ms */
 } setup;
 
 static void write_secret(const char *directory, int rank, const char *secret)
@@ -96,7 +97,7 @@ static outcome play(const char *directory, int rank, const setup *how, bool loud
   setenv("WEFT_COLLECTIVE_TRANSPORT", "fabric", 1);
   setenv("WEFT_COLLECTIVE_INTERFACE", "127.0.0.1", 1);
   setenv("WEFT_COLLECTIVE_INTEGRITY", payload ? "payload" : "headers", 1);
-  setenv("WEFT_COLLECTIVE_DIAGNOSE", "100ms", 1);
+  setenv("WEFT_COLLECTIVE_DIAGNOSE", how->diagnose ? how->diagnose : "100ms", 1);
   if (!loud) setenv("WEFT_LOG", "error", 1);
   if (how->secret) write_secret(directory, rank, how->secret);
   if (weft_kv_file_new(directory, &kv)) return CANNOT;
@@ -120,23 +121,25 @@ static outcome play(const char *directory, int rank, const setup *how, bool loud
 
 /* ---- the middle ---- */
 
-typedef enum attack_kind { NONE, FLIP, DROP, REPEAT, SWAP, SPLICE, CUT, KINDS } attack_kind;
-static const char *const attack_names[] = {"none", "flip", "drop", "repeat", "swap", "splice", "cut"};
+typedef enum attack_kind { NONE, FLIP, DROP, REPEAT, SWAP, SPLICE, CUT, HOLD, KINDS } attack_kind;
+static const char *const attack_names[] = {"none", "flip", "drop", "repeat", "swap", "splice", "cut", "hold"};
 
 typedef struct attack {
   attack_kind kind;
-  int connection;    /* number of it, in the order in which they were made */
+  int connection;    /* number of it, in the order in which they were made; ALL_DATA */
   int from;          /* 0: what the one who connected says */
   int piece;         /* number of the piece of that direction that is struck */
   size_t place, bit; /* where in it, as a part of 65536 */
 } attack;
 
-enum { MOST_CONNECTIONS = 32, MOST_PIECE = 65536 };
+/* Of ALL_DATA: all connections but the first, which is for control, and both directions; their pieces count together. */
+enum { ALL_DATA = -1, MOST_CONNECTIONS = 32, MOST_PIECE = 65536 };
 
 typedef struct middle {
   int listening, count, fds[MOST_CONNECTIONS][2], pieces[MOST_CONNECTIONS][2];
   attack plan;
   bool struck;
+  int data_pieces; /* see ALL_DATA */
   char held[MOST_PIECE], last[MOST_PIECE]; /* of a swap; what another connection or direction said last */
   size_t held_bytes, last_bytes;
 } middle;
@@ -169,7 +172,8 @@ static void strike(middle *m, int c, int to, char *data, size_t bytes)
   m->struck = true;
   switch (a->kind) {
   case FLIP: data[at] ^= (char)(1 << a->bit); break;
-  case DROP: return;
+  case DROP:
+  case HOLD: return; /* HOLD: here and from here on */
   case REPEAT: send_all(to, data, bytes); break;
   case SWAP: memcpy(m->held, data, m->held_bytes = bytes); return;
   case SPLICE: send_all(to, m->last, m->last_bytes); break;
@@ -195,7 +199,12 @@ static void pass_on(middle *m, int c, int side)
   }
   int piece = m->pieces[c][side]++;
   bool there = c == m->plan.connection && side == m->plan.from;
-  if (there && piece == m->plan.piece && m->plan.kind != NONE) {
+  if (m->plan.connection == ALL_DATA && c > 0) {
+    there = true;
+    piece = m->data_pieces++;
+  }
+  bool now = piece == m->plan.piece || (m->plan.kind == HOLD && piece > m->plan.piece);
+  if (there && now && m->plan.kind != NONE) {
     strike(m, c, to, data, (size_t)n);
     return;
   }
@@ -284,10 +293,9 @@ static bool run_job(middle *m, const setup how[RANKS], outcome *outcomes)
 }
 
 /* One job with one attack.  Returns how many connections there were. */
-static int run_one(attack plan, bool payload, tally *t, int pieces[MOST_CONNECTIONS][2])
+static int run_one(attack plan, const setup *how, tally *t, int pieces[MOST_CONNECTIONS][2])
 {
   struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  setup how = {payload, NULL, plan.kind == NONE ? LONG_MS : SHORT_MS};
   socklen_t length = sizeof own;
   int64_t began_ns = weft_now_ns();
   static middle m;
@@ -299,13 +307,13 @@ static int run_one(attack plan, bool payload, tally *t, int pieces[MOST_CONNECTI
          listen(m.listening, 64) == 0);
   T_EQ_INT(getsockname(m.listening, (struct sockaddr *)&own, &length), 0);
   way->proxy = own.sin_port;
-  bool ended = run_job(&m, (setup[RANKS]){how, how}, outcomes);
+  bool ended = run_job(&m, (setup[RANKS]){*how, *how}, outcomes);
   way->proxy = 0;
   close(m.listening);
   for (int c = 0; c < m.count; c++) hang_up(&m, c);
   snprintf(what, sizeof what, "%s of piece %d of side %d of connection %d at %zu/65536, bit %zu, %s",
            attack_names[plan.kind], plan.piece, plan.from, plan.connection, plan.place, plan.bit,
-           payload ? "payload" : "headers");
+           how->payload ? "payload" : "headers");
   if (!ended) fail_msg("%s: a process hung", what);
   t->runs++;
   t->struck += m.struck;
@@ -342,6 +350,36 @@ static void load_libfabric(void)
   if (fi_getinfo(FI_VERSION(1, 9), NULL, NULL, 0, NULL, &info) == 0) fi_freeinfo(info);
 }
 
+static void open_way(void)
+{
+  if (way) return;
+  way = mmap(NULL, sizeof *way, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  T_TRUE(way != MAP_FAILED);
+  load_libfabric();
+}
+
+/* From the middle of the operations on nothing comes through libfabric's connections.  The ranks wait until their
+ * deadline has passed; then they compare what has left and what has come. */
+TEST(what_is_held_back_of_the_data_is_missed)
+{
+  setup how = {.payload = true, .deadline_ms = 3000, .diagnose = "3s"};
+  int pieces[MOST_CONNECTIONS][2], piece = 0;
+  tally t = {0};
+
+  if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
+  open_way();
+  int connections = run_one((attack){.kind = NONE}, &(setup){true, NULL, LONG_MS}, &t, pieces);
+  for (int c = 1; c < connections; c++) piece += pieces[c][0] + pieces[c][1];
+  do { /* pieces are larger in some runs than in others, and then they are fewer */
+    t = (tally){0};
+    piece = piece * 2 / 3;
+    run_one((attack){.kind = HOLD, .connection = ALL_DATA, .piece = piece}, &how, &t, NULL);
+  } while (!t.struck && piece > 1);
+  T_EQ_INT(t.struck, 1);
+  T_EQ_INT(t.outcomes[RIGHT], 0);
+  T_TRUE(t.outcomes[INTEGRITY] >= 1); /* a rank whose peer has given up before cannot ask it any more */
+}
+
 TEST(who_sits_between_two_hosts_changes_no_result)
 {
   const char *wanted = getenv("WEFT_TEST_LONG");
@@ -351,10 +389,8 @@ TEST(who_sits_between_two_hosts_changes_no_result)
   tally t = {0};
 
   if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
-  way = mmap(NULL, sizeof *way, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  T_TRUE(way != MAP_FAILED);
-  load_libfabric();
-  int connections = run_one((attack){.kind = NONE}, true, &t, pieces);
+  open_way();
+  int connections = run_one((attack){.kind = NONE}, &(setup){true, NULL, LONG_MS}, &t, pieces);
   print_message("# %d connections pass", connections);
   for (int c = 0; c < connections; c++) print_message(", %d and %d pieces", pieces[c][0], pieces[c][1]);
   print_message("\n");
@@ -362,7 +398,7 @@ TEST(who_sits_between_two_hosts_changes_no_result)
   for (int i = 0; i < count && (is_long || weft_now_ns() < until_ns); i++) {
     attack plan = {.kind = (attack_kind)(1 + draw(KINDS - 1)), .connection = (int)draw((uint64_t)connections), .from = (int)draw(2), .place = draw(65536), .bit = draw(8)};
     plan.piece = (int)draw((uint64_t)WEFT_MAX(pieces[plan.connection][plan.from], 1));
-    run_one(plan, draw(3) != 0, &t, NULL);
+    run_one(plan, &(setup){draw(3) != 0, NULL, SHORT_MS}, &t, NULL);
   }
   print_message("# %d runs, %d struck; ranks ended", t.runs, t.struck);
   for (int o = RIGHT; o <= CANNOT; o++)
@@ -406,4 +442,4 @@ TEST(ranks_with_one_secret_meet)
 }
 
 TEST_MAIN(UNIT(ranks_with_one_secret_meet), UNIT(ranks_that_seal_differently_are_told_so), UNIT(ranks_with_different_secrets_are_told_so),
-          UNIT(a_rank_without_the_secret_is_told_so), UNIT(who_sits_between_two_hosts_changes_no_result))
+          UNIT(a_rank_without_the_secret_is_told_so), UNIT(what_is_held_back_of_the_data_is_missed), UNIT(who_sits_between_two_hosts_changes_no_result))

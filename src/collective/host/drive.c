@@ -44,6 +44,19 @@ static void mind_refused(coll_link *link)
   coll_link_peer_died(link, false, how);
 }
 
+/* The stream's own connection is gone.  Where the sealed control connection stands, it is not the peer's end: then
+ * somebody on the way, or the network, cut or damaged the stream's. */
+static void data_connection_lost(coll_link *link, const char *why)
+{
+  char how[512];
+
+  snprintf(how, sizeof how, "%s%s", why,
+           link->state != LINK_READY ? ""
+                                     : "; its control connection stands: integrity, or a fault of the network (the "
+                                       "connection of its data was cut or damaged on its way)");
+  coll_link_peer_died(link, false, how);
+}
+
 /* A link on which something is wanted does not move: finds out why. */
 static void look_what_is_wrong(coll_link *link)
 {
@@ -65,7 +78,7 @@ static void look_what_is_wrong(coll_link *link)
   else if (weft_status_code(st) != WEFT_UNAVAILABLE) coll_link_garbage(link, weft_status_message(st));
   else if (weft_now_ns() - link->broken_ns > WORD_NS && left && g->ending)
     coll_group_fail_locked(g, weft_status_dup(g->ending));
-  else if (weft_now_ns() - link->broken_ns > WORD_NS) coll_link_peer_died(link, false, weft_status_message(st));
+  else if (weft_now_ns() - link->broken_ns > WORD_NS) data_connection_lost(link, weft_status_message(st));
   weft_status_free(st);
 }
 

@@ -52,6 +52,9 @@ const char *coll_link_why(const coll_link *link); /* why the last try to connect
  * the link: the caller may try again. */
 WEFT_NODISCARD weft_status *coll_link_dial_locked(coll_group *g, int local, int peer);
 
+/* The messages between a rank of this process and a peer, which may be any number; zeros where nothing counts them. */
+coll_stream_counts coll_link_counts(coll_group *g, int rank, int peer);
+
 /* Asks all peers to ring.  True if no link has anything to do now. */
 bool coll_links_arm_locked(coll_group *g);
 

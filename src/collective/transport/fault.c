@@ -207,6 +207,13 @@ static bool fault_poll(coll_stream *base)
   return f->inner->ops->poll ? f->inner->ops->poll(f->inner) : false;
 }
 
+static void fault_counts(coll_stream *base, coll_stream_counts *out)
+{
+  coll_stream *inner = outer(base)->inner;
+
+  if (inner->ops->counts) inner->ops->counts(inner, out);
+}
+
 static weft_status *fault_health(coll_stream *base) { return outer(base)->inner->ops->health(outer(base)->inner); }
 
 static void fault_close(coll_stream *base)
@@ -233,6 +240,7 @@ static const coll_stream_ops fault_ops = {
   .borrowed = fault_borrowed,
   .revoke = fault_revoke,
   .poll = fault_poll,
+  .counts = fault_counts,
   .health = fault_health,
   .close = fault_close,
 };

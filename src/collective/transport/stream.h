@@ -19,6 +19,13 @@ enum { COLL_STREAM_UNIT = 64, COLL_CHANNELS = 2 };
 
 typedef struct coll_stream coll_stream;
 
+/* Messages between this side and its peer, by channel. */
+typedef struct coll_stream_counts {
+  uint64_t left[COLL_CHANNELS];  /* handed to the network */
+  uint64_t waits[COLL_CHANNELS]; /* committed, and not taken by the network yet */
+  uint64_t came[COLL_CHANNELS];  /* from the peer; authenticated */
+} coll_stream_counts;
+
 typedef struct coll_stream_ops {
   const char *name;
 
@@ -50,6 +57,9 @@ typedef struct coll_stream_ops {
   void (*borrow)(coll_stream *s, void *into, size_t bytes);         /* reads the next `bytes` of what the peer lends */
   bool (*borrowed)(coll_stream *s);
   void (*revoke)(coll_stream *s);
+
+  /* Optional: the messages so far.  What is not filled in counts as 0. */
+  void (*counts)(coll_stream *s, coll_stream_counts *out);
 
   /* The reason why the stream broke, owned by the caller; NULL while it works. */
   weft_status *(*health)(coll_stream *s);

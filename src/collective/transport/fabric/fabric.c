@@ -116,6 +116,7 @@ struct fabric_stream {
   coll_seal *closes, *opens;               /* for sealed messages */
   coll_mac mac_out, mac_in;                /* for other messages */
   uint64_t numbered[LANES], posted[LANES]; /* numbers of messages sent, and of receives posted, by lane */
+  uint64_t came[LANES];                    /* messages that came and were accepted, by lane */
   uint64_t bulk_tag_out, bulk_tag_in;      /* tag of the first piece; each next piece has the next tag */
   bool whole; /* every message is sealed */
   bool waits; /* a slot waits to be posted */
@@ -536,6 +537,7 @@ static void take_in(slot *sl, size_t bytes)
     forged(s, sl->lane == CREDIT_LANE ? "a credit" : "a message");
     return;
   }
+  s->came[sl->lane]++;
   if (gives) take_credit(s, sl->data + sl->bytes);
   if (sl->lane == CREDIT_LANE) post(sl);
   else sl->state = SLOT_DONE;
@@ -772,6 +774,18 @@ static void fabric_revoke(coll_stream *base)
   f->ep = NULL; /* no stream of the group, whose communicator is spent, can send any more */
 }
 
+/* A message has left when libfabric has given its memory back, or kept a copy. */
+static void fabric_counts(coll_stream *base, coll_stream_counts *out)
+{
+  const fabric_stream *s = of(base);
+
+  for (int c = 0; c < COLL_CHANNELS; c++) {
+    for (int i = 0; i < SLOTS; i++) out->waits[c] += s->out[c].slots[i].state != SLOT_FREE;
+    out->left[c] = s->numbered[c] - out->waits[c];
+    out->came[c] = s->came[c];
+  }
+}
+
 static weft_status *fabric_health(coll_stream *base)
 {
   const fabric_stream *s = of(base);
@@ -796,6 +810,7 @@ static const coll_stream_ops fabric_ops = {
   .borrow = fabric_borrow,
   .borrowed = fabric_borrowed,
   .revoke = fabric_revoke,
+  .counts = fabric_counts,
   .health = fabric_health,
   .close = fabric_close,
 };
