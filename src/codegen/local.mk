@@ -13,6 +13,7 @@ libweftrun_la_SOURCES += \
   %D%/model/library.c %D%/model/library.h \
   %D%/model/nest.c %D%/model/nest.h \
   %D%/model/rows.c \
+  %D%/model/scan.c \
   %D%/model/strategy.c %D%/model/strategy.h \
   %D%/model/target.c %D%/model/target.h \
   %D%/model/turned.c
@@ -58,6 +59,7 @@ libweftcore_la_SOURCES += \
   %D%/nvptx/nvptx.h \
   %D%/nvptx/ptx.c \
   %D%/nvptx/rows.c \
+  %D%/nvptx/scan.c \
   %D%/nvptx/sort.c \
   %D%/nvptx/turn.c \
   %D%/nvptx/update.c

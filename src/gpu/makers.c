@@ -11,6 +11,7 @@ const gpu_maker gpu_makers[] = {
   {HLO_FFT, gpu_fft_make, gpu_fft_scratch},
   {HLO_FUSION, gpu_kernel_make, gpu_kernel_scratch},
   {HLO_PARTITION_ID, gpu_id_make, NULL},
+  {HLO_REDUCE_WINDOW, gpu_kernel_make, gpu_kernel_scratch},
   {HLO_REPLICA_ID, gpu_id_make, NULL},
   {HLO_SORT, gpu_kernel_make, gpu_kernel_scratch},
   {HLO_TOPK, gpu_kernel_make, gpu_kernel_scratch},

@@ -12,12 +12,13 @@
  *
  * The grouping of operands changes, their order does not: fit for any associative reducer, and the same on every run.
  * The initial value comes in once for each block and for each element of padding, so it must be the reducer's identity;
- * of a computation (logaddexp) that is tried on a few values. */
+ * of a computation (logaddexp) that is tried on a few values.  Scans for which a GPU has kernels stay as they are. */
 #include <config.h>
 
 #include <math.h>
 #include <string.h>
 
+#include "codegen/model/strategy.h"
 #include "hlo/eval.h"
 #include "passes/build.h"
 #include "passes/passes.h"
@@ -32,25 +33,12 @@ typedef struct scan {
   pass_map *values; /* scratch of pb_apply */
 } scan;
 
-/* The one dimension with a window, if the instruction is a prefix or suffix reduction along it. */
 static bool is_scan(const hlo_instr *instr, scan *s)
 {
-  const hlo_window *w = instr->u.window;
-  int found = -1;
+  gen_scan form;
 
-  if (instr->operand_count != 2 || !hlo_shape_equal(instr->shape, instr->operands[0]->shape, false)) return false;
-  for (int d = 0; d < w->rank; d++) {
-    const hlo_window_dim *p = &w->dims[d];
-    if (p->stride != 1 || p->window_dilation != 1 || p->base_dilation != 1 || p->reversal) return false;
-    if (p->size == 1 && p->pad_low == 0 && p->pad_high == 0) continue;
-    if (found >= 0) return false;
-    found = d;
-  }
-  if (found < 0) return false;
-  int64_t n = instr->shape->dims[found];
-  const hlo_window_dim *p = &w->dims[found];
-  if (p->size != n || p->pad_low + p->pad_high != n - 1 || (p->pad_low && p->pad_high)) return false;
-  *s = (scan){instr->operands[0], instr->operands[1], instr->called[0], found, p->pad_high > 0, NULL};
+  if (!gen_is_scan(instr, &form)) return false;
+  *s = (scan){instr->operands[0], instr->operands[1], instr->called[0], form.dim, form.is_reverse, NULL};
   return true;
 }
 
@@ -193,9 +181,11 @@ static weft_status *reduce_window_rewriter_run(hlo_module *module, pass_ctx *ctx
   for (int i = 0; i < comps.count; i++) {
     HLO_FOREACH(instr, comps.v[i]) {
       pass_build b = PASS_BUILD_AT(instr);
-      bool fits;
+      bool fits, has_blocks = pass_target(ctx)->block_threads > 1;
+      gen_scan kept;
       scan s;
       if (instr->op != HLO_REDUCE_WINDOW || !is_scan(instr, &s) || s.x->shape->dims[s.dim] < LEAST_SIZE) continue;
+      if (has_blocks && gen_scan_of(instr, &kept)) continue;
       WEFT_TRY(starts_from_identity(&s, ctx->scratch, &fits));
       if (!fits) continue;
       s.values = &values;

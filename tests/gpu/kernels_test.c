@@ -528,6 +528,114 @@ TEST(sorts_by_a_plain_comparison_keep_nans_and_zeros)
   weft_arena_fini(&arena);
 }
 
+/* How long the processor issues instructions, by its figures, over how long its memory takes to move `bytes`. A
+ * multiprocessor issues an instruction a clock for each of its four groups of warps. */
+static double issue_time(const gen_target *target, const ptx_stats *stats, double bytes)
+{
+  double issued = (double)stats->warp_instructions / (target->cores * 4.0 * target->clock_mhz * 1e6);
+
+  return issued / (bytes / (target->memory_gb_s * 1e9));
+}
+
+/* ---- scans ------------------------------------------------------------------------------------------------------ */
+
+/* `moved`: at most so many times the sectors that hold the operand and the result; 0: the scan is too small to be held to
+ * that. launches: of the kernel. */
+static const struct { const char *type, *op; int outer, n, inner; bool is_reverse; double moved; int launches; } scans[] = {
+  {"f32", "add", 1, 64, 1, false, 0, 1}, {"f32", "add", 7, 1000, 1, false, 0, 1}, {"f32", "add", 3, 1023, 1, true, 0, 1},
+  {"s32", "add", 700, 100, 1, false, 1.1, 1}, {"f32", "add", 1000, 2048, 1, false, 1.1, 1}, {"f32", "add", 1, 300000, 1, false, 1.6, 2},
+  {"f64", "add", 2, 70001, 1, true, 1.8, 2}, {"bf16", "maximum", 5, 3001, 1, false, 0, 1}, {"s64", "minimum", 1, 50000, 1, true, 0, 2},
+  {"u8", "or", 9, 777, 1, false, 0, 1}, {"pred", "and", 2, 300, 1, false, 0, 1}, {"c64", "add", 3, 500, 1, false, 0, 1},
+  {"f32", "add", 4, 100, 33, false, 0, 1}, {"f32", "add", 1, 5003, 70, true, 2.3, 2}, {"s16", "xor", 2, 129, 300, false, 0, 2},
+  {"f16", "maximum", 1, 64, 2000, true, 1.1, 1}, {"f32", "multiply", 3, 80, 5, false, 0, 1}, {"f32", "add", 600, 64, 600, false, 1.1, 1},
+  {"c64", "add", 2, 20000, 1, true, 0, 2},
+};
+
+static double apply_op(const char *op, double a, double b)
+{
+  if (strcmp(op, "add") == 0) return a + b;
+  if (strcmp(op, "multiply") == 0) return a * b;
+  if (strcmp(op, "maximum") == 0) return a > b ? a : b;
+  if (strcmp(op, "minimum") == 0) return a < b ? a : b;
+  if (strcmp(op, "xor") == 0) return (double)((int)a ^ (int)b);
+  return strcmp(op, "or") == 0 ? (double)((int)a | (int)b) : (double)((int)a & (int)b);
+}
+
+/* The loop that a scan stands for, of small integers, which are exact in any order. */
+static void scan_by_loop(size_t k, const hlo_literal *x, double init, hlo_literal *want)
+{
+  for (int o = 0; o < scans[k].outer; o++)
+    for (int i = 0; i < scans[k].inner; i++) {
+      double re = init, im = 0;
+      for (int t = 0; t < scans[k].n; t++) {
+        int at = scans[k].is_reverse ? scans[k].n - 1 - t : t;
+        int64_t place = ((int64_t)o * scans[k].n + at) * scans[k].inner + i;
+        re = apply_op(scans[k].op, re, hlo_literal_get_f64(x, place));
+        if (weft_dtype_is_complex(x->shape->type)) im += hlo_literal_get_imag(x, place);
+        hlo_literal_set_f64(want, place, re, im);
+      }
+    }
+}
+
+static void check_scan(size_t k)
+{
+  const char *type = scans[k].type;
+  bool is_product = strcmp(scans[k].op, "multiply") == 0;
+  int n = scans[k].n, before = scans[k].is_reverse ? 0 : n - 1;
+  double init = is_product || strcmp(scans[k].op, "and") == 0 ? 1 : strcmp(scans[k].op, "minimum") == 0 ? 9 : 0;
+  char text[1024], what[128];
+  WEFT_AUTO(hlo_module) module = NULL;
+  hlo_literal *x, *first, *want;
+  uint64_t state = k + 1;
+  ptx_stats stats = {0};
+  weft_arena arena;
+  gen_artefact a;
+
+  snprintf(
+    text, sizeof text,
+    "HloModule m\nf { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ROOT c = %1$s[] %2$s(a, b) }\n"
+    "ENTRY e { x = %1$s[%3$d,%4$d,%5$d] parameter(0) z = %1$s[] parameter(1) ROOT r = %1$s[%3$d,%4$d,%5$d] reduce-window(x, z), "
+    "window={size=1x%4$dx1 pad=0_0x%6$d_%7$dx0_0}, to_apply=f }\n",
+    type, scans[k].op, scans[k].outer, n, scans[k].inner, before, n - 1 - before);
+  snprintf(what, sizeof what, "scan %d, %s of %s[%d,%d,%d]", (int)k, scans[k].op, type, scans[k].outer, n,
+           scans[k].inner);
+  weft_arena_init(&arena);
+  weft_status *st = hlo_parse(text, strlen(text), &module);
+  if (st) fail_msg("%s: %s", what, weft_status_message(st));
+  const hlo_instr *root = module->entry->root;
+  skip_without_target(root);
+  T_TRUE(gen_nvptx_takes(root));
+  T_OK(hlo_literal_new(&arena, root->shape, &x));
+  T_OK(hlo_literal_new(&arena, root->shape, &want));
+  T_OK(hlo_literal_new(&arena, module->entry->params[1]->shape, &first));
+  for (int64_t i = 0; i < hlo_shape_elems(x->shape); i++) {
+    double v = (double)(next_random(&state) % 2);
+    hlo_literal_set_f64(x, i, is_product ? 1 - 2 * v : v, weft_dtype_is_complex(x->shape->type) ? 1 - v : 0);
+  }
+  hlo_literal_set_f64(first, 0, init, 0);
+  scan_by_loop(k, x, init, want);
+  const hlo_literal *const inputs[] = {x, first};
+  T_OK(gen_nvptx_compile(root, processors[k % 3], &options, &a));
+  hlo_literal *got = empty_literal(&arena, root->shape);
+  run_artefact(&a, inputs, 2, got, (int)(k / 3), NULL, what);
+  if (!same_bits(got, want)) fail_msg("%s: not the sums\n%s", what, a.text);
+  T_EQ_INT(a.launch_count, scans[k].launches);
+  run_artefact(&a, inputs, 2, got, 0, &stats, what);
+  double bytes = 2 * (double)hlo_shape_bytes(root->shape), moved = (double)stats.sectors * 32 / bytes;
+  double issue = issue_time(gen_gpu_target("H200"), &stats, bytes);
+  print_message("# %-44s %d launches, %.2f times the sectors, %.2f of the memory's time\n", what, a.launch_count, moved,
+                issue);
+  if (scans[k].moved > 0 && moved > scans[k].moved)
+    fail_msg("%s: %.2f times the sectors that it must move", what, moved);
+  gen_artefact_fini(&a);
+  weft_arena_fini(&arena);
+}
+
+TEST(scans_read_each_element_once_or_twice)
+{
+  for (size_t k = 0; k < WEFT_COUNT(scans); k++) check_scan(k);
+}
+
 /* ---- broken kernels --------------------------------------------------------------------------------------------- */
 
 /* A kernel of the theme number `theme`, in whose text every `from` is `to` instead. */
@@ -647,15 +755,6 @@ static const struct { const char *name, *text; int a, b; double bytes, sectors; 
    "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f }\n", 511, 513, 1.1, 1.5, 132},
 };
 
-/* How long the processor issues instructions, by its figures, over how long its memory takes to move `bytes`. A
- * multiprocessor issues an instruction a clock for each of its four groups of warps. */
-static double issue_time(const gen_target *target, const ptx_stats *stats, double bytes)
-{
-  double issued = (double)stats->warp_instructions / (target->cores * 4.0 * target->clock_mhz * 1e6);
-
-  return issued / (bytes / (target->memory_gb_s * 1e9));
-}
-
 TEST(kernels_move_little_more_than_they_must)
 {
   for (size_t k = 0; k < WEFT_COUNT(movers); k++) {
@@ -726,5 +825,4 @@ TEST_MAIN(UNIT(random_kernels_have_the_bits_of_the_hosts), UNIT(rows_are_reduced
           UNIT(kernels_of_tiles_have_the_bits_of_the_hosts), UNIT(kernels_move_little_more_than_they_must),
           UNIT(broken_kernels_are_noticed), UNIT(sorts_are_stable_and_those_of_the_reference),
           UNIT(sorts_by_a_plain_comparison_keep_nans_and_zeros),
-
-          UNIT(what_the_grid_lacks_names_itself))
+          UNIT(scans_read_each_element_once_or_twice), UNIT(what_the_grid_lacks_names_itself))

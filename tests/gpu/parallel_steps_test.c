@@ -120,4 +120,23 @@ TEST(scatters_have_the_evaluators_bits)
   for (size_t i = 0; i < WEFT_COUNT(scatters); i++) check(&scatters[i], &seed);
 }
 
-TEST_MAIN(UNIT(scatters_have_the_evaluators_bits))
+#define SCAN(type, shape, window, pad) \
+  "HloModule m\nadd { a = " type "[] parameter(0) b = " type "[] parameter(1) ROOT c = " type "[] add(a, b) }\n" \
+  "ENTRY e { i = s32" shape " parameter(0) m = s32" shape " broadcast(s32[] constant(7)), dimensions={} n = s32" shape " and(i, m) " \
+  "x = " type shape " convert(n) y = " type shape " negate(x) z = " type "[] constant(0) " \
+  "w = " type shape " reduce-window(y, z), window={size=" window " pad=" pad "}, to_apply=add ROOT r = " type shape " subtract(w, x) }\n"
+static const program scans[] = {
+  {"sums along rows", " w  ", NULL, SCAN("f32", "[3,500]", "1x500", "0_0x499_0")},
+  {"sums along columns, from the end", " w  ", NULL, SCAN("s32", "[400,30]", "400x1", "0_399x0_0")},
+  {"one long sum", " w  ", NULL, SCAN("f64", "[2500]", "2500", "2499_0")},
+  {"short windows are reduced one by one", "fusion", " w  ", SCAN("f32", "[30,40]", "1x40", "0_0x39_0")},
+};
+
+TEST(scans_are_steps_of_their_own)
+{
+  uint64_t seed = 1;
+
+  for (size_t i = 0; i < WEFT_COUNT(scans); i++) check(&scans[i], &seed);
+}
+
+TEST_MAIN(UNIT(scans_are_steps_of_their_own), UNIT(scatters_have_the_evaluators_bits))

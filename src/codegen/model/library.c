@@ -3,6 +3,8 @@
 
 #include "codegen/model/library.h"
 
+#include "codegen/model/strategy.h"
+
 enum { FUSED_CONCATENATED = 8, SMALL_CONCATENATED = 1024, FEW_ROWS = 4 };
 
 /* The most multiply-adds for which a kernel is quicker: the library works in blocks and vectors, but a kernel costs
@@ -36,6 +38,8 @@ bool gen_is_wide_concatenate(const hlo_instr *instr)
 
 bool gen_needs_kernel(const gen_target *target, const hlo_instr *instr)
 {
+  gen_scan scan;
+
   if (hlo_opcode_is_alias(instr->op) || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) ||
       hlo_opcode_has_side_effect(instr->op))
     return false;
@@ -46,6 +50,8 @@ bool gen_needs_kernel(const gen_target *target, const hlo_instr *instr)
   case HLO_PARTITION_ID:
   case HLO_REPLICA_ID: return false;
   case HLO_CONCATENATE: return !gen_is_wide_concatenate(instr);
+  case HLO_REDUCE_WINDOW:
+    return target->block_threads <= 1 || !gen_scan_of(instr, &scan); /* it has a kernel as it is */
   case HLO_DOT: return gen_dot_needs_kernel(target, instr, false);
   default: return true;
   }

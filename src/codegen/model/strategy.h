@@ -72,6 +72,20 @@ typedef struct gen_rows {
 WEFT_NODISCARD weft_status *gen_rows_of(weft_arena *arena, const hlo_computation *comp, gen_rows *out, bool *is_rows);
 static inline int gen_row_level(const gen_rows *r, const hlo_instr *x) { return r->level[x->id - r->low]; }
 
+/* ---- scans (scan.c) -------------------------------------------------------------------------------------------- */
+
+/* A reduce-window whose windows are all prefixes of one dimension, or, if `is_reverse`, all suffixes. */
+typedef struct gen_scan {
+  int dim;
+  int64_t n, inner;  /* elements along the dimension; elements of the dimensions inside of it */
+  bool is_reverse;
+  hlo_opcode op;     /* add, multiply, maximum, minimum, and, or, xor */
+} gen_scan;
+/* Is the instruction a prefix or suffix reduction along one dimension, by any reducer? Fills `out` but for `op`. */
+bool gen_is_scan(const hlo_instr *instr, gen_scan *out);
+/* Is it one that a platform of blocks has a kernel for: long enough, by one of these operations? */
+bool gen_scan_of(const hlo_instr *instr, gen_scan *out);
+
 /* ---- columns (columns.c) --------------------------------------------------------------------------------------- */
 
 enum { GEN_MOST_COLUMN_REDUCES = 8 };

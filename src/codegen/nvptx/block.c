@@ -75,28 +75,51 @@ void gen_team_barrier(gen_emit *e, const gen_team *team)
   else gen_warp_barrier(e, team->mask);
 }
 
-/* The value of the lane whose number differs from this lane's by the bits of `distance`. */
-static gen_ssa shuffle_word(gen_emit *e, const gen_team *team, gen_ssa v, int distance)
+/* Which lane's value a lane gets: that whose number differs by the bits of `distance`; that `distance` below (a lane
+ * without one gets its own); number `distance`. */
+typedef enum shuffling { ACROSS, FROM_BELOW, FROM_LANE } shuffling;
+
+static gen_ssa shuffle_word(gen_emit *e, const gen_team *team, gen_ssa v, int distance, shuffling kind)
 {
-  gen_ssa args[4] = {team->mask, v, gen_small(e, distance), gen_small(e, GEN_WARP - 1)};
-  return intrinsic(e, "llvm.nvvm.shfl.sync.bfly.i32", 4, args);
+  static const char *const names[] = {"llvm.nvvm.shfl.sync.bfly.i32", "llvm.nvvm.shfl.sync.up.i32", "llvm.nvvm.shfl.sync.idx.i32"};
+  gen_ssa bound = gen_small(e, kind == FROM_BELOW ? 0 : GEN_WARP - 1);
+  gen_ssa args[4] = {team->mask, v, gen_small(e, distance), bound};
+
+  return intrinsic(e, names[kind], 4, args);
 }
 
-static gen_ssa shuffle(gen_emit *e, const gen_team *team, gen_ssa v, int distance)
+static gen_ssa shuffle(gen_emit *e, const gen_team *team, gen_ssa v, int distance, shuffling kind)
 {
   LLVMTypeRef type = LLVMTypeOf(v), i32 = e->part->i32, i64 = e->part->i64;
 
   if (type == e->part->f32 || type == e->part->f64) {
     gen_ssa bits = LLVMBuildBitCast(e->b, v, type == e->part->f32 ? i32 : i64, "");
-    return LLVMBuildBitCast(e->b, shuffle(e, team, bits, distance), type, "");
+    return LLVMBuildBitCast(e->b, shuffle(e, team, bits, distance, kind), type, "");
   }
-  if (type == i32) return shuffle_word(e, team, v, distance);
+  if (type == i32) return shuffle_word(e, team, v, distance, kind);
   if (type != i64)
-    return LLVMBuildTrunc(e->b, shuffle_word(e, team, LLVMBuildZExt(e->b, v, i32, ""), distance), type, "");
+    return LLVMBuildTrunc(e->b, shuffle_word(e, team, LLVMBuildZExt(e->b, v, i32, ""), distance, kind), type, "");
   gen_ssa upper = LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, v, gen_i64(e, 32), ""), i32, "");
-  gen_ssa low = shuffle_word(e, team, LLVMBuildTrunc(e->b, v, i32, ""), distance);
-  gen_ssa high = shuffle_word(e, team, upper, distance);
+  gen_ssa low = shuffle_word(e, team, LLVMBuildTrunc(e->b, v, i32, ""), distance, kind);
+  gen_ssa high = shuffle_word(e, team, upper, distance, kind);
   return LLVMBuildOr(e->b, gen_wide(e, low), LLVMBuildShl(e->b, gen_wide(e, high), gen_i64(e, 32), ""), "");
+}
+
+static gen_value shuffle_value(gen_emit *e, const gen_team *team, gen_value v, int distance, shuffling kind)
+{
+  v.re = shuffle(e, team, v.re, distance, kind);
+  if (v.im) v.im = shuffle(e, team, v.im, distance, kind);
+  return v;
+}
+
+gen_value gen_shuffle_up(gen_emit *e, const gen_team *team, gen_value v, int distance)
+{
+  return shuffle_value(e, team, v, distance, FROM_BELOW);
+}
+
+gen_value gen_shuffle_from(gen_emit *e, const gen_team *team, gen_value v, int lane)
+{
+  return shuffle_value(e, team, v, lane, FROM_LANE);
 }
 
 bool gen_team_combines(const gen_acc *acc) { return acc->op != HLO_OPCODE_COUNT || acc->extreme; }
@@ -107,10 +130,7 @@ static weft_status *combine_lanes(gen_emit *e, const gen_team *team, const gen_a
   for (int distance = WEFT_MIN(team->count, GEN_WARP) / 2; distance > 0; distance /= 2)
     for (int i = 0; i < count; i += accs[i].leaves) {
       gen_value other[2];
-      for (int k = 0; k < accs[i].leaves; k++) {
-        other[k].re = shuffle(e, team, v[i + k].re, distance);
-        other[k].im = v[i + k].im ? shuffle(e, team, v[i + k].im, distance) : NULL;
-      }
+      for (int k = 0; k < accs[i].leaves; k++) other[k] = shuffle_value(e, team, v[i + k], distance, ACROSS);
       if (accs[i].extreme) WEFT_TRY(gen_combine_extremes(e, &accs[i], &v[i], other, &v[i]));
       else v[i] = gen_combine(e, accs[i].op, accs[i].type, v[i], other[0]);
     }

@@ -64,6 +64,9 @@ typedef struct gen_team {
 } gen_team;
 gen_team gen_team_of(gen_emit *e, int count);
 void gen_team_barrier(gen_emit *e, const gen_team *team);
+/* The value of the lane that is `distance` below this one, or of lane number `lane`, for all lanes of whole warps. */
+gen_value gen_shuffle_up(gen_emit *e, const gen_team *team, gen_value v, int distance);
+gen_value gen_shuffle_from(gen_emit *e, const gen_team *team, gen_value v, int lane);
 /* Can a team combine this accumulator's values? */
 bool gen_team_combines(const gen_acc *acc);
 /* Every thread of the team gets the combination of all their values. otherwise[i]: what changes no value of
@@ -86,6 +89,7 @@ WEFT_NODISCARD weft_status *gen_grid_update(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_scatter(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_pick(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_sort(gen_grid *g); /* of a sort or a top-k */
+WEFT_NODISCARD weft_status *gen_grid_scan(gen_grid *g); /* of a reduce-window that is a scan */
 
 /* The array of partial results of accumulator i, in the scratch: `elems` of each. */
 gen_buffer gen_partial(gen_emit *e, const gen_frame *f, const gen_acc *acc, int i, int64_t elems);

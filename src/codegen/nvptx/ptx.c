@@ -78,6 +78,9 @@ static weft_status *check_calls(LLVMModuleRef mod)
 
 bool gen_nvptx_takes(const hlo_instr *instr)
 {
+  gen_scan scan;
+
+  if (instr->op == HLO_REDUCE_WINDOW) return gen_scan_of(instr, &scan);
   return instr->op == HLO_FUSION || instr->op == HLO_SORT || instr->op == HLO_TOPK;
 }
 
@@ -139,7 +142,7 @@ static weft_status *emit(job *j)
     j->part.raw_narrow = gen_only_moves_narrow(j->fusion->called[0]);
     WEFT_TRY(emit_by_strategy(&grid));
   } else {
-    WEFT_TRY(gen_grid_sort(&grid));
+    WEFT_TRY(j->fusion->op == HLO_REDUCE_WINDOW ? gen_grid_scan(&grid) : gen_grid_sort(&grid));
   }
   j->memory.arena.exhausted = NULL;
   j->out->strategy = info.strategy;
