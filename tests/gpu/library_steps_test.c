@@ -74,6 +74,30 @@ static const struct { const char *what, *step, *text; } programs[] = {
   {"a matrix times a vector", "dot",
    "HloModule m\nENTRY e {\n a = f64[7,9] parameter(0)\n b = f64[9] parameter(1)\n"
    " ROOT d = f64[7] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"integers in another order, of odd sizes", " dot ",
+   "HloModule m\nENTRY e {\n a = s8[17,30] parameter(0)\n b = s8[17,21] parameter(1)\n"
+   " ROOT d = s32[30,21] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n}\n"},
+  {"a batch of integers", " dot ",
+   "HloModule m\nENTRY e {\n a = s8[3,20,18] parameter(0)\n b = s8[3,18,22] parameter(1)\n"
+   " ROOT d = s32[3,20,22] dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n}\n"},
+  {"integers that the library does not have", "kernel",
+   "HloModule m\nENTRY e {\n a = s32[20,33] parameter(0)\n b = s32[33,40] parameter(1)\n"
+   " ROOT d = s32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"unsigned integers", "kernel",
+   "HloModule m\nENTRY e {\n a = u8[20,33] parameter(0)\n b = u8[40,33] parameter(1)\n"
+   " ROOT d = u32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n}\n"},
+  {"operands of different types", " dot ",
+   "HloModule m\nENTRY e {\n a = bf16[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
+   " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"a wider result", " dot ",
+   "HloModule m\nENTRY e {\n a = f32[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
+   " ROOT d = f64[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"floats of eight bits", " dot ",
+   "HloModule m\nENTRY e {\n a = f8e4m3fn[20,30] parameter(0)\n b = f8e5m2[30,40] parameter(1)\n"
+   " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"a narrower result", " dot ",
+   "HloModule m\nENTRY e {\n a = f16[20,30] parameter(0)\n b = f16[30,40] parameter(1)\n d = bf16[20,40] dot(a, b), "
+   "lhs_contracting_dims={1}, rhs_contracting_dims={0}\n ROOT c = f32[20,40] convert(d)\n}\n"},
   {"a convolution with channels last and padding on one side", "convolution",
    "HloModule m\nENTRY e {\n a = f32[2,8,8,3] parameter(0)\n b = f32[3,3,3,4] parameter(1)\n"
    " ROOT c = f32[2,4,4,4] convolution(a, b), window={size=3x3 stride=2x2 pad=0_1x0_1}, dim_labels=b01f_01io->b01f\n}\n"},
@@ -108,18 +132,19 @@ TEST(steps_are_library_calls_and_give_the_evaluators_results)
   }
 }
 
-TEST(products_that_the_library_does_not_have_run_on_the_host)
+TEST(steps_that_no_library_has_run_on_the_host)
 {
   uint64_t seed = 2;
   program p;
 
-  run_program(&p,
-              "HloModule m\nENTRY e {\n a = s32[70,80] parameter(0)\n b = s32[80,90] parameter(1)\n"
-              " ROOT d = s32[70,90] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n",
-              &seed);
+  run_program(
+    &p,
+    "HloModule m\nENTRY e {\n a = f32[4,5,5,2] parameter(0)\n b = f32[3,3,2,4] parameter(1)\n"
+    " ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f, batch_group_count=2\n}\n",
+    &seed);
   char *steps = steps_of(p.exe);
-  T_TRUE(strstr(steps, "reference") && strstr(steps, "cuBLASLt has no such product"));
-  T_TRUE(literals_within(p.got, p.want, "s32", 0));
+  if (!strstr(steps, "reference") || !strstr(steps, "cuDNN does not have")) fail_msg("steps are\n%s", steps);
+  T_TRUE(literals_within(p.got, p.want, "groups of the batch", 1e-5));
   free(steps);
   free_program(&p);
 }
@@ -267,7 +292,7 @@ TEST(a_custom_call_with_wrong_shapes_is_refused_when_it_is_compiled)
 }
 
 TEST_MAIN(UNIT(steps_are_library_calls_and_give_the_evaluators_results),
-          UNIT(products_that_the_library_does_not_have_run_on_the_host),
+          UNIT(steps_that_no_library_has_run_on_the_host),
           UNIT(each_device_uses_its_own_states_of_the_libraries),
           UNIT(a_call_that_fails_is_the_runs_error_and_the_next_run_succeeds), UNIT(lu_and_its_permutation_are_the_matrix),
           UNIT(a_factor_of_empty_matrices_succeeds), UNIT(a_custom_call_with_wrong_shapes_is_refused_when_it_is_compiled))

@@ -15,6 +15,17 @@ static double most_work(const gen_target *target, double rows, double columns, b
   return (double)(WEFT_MIN(rows, columns) < FEW_ROWS ? target->region_row_work : target->region_dot_work);
 }
 
+/* Does a library of a platform of blocks have the product's types, after pass library-dots? */
+static bool library_has_types(const hlo_instr *dot)
+{
+  if (!weft_dtype_is_integer(dot->shape->type)) return dot->shape->type != WEFT_PRED;
+  for (int i = 0; i < 2; i++) {
+    weft_dtype type = dot->operands[i]->shape->type;
+    if (!weft_dtype_is_signed(type) || weft_dtype_bytes(type) > 1) return false;
+  }
+  return dot->shape->type == WEFT_S32;
+}
+
 bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool in_region)
 {
   const hlo_dot_attrs *a = dot->u.dot;
@@ -22,6 +33,7 @@ bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool i
 
   if (dot->operand_count != 2 || a->sparsity || dot->control->pred_count > 0 || dot->control->succ_count > 0)
     return false;
+  if (target->block_threads > 1 && !library_has_types(dot)) return true;
   for (int i = 0; i < a->lhs_contracting.count; i++) depth *= dot->operands[0]->shape->dims[a->lhs_contracting.v[i]];
   for (int i = 0; i < a->lhs_batch.count; i++) batch *= dot->shape->dims[i];
   double each = (double)WEFT_MAX(depth * batch, 1);
