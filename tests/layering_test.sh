@@ -89,7 +89,7 @@ circles()
     }'
 }
 awk_folder=$PWD/tests
-echo 1..10
+echo 1..12
 if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
 else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
 # The check itself can fail: a breach that is put before it is found.
@@ -129,3 +129,15 @@ if found=$(grep -rnE "$list_of_guarded" src tests --include='*.[ch]'); then
 else echo "ok 9 - every guarded member has its own declaration"; fi
 if printf '  int first, *last WEFT_GUARDED_BY(mu);\n' | grep -qE "$list_of_guarded"; then echo "ok 10 - a list of guarded members is noticed"
 else echo "not ok 10 - a list of guarded members is noticed"; fi
+# A function *_locked asserts that its lock is held, unless it is one line, which calls another one. The declarations say which
+# lock (WEFT_REQUIRES), or the assertion does where clang cannot see that two expressions are one lock.
+locked_program='/^[a-z].*[a-z0-9]_locked[(]/ && !/[;}]$/ { name = $0; begun = 1 }
+begun && /^{/ { inside = 1; asserts = 0; begun = 0 }
+begun && /;$/ { begun = 0 } # a declaration of two lines
+inside && /weft_mutex_assert_held/ { asserts = 1 }
+inside && /^}/ { if (!asserts) { print FILENAME ": " name; bad = 1 } inside = 0 }
+END { exit bad }'
+if found=$(find src -name '*.c' | sort | xargs awk "$locked_program"); then echo "ok 11 - functions that want a lock assert it"
+else echo "not ok 11 - functions that want a lock assert it"; echo "$found" | sed 's/^/# /'; fi
+if printf 'static void a_locked(int a,\n                     int b)\n{\n  use(a);\n}\n' | awk "$locked_program" >/dev/null
+then echo "not ok 12 - a missing assertion is noticed"; else echo "ok 12 - a missing assertion is noticed"; fi

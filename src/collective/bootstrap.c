@@ -193,7 +193,7 @@ static weft_status *exchange(coll_group *g, weft_deadline deadline, coll_address
   return st;
 }
 
-static weft_status *set_topology_locked(coll_group *g)
+static weft_status *set_topology_locked(coll_group *g) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
   uint64_t *labels = malloc((size_t)g->size * sizeof *labels);
@@ -293,6 +293,7 @@ weft_status *coll_bootstrap(coll_group *g, const weft_comm_spec *spec)
 static weft_status *dial_known(coll_group *g, int local, int peer, void *ctx)
 {
   (void)ctx;
+  weft_mutex_assert_held(&g->mu);
   if (peer > g->locals[local]->rank) coll_link_of_locked(g, local, peer);
   return NULL;
 }

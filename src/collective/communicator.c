@@ -58,6 +58,7 @@ bool coll_group_drain_locked(coll_group *g) WEFT_NO_THREAD_SAFETY
   static const struct timespec nap = {.tv_nsec = 50000};
   int64_t until_ns = weft_now_ns() + DRAIN_NS;
 
+  weft_mutex_assert_held(&g->mu);
   while (g->below_count && weft_now_ns() < until_ns) {
     coll_group_unlock(g);
     nanosleep(&nap, NULL);

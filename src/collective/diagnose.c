@@ -205,7 +205,7 @@ static void look_at(inquiry *q, const weft_comm *comm, uint64_t seq, int64_t now
   coll_flight_status_locked(comm, q->answer.text, sizeof q->answer.text);
 }
 
-static const coll_op *most_overdue_locked(const coll_group *g)
+static const coll_op *most_overdue_locked(const coll_group *g) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
   const coll_op *found = NULL;
@@ -292,7 +292,7 @@ static int by_rank(const void *a, const void *b) { return ((const inquiry *)a)->
 
 /* Makes the report.  The lock is held on entry and on exit, but not while other processes are asked.  NULL: the
  * group failed meanwhile. */
-static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_NO_THREAD_SAFETY
+static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_REQUIRES(g->mu) WEFT_NO_THREAD_SAFETY
 {
   int count = WEFT_MIN(g->size, MOST_ASKED), remote = 0, filled;
   inquiry *qs = calloc((size_t)count, sizeof *qs);
@@ -300,6 +300,7 @@ static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_NO_TH
   uint64_t seq = p2p ? UINT64_MAX : op->seq; /* sends and receives have no number, so that no rank counts as arrived */
   weft_status *st = NULL;
 
+  weft_mutex_assert_held(&g->mu);
   if (!qs) return WEFT_ERR(DEADLINE_EXCEEDED, "an operation on communicator %s passed its deadline", g->name);
   int first = p2p ? WEFT_MAX(op->args.peer, 0) : 0, end = p2p ? op->args.peer + 1 : count;
   for (int r = first; r < end; r++)
@@ -344,7 +345,7 @@ static void *diagnose_thread(void *arg)
   return NULL;
 }
 
-static void start_locked(coll_group *g)
+static void start_locked(coll_group *g) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
   pthread_t thread;

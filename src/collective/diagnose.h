@@ -6,6 +6,6 @@
 
 /* Logs operations that are stuck.  If one is overdue, freezes the group and starts the diagnosis, whose report ends
  * it. */
-void coll_group_timers_locked(coll_group *g, int64_t now_ns);
+void coll_group_timers_locked(coll_group *g, int64_t now_ns) WEFT_REQUIRES(g->mu);
 
 #endif

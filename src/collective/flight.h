@@ -24,8 +24,8 @@ typedef struct coll_flight_header {
 
 WEFT_NODISCARD weft_status *coll_flight_open(weft_comm *comm);
 void coll_flight_close(weft_comm *comm);
-void coll_flight_failed_locked(const coll_group *g); /* the group's error has been set */
-void coll_flight_posted(coll_op *op);                /* called by the thread that posts the operation */
+void coll_flight_failed_locked(const coll_group *g) WEFT_REQUIRES(g->mu); /* the group's error has been set */
+void coll_flight_posted(coll_op *op); /* called by the thread that posts the operation */
 void coll_flight_started(const coll_op *op);
 void coll_flight_ended(const coll_op *op, weft_code code, int64_t now_ns);
 

@@ -52,7 +52,7 @@ static void print_late(coll_group *g, const weft_comm *comm, uint64_t most, FILE
   }
 }
 
-static void print_group_locked(coll_group *g, uint64_t most, FILE *out)
+static void print_group_locked(coll_group *g, uint64_t most, FILE *out) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
   enum { MOST_LATE = 3 };

@@ -162,7 +162,7 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
 
 /* Ends the pending operations, except those whose memory threads of this process or a platform's communicator still
  * use: these end them. */
-static void end_all_locked(coll_group *g)
+static void end_all_locked(coll_group *g) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
   if (g->direct.running) return;

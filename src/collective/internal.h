@@ -321,7 +321,7 @@ WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t 
                                            const coll_communicator_ops *host, coll_group **out_group);
 
 /* Memory for an operation, with the buffers of the operation that used it last. */
-coll_op *coll_op_take_locked(coll_group *g); /* NULL without memory */
+coll_op *coll_op_take_locked(coll_group *g) WEFT_REQUIRES(g->mu); /* NULL without memory */
 void coll_op_free_locked(coll_op *op);
 void coll_op_free(coll_op *op);
 
@@ -342,11 +342,11 @@ static inline bool coll_group_has_platform(const coll_group *g) { return g->comm
 
 /* Spends the group: all its operations end with copies of `st` (taken), links close, and peers hear of it.  A group
  * that is spent already keeps its error. */
-void coll_group_fail_locked(coll_group *g, weft_status *st);
+void coll_group_fail_locked(coll_group *g, weft_status *st) WEFT_REQUIRES(g->mu);
 
 /* A member of incarnation `incarnation` has died, and nothing goes on.  0: the member cannot be reached, but may be
  * alive. */
-void coll_group_lose_member_locked(coll_group *g, uint64_t incarnation, weft_status *st);
+void coll_group_lose_member_locked(coll_group *g, uint64_t incarnation, weft_status *st) WEFT_REQUIRES(g->mu);
 
 /* How many collectives the rank has posted, which is the number of the next. */
 static inline uint64_t coll_comm_posted(const weft_comm *comm)

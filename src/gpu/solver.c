@@ -239,8 +239,9 @@ int gpu_solve_operands(const gpu_solve *solve) { return routines[solve->routine]
 int gpu_solve_results(const gpu_solve *solve) { return routines[solve->routine].results; }
 bool gpu_solve_is_empty(const gpu_solve *s) { return s->matrices == 0 || s->m == 0 || s->n == 0; }
 
-static weft_status *measure_locked(gpu_solve *s, const gpu_solver *solver)
+static weft_status *measure_locked(gpu_solve *s, const gpu_solver *solver) WEFT_REQUIRES(solver->mu)
 {
+  weft_mutex_assert_held(&solver->mu);
   wct_type type = library_type(s->type), real = library_type(weft_dtype_component(s->type));
   wsv_triangle triangle = s->lower ? WSV_LOWER : WSV_UPPER;
   wsv_handle handle = solver->handle;
@@ -348,6 +349,7 @@ static weft_status *solve_one(const gpu_solve *s, const gpu_solver *solver, cons
 
 static weft_status *host_workspace_locked(gpu_solver *solver, size_t bytes, void **out) WEFT_REQUIRES(solver->mu)
 {
+  weft_mutex_assert_held(&solver->mu);
   *out = NULL;
   if (!bytes) return NULL;
   if (!solver->host || bytes > solver->host->bytes) {
@@ -363,6 +365,7 @@ static weft_status *host_workspace_locked(gpu_solver *solver, size_t bytes, void
 static weft_status *solve_all_locked(const gpu_solve *s, gpu_solver *solver, wcu_stream stream, const wcu_ptr *arrays,
                                      wcu_ptr workspace) WEFT_REQUIRES(solver->mu)
 {
+  weft_mutex_assert_held(&solver->mu);
   wcu_ptr start = WEFT_ALIGN_UP(workspace, (wcu_ptr)WORKSPACE_ALIGNMENT);
   int info = routines[s->routine].info;
   void *host;

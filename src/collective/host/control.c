@@ -42,6 +42,7 @@ static void on_reason(coll_link *link)
   coll_reason reason;
   char who[256];
 
+  weft_mutex_assert_held(&g->mu);
   if (link->reader.frame.bytes != sizeof reason) {
     coll_link_garbage(link, "a control frame of the wrong size");
     return;
@@ -78,6 +79,7 @@ static void on_accept(coll_link *link)
   coll_hello hello;
   weft_status *st = NULL;
 
+  weft_mutex_assert_held(&g->mu);
   if (link->state != LINK_GREETING || link->reader.frame.bytes != sizeof hello) {
     coll_link_garbage(link, "an answer to no greeting");
     return;

@@ -181,6 +181,7 @@ static bool add_ragged(const demand *d, int from, int to)
   const coll_problem *p = &sender->problem;
   int64_t n = (int64_t)p->size * p->pieces, *out = sender->arrays, *in = receiver->arrays;
 
+  weft_mutex_assert_held(&d->g->mu);
   for (int k = 0; k < p->pieces; k++) {
     int64_t i = (int64_t)to * p->pieces + k, bytes = out[n + i], at = out[2 * n + i];
     int64_t expected = in[3 * n + (int64_t)from * p->pieces + k], limit = receiver->problem.bytes;
@@ -408,6 +409,7 @@ bool coll_direct_work_locked(coll_group *g) WEFT_NO_THREAD_SAFETY
 {
   coll_direct *d = &g->direct;
 
+  weft_mutex_assert_held(&g->mu);
   if (is_inline(&d->jobs)) {
     work(d);
   } else if (atomic_load_explicit(&d->next_chunk, memory_order_relaxed) < d->jobs.chunk_count) {
@@ -428,6 +430,7 @@ static void start(coll_group *g, const coll_op *last)
 {
   coll_direct *d = &g->direct;
 
+  weft_mutex_assert_held(&g->mu);
   if (!make_jobs(&(demand){g, last, 0, g->size, &d->jobs}))
     coll_group_fail_locked(g, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for an operation's jobs"));
   if (g->error) return;
@@ -465,8 +468,8 @@ static bool all_have_met_locked(const coll_op *op, coll_meeting *m)
 
 void coll_direct_arrive_locked(coll_op *op)
 {
-  weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
+  weft_mutex_assert_held(&g->mu);
   coll_meeting *m = &g->direct.meeting[op->seq & 1];
   const coll_op **first = &g->direct.first[op->seq & 1], *other = NULL;
   uint64_t number = op->seq + 1;

@@ -23,7 +23,7 @@ bool coll_direct_met(const coll_group *g, coll_meeting *m); /* true: all ranks h
  * be ended. */
 bool coll_direct_end_alone(coll_op *op, bool *others);
 /* Ends the queued operations of number `seq`, at which all ranks have arrived */
-void coll_direct_end_queued_locked(coll_group *g, uint64_t seq);
+void coll_direct_end_queued_locked(coll_group *g, uint64_t seq) WEFT_REQUIRES(g->mu);
 
 /* Ends a slotted operation well, although its group is spent, if all ranks had arrived at it: other ranks may have
  * ended it well too.  True if so. */
@@ -31,6 +31,7 @@ bool coll_direct_had_met_locked(coll_op *op);
 
 /* The operation became its rank's oldest, or joined the queue after the rank had arrived at it */
 void coll_direct_arrive_locked(coll_op *op);
-bool coll_direct_work_locked(coll_group *g); /* may release the lock meanwhile; true if an operation ended */
+bool coll_direct_work_locked(coll_group *g)
+  WEFT_REQUIRES(g->mu); /* may release the lock meanwhile; true if an operation ended */
 
 #endif

@@ -64,6 +64,7 @@ static void look_what_is_wrong(coll_link *link)
   bool left = link->state == LINK_LEFT;
   char who[256];
 
+  weft_mutex_assert_held(&g->mu);
   if (left && waits_in_vain(link)) {
     coll_rank_describe(g, link->peer, who, sizeof who);
     coll_group_fail_locked(g, g->ending ? weft_status_dup(g->ending)

@@ -15,7 +15,7 @@
 #include "collective/host/link_state.h"
 #include "collective/transport/transport.h"
 
-static bool is_behind_locked(const coll_group *g)
+static bool is_behind_locked(const coll_group *g) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
   for (int i = 0; i < g->local_count; i++)
@@ -23,7 +23,7 @@ static bool is_behind_locked(const coll_group *g)
   return false;
 }
 
-static bool has_collectives_locked(const coll_group *g)
+static bool has_collectives_locked(const coll_group *g) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
   for (int i = 0; i < g->local_count; i++)

@@ -7,15 +7,15 @@
 /* A rank elsewhere (`origin`, -1: unknown) has given up for the reason `st` (taken) after it had ended `ends_at`
  * collectives.  Those end well here too, later ones with `st`.  The group is spent as soon as nothing is left that
  * may end well. */
-void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, int origin);
+void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, int origin) WEFT_REQUIRES(g->mu);
 
 /* In a group that is ending: ends operations that cannot end well any more, and the group once none is left that
  * can. */
-void coll_group_check_end_locked(coll_group *g);
+void coll_group_check_end_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
 /* The group has failed: tells peers why.  Nothing is sent or received any more. */
-void coll_links_fail_locked(coll_group *g, const weft_status *st);
-void coll_links_close_locked(coll_group *g);
+void coll_links_fail_locked(coll_group *g, const weft_status *st) WEFT_REQUIRES(g->mu);
+void coll_links_close_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
 /* Has the peer ended its communicator, and so shut its side of the connection?  Then it needs nothing from this
  * process any more. */

@@ -23,6 +23,7 @@ static void run_local(coll_op *op, const coll_step *step)
   const char *src;
   enum { PARTS_ON_STACK = 64 };
 
+  weft_mutex_assert_held(&op->comm->group->mu);
   if (step->bytes == 0) return; /* the memory may be NULL */
   dst = op->memory[step->dst_in] + step->dst;
   src = op->memory[step->src_in] + step->src;
@@ -50,6 +51,7 @@ static void run_local(coll_op *op, const coll_step *step)
 /* A send and a receive have met: moves the data.  False if the group failed. */
 static bool transfer(coll_group *g, coll_msg *from, coll_msg *to)
 {
+  weft_mutex_assert_held(&g->mu);
   if (from->op->fingerprint != to->op->fingerprint || from->op->seq != to->op->seq ||
       coll_msg_bytes(from) != coll_msg_bytes(to)) {
     coll_group_fail_locked(g, coll_op_disagreement(from->op, to->op));
@@ -67,6 +69,7 @@ static void post_message(coll_group *g, coll_msg *msg)
   int me = msg->op->comm->local, there = g->local_of[msg->step->peer];
   bool sends = msg->step->kind == COLL_SEND;
 
+  weft_mutex_assert_held(&g->mu);
   if (there < 0) {
     coll_link_post_locked(g, me, msg->step->peer, msg);
     return;
@@ -256,9 +259,9 @@ static void hand_over(coll_op *op)
 /* Starts or continues the active collective of a rank. */
 static void run_locked(coll_op *op)
 {
-  weft_mutex_assert_held(&op->comm->group->mu);
+  coll_group *g = op->comm->group;
+  weft_mutex_assert_held(&g->mu);
   weft_comm *comm = op->comm;
-  coll_group *g = comm->group;
   weft_status *st = NULL;
 
   if (g->use_direct) {
@@ -324,6 +327,7 @@ static coll_msg *take_match(coll_fifo *fifo, const coll_op *op, bool op_sends)
 
 static void p2p_transfer(coll_group *g, coll_op *send, coll_op *recv)
 {
+  weft_mutex_assert_held(&g->mu);
   if (send->problem.bytes != recv->problem.bytes || send->args.dtype != recv->args.dtype) {
     coll_group_fail_locked(g, coll_op_disagreement(send, recv));
     return;
@@ -335,8 +339,8 @@ static void p2p_transfer(coll_group *g, coll_op *send, coll_op *recv)
 
 void coll_p2p_post_locked(coll_op *op)
 {
-  weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
+  weft_mutex_assert_held(&g->mu);
   bool sends = op->args.kind == WEFT_SEND;
 
   op->p2p = (coll_msg){.op = op};

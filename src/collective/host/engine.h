@@ -4,7 +4,8 @@
 
 #include "collective/internal.h"
 
-bool coll_engine_drain_locked(coll_group *g); /* runs the operations that can go on; true if there was one */
+bool coll_engine_drain_locked(coll_group *g)
+  WEFT_REQUIRES(g->mu); /* runs the operations that can go on; true if there was one */
 
 /* Posts a send or receive operation. */
 void coll_p2p_post_locked(coll_op *op);

@@ -35,7 +35,7 @@ bool coll_group_progress_locked(coll_group *g)
   return moved;
 }
 
-static bool runs_alone_locked(const coll_group *g)
+static bool runs_alone_locked(const coll_group *g) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
   for (int i = 0; i < g->local_count; i++)
@@ -45,6 +45,7 @@ static bool runs_alone_locked(const coll_group *g)
 
 void coll_group_settle_locked(coll_group *g) WEFT_NO_THREAD_SAFETY
 {
+  weft_mutex_assert_held(&g->mu);
   while (g->direct.running || runs_alone_locked(g)) {
     if (g->direct.running) coll_direct_work_locked(g);
     coll_group_unlock(g);
@@ -74,6 +75,7 @@ static void abort_links(coll_communicator *c, const weft_status *why)
 {
   coll_group *g = c->group;
 
+  weft_mutex_assert_held(&g->mu);
   coll_links_fail_locked(g, why);
   for (int i = 0; i < g->local_count * g->local_count; i++) g->pairs[i] = (coll_pair){0};
   for (coll_op *op = g->runnable; op; op = op->next_runnable) op->runnable = false;

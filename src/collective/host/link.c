@@ -31,6 +31,7 @@ void coll_link_peer_died(coll_link *link, bool dead, const char *how)
   uint64_t incarnation = g->incarnations[link->peer];
   char who[256];
 
+  weft_mutex_assert_held(&g->mu);
   coll_rank_describe(g, link->peer, who, sizeof who);
   if (dead) coll_dead_add(incarnation);
   coll_group_lose_member_locked(g, dead ? incarnation : 0,

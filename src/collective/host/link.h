@@ -34,15 +34,15 @@ typedef enum coll_message_type {
 } coll_message_type;
 
 /* Something happened at the socket of link number `id`. */
-void coll_link_ready_locked(coll_group *g, uint64_t id);
+void coll_link_ready_locked(coll_group *g, uint64_t id) WEFT_REQUIRES(g->mu);
 
 /* A peer's HELLO for this group came on `fd`.  On success `fd`, passed_fd and the session are taken.  Errors: the
  * reason why the greeting is refused; UNAVAILABLE: not yet; ALREADY_EXISTS: this side's own connection stays. */
 WEFT_NODISCARD weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd,
-                                                   coll_session *session);
+                                                   coll_session *session) WEFT_REQUIRES(g->mu);
 
 /* Makes the link if there is none, and dials if the peer's address is known.  NULL: the group has failed. */
-coll_link *coll_link_of_locked(coll_group *g, int local, int peer);
+coll_link *coll_link_of_locked(coll_group *g, int local, int peer) WEFT_REQUIRES(g->mu);
 bool coll_link_is_ready(const coll_link *link);
 
 bool coll_link_is_waiting(const coll_link *link); /* for the peer to connect, or for another try */
@@ -50,12 +50,12 @@ const char *coll_link_why(const coll_link *link); /* why the last try to connect
 
 /* Dials if the link waits and the peer's address is known.  Unlike in coll_link_of_locked, an error does not refuse
  * the link: the caller may try again. */
-WEFT_NODISCARD weft_status *coll_link_dial_locked(coll_group *g, int local, int peer);
+WEFT_NODISCARD weft_status *coll_link_dial_locked(coll_group *g, int local, int peer) WEFT_REQUIRES(g->mu);
 
 /* The messages between a rank of this process and a peer, which may be any number; zeros where nothing counts them. */
 coll_stream_counts coll_link_counts(coll_group *g, int rank, int peer);
 
 /* Asks all peers to ring.  True if no link has anything to do now. */
-bool coll_links_arm_locked(coll_group *g);
+bool coll_links_arm_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
 #endif

@@ -100,8 +100,8 @@ void coll_link_peer_died(coll_link *link, bool dead, const char *how);
 
 /* ---- drive.c ---- */
 
-void coll_link_post_locked(coll_group *g, int local, int peer, coll_msg *msg);
-bool coll_links_poll_locked(coll_group *g);
+void coll_link_post_locked(coll_group *g, int local, int peer, coll_msg *msg) WEFT_REQUIRES(g->mu);
+bool coll_links_poll_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
 /* ---- message.c ---- */
 
@@ -138,10 +138,11 @@ bool coll_link_has_p2p(const coll_link *link);     /* is any send or receive pen
 bool coll_link_has_all_p2p(const coll_link *link); /* has all come that a peer which left had sent? */
 
 /* Posts a send or receive.  True: a link has the operation.  False: it is a receive that no offer meets. */
-bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op);
+bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op) WEFT_REQUIRES(g->mu);
 
-void coll_links_end_p2p_locked(
-  coll_group *g); /* ends, with g->ending, sends and receives for which nothing can come any more */
-bool coll_links_owe_p2p_locked(coll_group *g); /* has data not been received that a peer sent before it gave up? */
+void coll_links_end_p2p_locked(coll_group *g)
+  WEFT_REQUIRES(g->mu); /* ends, with g->ending, sends and receives for which nothing can come any more */
+bool coll_links_owe_p2p_locked(coll_group *g)
+  WEFT_REQUIRES(g->mu); /* has data not been received that a peer sent before it gave up? */
 
 #endif

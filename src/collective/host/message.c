@@ -58,6 +58,7 @@ void coll_link_disagree(coll_link *link, const coll_header *h, const char *site,
 {
   char theirs[256], ours[256];
 
+  weft_mutex_assert_held(&link->group->mu);
   header_describe(h, site, theirs, sizeof theirs);
   coll_op_describe(mine, ours, sizeof ours);
   coll_group_fail_locked(link->group, WEFT_ERR(FAILED_PRECONDITION,
@@ -69,6 +70,7 @@ void coll_link_garbage(coll_link *link, const char *what)
 {
   char who[256];
 
+  weft_mutex_assert_held(&link->group->mu);
   coll_rank_describe(link->group, link->peer, who, sizeof who);
   coll_group_fail_locked(link->group, WEFT_ERR(FAILED_PRECONDITION, "%s sent garbage: %s", who, what));
 }
@@ -77,6 +79,7 @@ void coll_link_forged(coll_link *link, const char *where)
 {
   char who[256];
 
+  weft_mutex_assert_held(&link->group->mu);
   coll_rank_describe(link->group, link->peer, who, sizeof who);
   coll_group_fail_locked(
     link->group,
@@ -231,6 +234,7 @@ bool coll_link_borrow_some(coll_link *link, coll_msg *msg, size_t total)
   coll_stream *s = link->stream;
   char *target = coll_msg_target(msg);
 
+  weft_mutex_assert_held(&link->group->mu);
   if (link->borrows && link->borrows != msg) {
     coll_link_garbage(link, "it lends two things at once");
     return false;
