@@ -324,7 +324,7 @@ static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, co
   weft_comm_spec spec = {.kv = cs->kv, .name = name, .size = c->size, .ranks = c->local_ranks, .rank_count = c->local_count,
                          .incarnation = c->incarnations ? c->incarnations[c->local_ranks[0]] : 0, .device_ids = c->devices,
                          .deadline = h->deadline, .cancel = &h->cancel, .gone = has_left, .gone_ctx = &m,
-                         .communicator = cs->factory.ops, .communicator_ctx = cs->factory.ctx};
+                         .communicator = c->purpose == COLL_FOR_COLLECTIVES ? cs->factory.ops : NULL, .communicator_ctx = cs->factory.ctx};
   weft_status *st = weft_comm_create(&spec, set->comms);
   if (st) {
     free(set);
@@ -405,7 +405,8 @@ static bool is_first(const coll_clique_hold *h)
 static bool is_to_be_dropped(const coll_clique *c)
 {
   if (!c->set) return false;
-  if (c->purpose == 0) return weft_comm_is_told(c->set->comms[0]);
+  if (c->purpose == COLL_FOR_COLLECTIVES || c->purpose == COLL_FOR_HOST_COLLECTIVES)
+    return weft_comm_is_told(c->set->comms[0]);
   weft_status *spent = weft_comm_health(c->set->comms[0]);
   bool drop = spent != NULL;
   weft_status_free(spent);

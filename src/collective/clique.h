@@ -14,7 +14,7 @@ typedef struct coll_cliques coll_cliques;
 typedef struct coll_clique coll_clique;
 typedef struct coll_clique_hold coll_clique_hold;
 
-/* What moves the data of the cliques' communicators: weft_comm_spec.communicator. */
+/* What moves the data of cliques for collectives: weft_comm_spec.communicator. */
 typedef struct coll_clique_factory {
   const struct coll_communicator_ops *ops; /* NULL: the host */
   void *ctx;
@@ -29,12 +29,19 @@ WEFT_NODISCARD weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, co
 /* All holds must have been released. */
 void coll_cliques_free(coll_cliques *cliques);
 
+/* Cliques whose keys differ in their purpose never share a communicator. */
+enum {
+  COLL_FOR_COLLECTIVES,         /* moved by the factory's communicators */
+  COLL_FOR_SEND_RECV,           /* this and all that follow: moved by the host's */
+  COLL_FOR_TRANSFERS,           /* between buffers of two processes */
+  COLL_FOR_HOST_COLLECTIVES     /* what the factory's communicators do not have */
+};
+
 typedef struct coll_clique_key {
   const int64_t *devices;        /* [size], in rank order */
   const uint64_t *incarnations;  /* [size], of each device's process; NULL where one process holds every device */
   int size;
-  /* cliques whose keys differ in `purpose` never share a communicator: 0 collectives, 1 send/recv */
-  uint64_t purpose;
+  uint64_t purpose;              /* COLL_FOR_* */
 } coll_clique_key;
 
 typedef struct coll_clique_request {

@@ -64,6 +64,7 @@ typedef struct gpu_platform {
   int gpu_count;
   gpu_device *gpus;           /* by ordinal */
   gpu_completer completer;
+  struct gpu_ender *ender;    /* of NCCL's operations (nccl.h) */
 } gpu_platform;
 
 static inline gpu_platform *gpu_platform_of(const weft_device *device) { return (gpu_platform *)device->platform; }
@@ -99,6 +100,8 @@ weft_status *gpu_read(weft_device *device, weft_stream *stream, void *host, cons
 weft_status *gpu_copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device, const void *from,
                       int64_t bytes);
 weft_status *gpu_fill(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes);
+weft_status *gpu_copy_rows(weft_device *device, weft_stream *stream, void *to, int64_t to_step, const void *from,
+                           int64_t from_step, int64_t bytes, int64_t rows);
 void gpu_staging_free(gpu_device *gpu); /* gives all spare blocks back */
 
 /* ---- streams (stream.c) ---- */

@@ -12,6 +12,7 @@ libweftcore_la_SOURCES += \
   %D%/linalg_steps.c \
   %D%/makers.c %D%/makers.h \
   %D%/memory.c \
+  %D%/nccl.c %D%/nccl.h %D%/nccl_calls.c %D%/nccl_calls.h \
   %D%/platform.c %D%/platform.h \
   %D%/solver.c %D%/solver.h \
   %D%/steps.c %D%/steps.h \

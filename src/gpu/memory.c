@@ -220,6 +220,30 @@ weft_status *gpu_copy(weft_device *to_device, weft_stream *stream, void *to, wef
   return st;
 }
 
+static weft_status *copy_rows_on(gpu_device *gpu, weft_stream *stream, const wcu_memcpy2d *copy)
+{
+  if (!stream) {
+    WEFT_TRY(GPU_CALL(cuMemcpy2DAsync, copy, gpu->own));
+    return GPU_CALL(cuStreamSynchronize, gpu->own);
+  }
+  WEFT_TRY(GPU_CALL(cuMemcpy2DAsync, copy, gpu_stream_handle(stream)));
+  gpu_stream_used(stream);
+  return NULL;
+}
+
+weft_status *gpu_copy_rows(weft_device *device, weft_stream *stream, void *to, int64_t to_step, const void *from,
+                           int64_t from_step, int64_t bytes, int64_t rows)
+{
+  wcu_memcpy2d copy = {.srcMemoryType = WCU_MEMORYTYPE_DEVICE, .srcDevice = AT(from), .srcPitch = (size_t)from_step,
+                       .dstMemoryType = WCU_MEMORYTYPE_DEVICE, .dstDevice = AT(to), .dstPitch = (size_t)to_step,
+                       .WidthInBytes = (size_t)bytes, .Height = (size_t)rows};
+
+  WEFT_TRY(gpu_enter(gpu_of(device)));
+  weft_status *st = copy_rows_on(gpu_of(device), stream, &copy);
+  gpu_leave();
+  return st;
+}
+
 static weft_status *fill_on(gpu_device *gpu, weft_stream *stream, void *to, int byte, int64_t bytes)
 {
   wcu_stream on = stream ? gpu_stream_handle(stream) : gpu->own;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "gpu/gpu_internal.h"
+#include "gpu/nccl.h"
 
 enum { MOST_THREADS = 16 /* by default: the host's part is launching, and steps without a kernel */ };
 
@@ -28,6 +29,7 @@ static void destroy(weft_platform *platform)
   gpu_platform *gpu = (gpu_platform *)platform;
 
   rt_platform_end(platform);
+  gpu_ender_free(gpu->ender);
   gpu_completer_stop(&gpu->completer);
   for (int i = 0; i < gpu->gpu_count; i++) gpu_device_close(&gpu->gpus[i]);
   free(gpu->gpus);
@@ -76,6 +78,7 @@ static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
   WEFT_TRY(open_devices(gpu, count));
   gpu->completer.timeout_ns = gpu->settings.timeout_ns;
   WEFT_TRY(gpu_completer_start(&gpu->completer));
+  WEFT_TRY(gpu_ender_new(&gpu->ender));
   WEFT_TRY(rt_platform_add_devices(base, wanted, count, kind));
   /* the runtime gives idle blocks back when the driver has no memory left */
   for (int i = 0; i < count; i++) base->devices[i].cache_limit = gpu->gpus[i].bytes;
@@ -148,6 +151,7 @@ static const weft_device_ops device_ops = {
   .read = gpu_read,
   .copy = gpu_copy,
   .fill = gpu_fill,
+  .copy_rows = gpu_copy_rows,
   .stream_create = gpu_stream_create,
   .stream_destroy = gpu_stream_destroy,
   .record = gpu_stream_record,
@@ -170,4 +174,6 @@ const weft_platform_ops gpu_platform_ops = {
   .describe = describe,
   .available = available,
   .attributes = attributes,
+  .communicator = &gpu_nccl_communicator,
+  .moves = gpu_nccl_moves,
 };

@@ -108,7 +108,7 @@ weft_status *hlo_grouping_new(weft_arena *arena, const hlo_instr *instr, int64_t
 
 bool hlo_grouping_equal(const hlo_grouping *a, const hlo_grouping *b)
 {
-  if (a->place_count != b->place_count || a->group_count != b->group_count) return false;
+  if (a->place_count != b->place_count || a->group_count != b->group_count || a->by_host != b->by_host) return false;
   for (int i = 0; i < a->group_count; i++)
     if (a->groups[i].count != b->groups[i].count ||
         memcmp(a->groups[i].v, b->groups[i].v, (size_t)a->groups[i].count * sizeof(int64_t)) != 0)

@@ -24,6 +24,7 @@ typedef struct hlo_grouping {
   int *rank_of;       /* by place: position in its group */
   int group_count;
   hlo_ints *groups;   /* places, in the order of ranks */
+  bool by_host;       /* the host moves the data although the platform has communicators of its own; at first false */
 } hlo_grouping;
 
 /* Computes the groups of a collective from replica_groups in any form.  The lists of *out_grouping are made in

@@ -24,6 +24,7 @@ typedef struct collective_thunk {
   int first_result, scratch;    /* indices of arguments; scratch -1: none */
   int64_t group_size;
   bool by_partition;            /* ids in pairs are partition ids */
+  bool on_device;               /* the platform's communicator moves the data; packing is done on the compute stream */
   weft_reduction reduction;
   weft_reducer reducer;
   weft_coll_site site;
@@ -92,19 +93,45 @@ int64_t low_collective_scratch(const hlo_instr *instr)
   return bytes;
 }
 
-/* to[block][row] = from[row][block], blocks of `bytes`. */
-static void pack(char *to, const char *from, int64_t rows, int64_t blocks, int64_t bytes)
+/* Copies on the compute stream of the run's device, or at once in host memory if `device` is NULL. */
+static weft_status *copy(weft_device *device, void *to, const void *from, int64_t bytes)
 {
-  for (int64_t b = 0; b < blocks; b++)
-    for (int64_t r = 0; r < rows; r++)
-      memcpy(to + (b * rows + r) * bytes, from + (r * blocks + b) * bytes, (size_t)bytes);
+  if (device) return weft_device_copy(device, weft_device_stream(device, WEFT_STREAM_COMPUTE), to, device, from, bytes);
+  if (bytes > 0) memcpy(to, from, (size_t)bytes);
+  return NULL;
 }
 
-static void unpack(char *to, const char *from, int64_t rows, int64_t blocks, int64_t bytes)
+static weft_status *zero(weft_device *device, void *to, int64_t bytes)
+{
+  if (device) return weft_device_fill(device, weft_device_stream(device, WEFT_STREAM_COMPUTE), to, 0, bytes);
+  if (bytes > 0) memset(to, 0, (size_t)bytes);
+  return NULL;
+}
+
+/* `rows` pieces of `bytes` bytes, which begin `from_step` and `to_step` bytes apart. */
+static weft_status *copy_rows(weft_device *device, char *to, int64_t to_step, const char *from, int64_t from_step,
+                              int64_t bytes, int64_t rows)
+{
+  if (device)
+    return weft_device_copy_rows(device, weft_device_stream(device, WEFT_STREAM_COMPUTE), to, to_step, from, from_step,
+                                 bytes, rows);
+  for (int64_t r = 0; r < rows; r++) memcpy(to + r * to_step, from + r * from_step, (size_t)bytes);
+  return NULL;
+}
+
+/* to[block][row] = from[row][block], blocks of `bytes`. */
+static weft_status *pack(weft_device *device, char *to, const char *from, int64_t rows, int64_t blocks, int64_t bytes)
 {
   for (int64_t b = 0; b < blocks; b++)
-    for (int64_t r = 0; r < rows; r++)
-      memcpy(to + (r * blocks + b) * bytes, from + (b * rows + r) * bytes, (size_t)bytes);
+    WEFT_TRY(copy_rows(device, to + b * rows * bytes, bytes, from + b * bytes, blocks * bytes, bytes, rows));
+  return NULL;
+}
+
+static weft_status *unpack(weft_device *device, char *to, const char *from, int64_t rows, int64_t blocks, int64_t bytes)
+{
+  for (int64_t b = 0; b < blocks; b++)
+    WEFT_TRY(copy_rows(device, to + b * bytes, blocks * bytes, from + b * rows * bytes, bytes, bytes, rows));
+  return NULL;
 }
 
 /* ---- addresses ------------------------------------------------------------------------------------------------- */
@@ -116,7 +143,9 @@ static void *const *host_args(const rt_thunk *thunk, const rt_ctx *ctx, void **r
 {
   void *const *args = rt_args(thunk, ctx);
 
-  if (!ctx->info->device || thunk->wants_host_memory || weft_device_is_host_visible(ctx->info->device)) return args;
+  if (!ctx->info->device || thunk->wants_host_memory || ((const collective_thunk *)thunk)->on_device ||
+      weft_device_is_host_visible(ctx->info->device))
+    return args;
   for (int i = 0; i < thunk->use_count; i++) {
     room[i] = args[i] ? weft_device_host_address(ctx->info->device, args[i]) : NULL;
     if (args[i] && !room[i]) return NULL;
@@ -134,8 +163,14 @@ static weft_status *no_host_address(const rt_thunk *thunk, const rt_ctx *ctx)
 
 static const rt_use *result_use(const collective_thunk *t, int i) { return &t->base.uses[t->first_result + i]; }
 
+/* The device on whose compute stream the thunk packs; NULL: it packs in host memory. */
+static weft_device *packing_device(const collective_thunk *t, const rt_ctx *ctx)
+{
+  return t->on_device ? ctx->info->device : NULL;
+}
+
 /* Unpacks results from the scratch to where they belong. */
-static void unpack_results(const collective_thunk *t, void *const *args)
+static weft_status *unpack_results(const collective_thunk *t, weft_device *device, void *const *args)
 {
   const hlo_instr *instr = t->instr;
   int64_t dim = moving_dim(instr);
@@ -147,14 +182,15 @@ static void unpack_results(const collective_thunk *t, void *const *args)
     int64_t bytes = result_use(t, i)->slice.bytes, outer = dim > 0 ? outer_elems(shape, dim) : 1;
     char *to = args[t->first_result + i];
     if (is_tuple_all_to_all(instr)) {
-      memcpy(to, from + (int64_t)i * hlo_shape_bytes(shape), (size_t)bytes);
+      WEFT_TRY(copy(device, to, from + (int64_t)i * hlo_shape_bytes(shape), bytes));
       continue;
     }
     if (outer == 1 || bytes == 0) continue;
     if (instr->op == HLO_ALL_TO_ALL) from += aligned_bytes(shape); /* skips the packed operand */
-    unpack(to, from, outer, t->group_size, bytes / (outer * t->group_size));
+    WEFT_TRY(unpack(device, to, from, outer, t->group_size, bytes / (outer * t->group_size)));
     from += WEFT_ALIGN_UP(bytes, BUF_ALIGN);
   }
+  return NULL;
 }
 
 /* The scratch of a reduce-scatter holds operands only. */
@@ -170,7 +206,8 @@ static void finish_job(rt_job *job)
   if (packs_results(s->thunk)) {
     void **room = rt_thread_scratch((int64_t)thunk->use_count * (int64_t)sizeof *room);
     if (!room) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-    else unpack_results(s->thunk, host_args(thunk, s->ctx, room)); /* not NULL: collective_start has checked */
+    else /* the arguments are not NULL: collective_start has checked */
+      st = unpack_results(s->thunk, packing_device(s->thunk, s->ctx), host_args(thunk, s->ctx, room));
   }
   rt_thunk_done(thunk, s->ctx, st);
 }
@@ -238,11 +275,14 @@ static int dynamic_root(const collective_thunk *t, void *const *args, int i)
 }
 
 /* Fills operation i of the thunk; *staging advances through the scratch. */
-static void fill_op(const collective_thunk *t, void *const *args, int rank, int64_t id, int i, char **staging,
-                    weft_coll_op *op)
+static weft_status *fill_op(const collective_thunk *t, const rt_ctx *ctx, void *const *args, int i, char **staging,
+                            weft_coll_op *op)
 {
   const hlo_instr *instr = t->instr;
   const hlo_shape *shape = operand_shape(instr, i);
+  weft_device *device = packing_device(t, ctx);
+  int rank = t->grouping->rank_of[place_of(t, ctx)];
+  int64_t id = t->by_partition ? ctx->info->partition_id : ctx->info->replica_id;
   int64_t elems = hlo_shape_elems(shape), dim = moving_dim(instr), outer = dim > 0 ? outer_elems(shape, dim) : 1;
   int64_t bytes = hlo_shape_bytes(shape);
 
@@ -259,7 +299,7 @@ static void fill_op(const collective_thunk *t, void *const *args, int rank, int6
     op->kind = WEFT_REDUCE_SCATTER;
     op->count = (size_t)(elems / t->group_size);
     if (outer > 1 && bytes > 0) {
-      pack(*staging, args[i], outer, t->group_size, bytes / (outer * t->group_size));
+      WEFT_TRY(pack(device, *staging, args[i], outer, t->group_size, bytes / (outer * t->group_size)));
       op->send = *staging;
       *staging += aligned_bytes(shape);
     }
@@ -275,7 +315,7 @@ static void fill_op(const collective_thunk *t, void *const *args, int rank, int6
     op->kind = WEFT_ALL_TO_ALL;
     op->count = (size_t)(elems / t->group_size);
     if (outer > 1 && bytes > 0) {
-      pack(*staging, args[i], outer, t->group_size, bytes / (outer * t->group_size));
+      WEFT_TRY(pack(device, *staging, args[i], outer, t->group_size, bytes / (outer * t->group_size)));
       op->send = *staging;
       op->recv = *staging + aligned_bytes(shape);
       *staging += 2 * aligned_bytes(shape);
@@ -300,21 +340,24 @@ static void fill_op(const collective_thunk *t, void *const *args, int rank, int6
     op->reduction = t->reduction;
     op->reducer = t->reduction == WEFT_CUSTOM ? &t->reducer : NULL;
   }
+  return NULL;
 }
 
 /* The tuple form of all-to-all as one operation: packs the operands side by side. */
-static void tuple_all_to_all_op(const collective_thunk *t, void *const *args, weft_coll_op *op)
+static weft_status *tuple_all_to_all_op(const collective_thunk *t, const rt_ctx *ctx, void *const *args,
+                                        weft_coll_op *op)
 {
   const hlo_shape *shape = operand_shape(t->instr, 0);
   int64_t bytes = hlo_shape_bytes(shape);
   char *staging = args[t->scratch];
 
-  for (int i = 0; i < t->count; i++) memcpy(staging + i * bytes, args[i], (size_t)bytes);
+  for (int i = 0; i < t->count; i++) WEFT_TRY(copy(packing_device(t, ctx), staging + i * bytes, args[i], bytes));
   *op = (weft_coll_op){.kind = WEFT_ALL_TO_ALL,
                        .dtype = shape->type,
                        .send = staging,
                        .recv = staging + t->count * aligned_bytes(shape),
                        .count = (size_t)hlo_shape_elems(shape)};
+  return NULL;
 }
 
 /* How long a worker polls for the other participants, ns. It is less than an idle worker spins for work, because a
@@ -335,6 +378,7 @@ static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll
   collective_state *s = (collective_state *)&ctx->states[t->base.index];
   weft_comm *comm = ctx->info->comms[t->grouping_index];
   weft_coll_call call = {.site = t->site};
+  if (t->on_device) call.stream = weft_device_stream(ctx->info->device, WEFT_STREAM_COMPUTE);
   bool pending;
 
   call.site.launch_id = ctx->info->comm_launches[t->grouping_index];
@@ -349,7 +393,6 @@ static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll
 static weft_status *collective_start(const rt_thunk *thunk, rt_ctx *ctx)
 {
   const collective_thunk *t = (const collective_thunk *)thunk;
-  int64_t place = place_of(t, ctx), id = t->by_partition ? ctx->info->partition_id : ctx->info->replica_id;
   int count = t->instr->op == HLO_RAGGED_ALL_TO_ALL || is_tuple_all_to_all(t->instr) ? 1 : t->count;
   int64_t indices = t->instr->op == HLO_RAGGED_ALL_TO_ALL ? 4 * hlo_shape_elems(operand_shape(t->instr, 2)) : 0;
   weft_coll_op *ops;
@@ -361,11 +404,12 @@ static weft_status *collective_start(const rt_thunk *thunk, rt_ctx *ctx)
   void *const *args = host_args(thunk, ctx, (void **)((int64_t *)(ops + count) + indices));
   if (!args) return no_host_address(thunk, ctx);
   char *staging = t->scratch >= 0 ? args[t->scratch] : NULL;
-  if (t->grouping->group_of[place] < 0) {
+  if (t->grouping->group_of[place_of(t, ctx)] < 0) {
     if (t->instr->op != HLO_COLLECTIVE_BROADCAST)
       return WEFT_ERR(INVALID_ARGUMENT, "replica %lld, partition %lld is in no group", (long long)ctx->info->replica_id,
                       (long long)ctx->info->partition_id);
-    for (int i = 0; i < t->count; i++) memset(args[t->first_result + i], 0, (size_t)result_use(t, i)->slice.bytes);
+    for (int i = 0; i < t->count; i++)
+      WEFT_TRY(zero(packing_device(t, ctx), args[t->first_result + i], result_use(t, i)->slice.bytes));
     rt_thunk_done(thunk, ctx, NULL);
     return NULL;
   }
@@ -373,9 +417,9 @@ static weft_status *collective_start(const rt_thunk *thunk, rt_ctx *ctx)
     room.values = (int64_t *)(ops + count);
     WEFT_TRY(ragged_op(t, args, ops, &room));
   } else if (is_tuple_all_to_all(t->instr)) {
-    tuple_all_to_all_op(t, args, ops);
+    WEFT_TRY(tuple_all_to_all_op(t, ctx, args, ops));
   } else {
-    for (int i = 0; i < count; i++) fill_op(t, args, t->grouping->rank_of[place], id, i, &staging, &ops[i]);
+    for (int i = 0; i < count; i++) WEFT_TRY(fill_op(t, ctx, args, i, &staging, &ops[i]));
   }
   return post(t, ctx, ops, count);
 }
@@ -428,21 +472,43 @@ static const rt_thunk_ops send_recv_ops = {sizeof(rt_thunk_ops), "send-recv", .s
 
 /* ---- making ---------------------------------------------------------------------------------------------------- */
 
+/* The kind of operation that a collective's thunk posts. */
+static weft_coll_kind kind_of(const hlo_instr *instr)
+{
+  switch (instr->op) {
+  case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START: return WEFT_ALL_REDUCE;
+  case HLO_REDUCE_SCATTER: return WEFT_REDUCE_SCATTER;
+  case HLO_ALL_GATHER: case HLO_ALL_GATHER_START: return WEFT_ALL_GATHER;
+  case HLO_ALL_TO_ALL: return WEFT_ALL_TO_ALL;
+  case HLO_RAGGED_ALL_TO_ALL: return WEFT_RAGGED_ALL_TO_ALL;
+  case HLO_COLLECTIVE_BROADCAST: return WEFT_BROADCAST;
+  case HLO_SEND: return WEFT_SEND;
+  case HLO_RECV: return WEFT_RECV;
+  default: return WEFT_PERMUTE;
+  }
+}
+
+/* CUSTOM: one that communicators have no name for. */
+static weft_reduction reduction_of(const hlo_instr *instr)
+{
+  switch (instr->called_count > 0 ? hlo_reducer_op(instr->called[0]) : HLO_ADD) {
+  case HLO_ADD: return instr->called_count > 0 ? WEFT_SUM : WEFT_REDUCE_NONE;
+  case HLO_MULTIPLY: return WEFT_PRODUCT;
+  case HLO_MAXIMUM: return WEFT_MAX;
+  case HLO_MINIMUM: return WEFT_MIN;
+  case HLO_AND: return WEFT_AND;
+  case HLO_OR: return WEFT_OR;
+  case HLO_XOR: return WEFT_XOR;
+  default: return WEFT_CUSTOM;
+  }
+}
+
 static weft_status *set_reduction(const low_step *step, collective_thunk *t)
 {
   const hlo_computation *reducer = step->instr->called[0];
 
-  switch (hlo_reducer_op(reducer)) {
-  case HLO_ADD: t->reduction = WEFT_SUM; return NULL;
-  case HLO_MULTIPLY: t->reduction = WEFT_PRODUCT; return NULL;
-  case HLO_MAXIMUM: t->reduction = WEFT_MAX; return NULL;
-  case HLO_MINIMUM: t->reduction = WEFT_MIN; return NULL;
-  case HLO_AND: t->reduction = WEFT_AND; return NULL;
-  case HLO_OR: t->reduction = WEFT_OR; return NULL;
-  case HLO_XOR: t->reduction = WEFT_XOR; return NULL;
-  default: break;
-  }
-  t->reduction = WEFT_CUSTOM;
+  t->reduction = reduction_of(step->instr);
+  if (t->reduction != WEFT_CUSTOM) return NULL;
   WEFT_TRY(step->target->reducer(step->target->ctx, reducer, &t->reducer));
   t->reducer.id = hlo_computation_hash(reducer);
   return NULL;
@@ -537,14 +603,26 @@ static weft_status *make(low_step *step, const hlo_grouping *grouping, int group
   return NULL;
 }
 
+/* Whether the platform has communicators of its own, and they move all of this collective's data. */
+static bool platform_moves(const weft_platform *platform, const hlo_instr *instr)
+{
+  const weft_platform_ops *ops = platform->ops;
+
+  if (!ops->communicator || instr->u.collective->has_dynamic_root) return false; /* the root is read on the host */
+  for (int i = 0; ops->moves && i < instr->operand_count; i++)
+    if (!ops->moves(platform, kind_of(instr), operand_shape(instr, i)->type, reduction_of(instr))) return false;
+  return true;
+}
+
 /* Finds the grouping of a collective, or adds it: it is number *out_index of the program's. Collectives of the same
- * groups share communicators. */
+ * groups that are moved by the same party share communicators. */
 static weft_status *find_grouping(low_module *m, const hlo_instr *instr, hlo_grouping *out_grouping, int *out_index)
 {
   weft_arena *arena = rt_program_arena(m->out->program);
   int at = 0;
 
   WEFT_TRY(hlo_grouping_new(arena, instr, m->replicas, m->partitions, out_grouping));
+  out_grouping->by_host = m->platform->ops->communicator && !platform_moves(m->platform, instr);
   while (at < m->out->grouping_count && !hlo_grouping_equal(&m->groupings[at], out_grouping))
     at++; /* a program has few */
   *out_index = at;
@@ -569,6 +647,8 @@ weft_status *low_collective_make(low_module *m, low_step *step, rt_thunk **out_t
   WEFT_TRY_ALLOC(own);
   WEFT_TRY(make(step, own, index, m->partitions, m->out->module->name, out_thunk));
   const weft_device_ops *device = m->platform->ops->device;
-  (*out_thunk)->wants_host_memory = !device->spaces[0].is_host_visible && !device->host_address;
+  ((collective_thunk *)*out_thunk)->on_device = m->platform->ops->communicator && !grouping.by_host;
+  (*out_thunk)->wants_host_memory = !((collective_thunk *)*out_thunk)->on_device &&
+                                    !device->spaces[0].is_host_visible && !device->host_address;
   return NULL;
 }

@@ -58,7 +58,7 @@ static bool has_failed(const pjrt_link *l, int rank)
 static weft_status *link_new(PJRT_Client *client, int64_t from, int64_t to, pjrt_link **out)
 {
   WEFT_AUTO(pjrt_link) l = calloc(1, sizeof *l);
-  coll_clique_request request = {.key = {.size = 2, .purpose = 2}};
+  coll_clique_request request = {.key = {.size = 2, .purpose = COLL_FOR_TRANSFERS}};
   int ranks[2];
 
   WEFT_TRY_ALLOC(l);

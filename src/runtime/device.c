@@ -209,6 +209,17 @@ weft_status *weft_device_fill(weft_device *device, weft_stream *stream, void *to
   return NULL;
 }
 
+weft_status *weft_device_copy_rows(weft_device *device, weft_stream *stream, void *to, int64_t to_step,
+                                   const void *from, int64_t from_step, int64_t bytes, int64_t rows)
+{
+  if (bytes <= 0 || rows <= 0) return NULL;
+  if (device->ops->copy_rows) return device->ops->copy_rows(device, stream, to, to_step, from, from_step, bytes, rows);
+  for (int64_t r = 0; r < rows; r++)
+    WEFT_TRY(
+      weft_device_copy(device, stream, (char *)to + r * to_step, device, (const char *)from + r * from_step, bytes));
+  return NULL;
+}
+
 weft_memory_stats weft_device_memory(const weft_device *device)
 {
   weft_device *d = (weft_device *)device;

@@ -81,6 +81,10 @@ typedef struct weft_device_ops {
   weft_status *(*copy)(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device, const void *from,
                        int64_t bytes);
   weft_status *(*fill)(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes);
+  /* Copies `rows` pieces of `bytes` bytes within a device; pieces begin `from_step` and `to_step` bytes apart.  Absent:
+   * each piece is copied by itself. */
+  weft_status *(*copy_rows)(weft_device *device, weft_stream *stream, void *to, int64_t to_step, const void *from,
+                            int64_t from_step, int64_t bytes, int64_t rows);
   /* The address at which the host's own communicators may read and write `data` while no queued work uses it; NULL:
    * there is none. Absent: there never is one, and collectives work on copies in host memory. */
   void *(*host_address)(weft_device *device, void *data);
@@ -113,6 +117,10 @@ WEFT_NODISCARD weft_status *weft_device_copy(weft_device *to_device, weft_stream
                                              weft_device *from_device, const void *from, int64_t bytes);
 WEFT_NODISCARD weft_status *weft_device_fill(weft_device *device, weft_stream *stream, void *to, int byte,
                                              int64_t bytes);
+
+/* See weft_device_ops.copy_rows. */
+WEFT_NODISCARD weft_status *weft_device_copy_rows(weft_device *device, weft_stream *stream, void *to, int64_t to_step,
+                                                  const void *from, int64_t from_step, int64_t bytes, int64_t rows);
 
 /* Where the host's own communicators find `data`: see weft_device_ops.host_address. */
 void *weft_device_host_address(weft_device *device, void *data);

@@ -214,16 +214,17 @@ static weft_status *fill_requests(weft_executable *exe) WEFT_UNSHARED
         ids[i] = exe->global_ids[members.v[i]];
         if (weft_platform_device_by_id(exe->platform, ids[i])) ranks[count++] = i;
       }
+      uint64_t purpose = grouping->by_host ? COLL_FOR_HOST_COLLECTIVES : COLL_FOR_COLLECTIVES;
       int request = 0; /* another grouping may have the same group */
       while (request < exe->request_count &&
-             (exe->requests[request].key.size != members.count ||
+             (exe->requests[request].key.size != members.count || exe->requests[request].key.purpose != purpose ||
               memcmp(exe->requests[request].key.devices, ids, (size_t)members.count * sizeof *ids) != 0))
         request++;
       for (int other = d; other < exe->device_count; other++)
         if (grouping->group_of[exe->places[other]] == group) exe->request_of[other * groupings + g] = request;
       if (request < exe->request_count) continue;
       exe->requests[exe->request_count++] = (coll_clique_request){
-        .key = {.devices = ids, .size = members.count}, .local_ranks = ranks, .local_count = count};
+        .key = {.devices = ids, .size = members.count, .purpose = purpose}, .local_ranks = ranks, .local_count = count};
     }
   return NULL;
 }

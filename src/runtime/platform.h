@@ -10,6 +10,7 @@
 #include "runtime/device.h"
 #include "runtime/executable.h"
 #include "runtime/pool.h"
+#include "weft/collective.h"
 
 /* the ids of a process's devices begin at its index times this, as in XLA's CPU client */
 enum { WEFT_DEVICES_A_PROCESS = 2048 };
@@ -73,6 +74,10 @@ typedef struct weft_platform_ops {
   int (*attributes)(const weft_platform *platform, int ordinal, weft_device_attribute *out);
   /* moves the data of collectives (collective/communicator.h); NULL: the host's does */
   const struct coll_communicator_ops *communicator;
+  /* Whether `communicator` moves the data of operations of this kind, element type and reduction: the same answer in
+   * all processes of a job.  The host's communicators move that of the others, on copies in host memory.  Absent: it
+   * moves all. */
+  bool (*moves)(const weft_platform *platform, weft_coll_kind kind, weft_dtype dtype, weft_reduction reduction);
 } weft_platform_ops;
 
 /* Errors: those of the platform, and of making its devices' streams. */

@@ -125,6 +125,8 @@ def check_random(seed, processes, **env):
       f.write(p.text)
     r = run(([weft(), 'launch', '-n', str(processes), '--'] if processes > 1 else []) +
             [weft(), 'run', '--quiet', d + '/p.hlo', '--output-dir', d], **env)
+    if os.environ.get('WEFT_PLATFORM') == 'cuda' and 'UNIMPLEMENTED: reduction by ' in r.stderr:
+      return p.devices # a reduction of the program's own (docs/unimplemented.md)
     about = f'program {seed} in {processes} processes {env}'
     assert r.returncode == 0, (about, r.stderr[-3000:], p.text)
     for device, results in enumerate(p.want):
@@ -258,6 +260,8 @@ def program_under_mpirun():
 def program_under_mpirun_on_two_machines():
   """By itself, by `weft launch`, which brings service and settings along, and from a machine that has none of the processes."""
   need_open_mpi()
+  if os.environ.get('WEFT_PLATFORM') == 'cuda':
+    raise Skip('the ranks of the emulated NCCL meet in the shared memory of one machine')
   with Machines() as m, Folder() as f:
     first, second = m.ADDRESSES
     weft_run = [os.path.abspath(weft()), 'run', f.program]

@@ -38,7 +38,8 @@ static void open_nccl(void)
   void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!lib) fail_msg("%s", dlerror());
 #define RESOLVE(type, name, args) resolve(lib, #name, &nccl.name);
-  WNC_ENTRIES(RESOLVE) WNC_LATER_ENTRIES(RESOLVE)
+  WNC_ENTRIES(RESOLVE)
+  WNC_LATER_ENTRIES(RESOLVE)
 #undef RESOLVE
   resolve(lib, "weft_emu_nccl_misuses", &misuses);
   for (int d = 0; d < MOST; d++) {
@@ -136,13 +137,29 @@ static void check_floats(const char *what, int r, wcu_ptr at, size_t count, floa
 #define P(p) ((void *)(uintptr_t)(p)) /* NOLINT */
 enum { RANKS = 3 };
 static float x_of(int r, size_t i) { return (float)(1000 * r) + (float)(i % 97); }
-static float want_sum(int r, size_t i) { (void)r; return x_of(0, i) + x_of(1, i) + x_of(2, i); }
-static float want_root_two(int r, size_t i) { (void)r; return x_of(2, i); }
-static float want_gathered(int r, size_t i) { (void)r; return x_of((int)(i / N), i % N); }
+static float want_sum(int r, size_t i)
+{
+  (void)r;
+  return x_of(0, i) + x_of(1, i) + x_of(2, i);
+}
+static float want_root_two(int r, size_t i)
+{
+  (void)r;
+  return x_of(2, i);
+}
+static float want_gathered(int r, size_t i)
+{
+  (void)r;
+  return x_of((int)(i / N), i % N);
+}
 static float want_scattered(int r, size_t i) { return want_sum(0, (size_t)r * N + i); }
 static float want_exchanged(int r, size_t i) { return x_of((int)(i / N), (size_t)r * N + i % N); }
 static float want_left(int r, size_t i) { return x_of((r + 2) % 3, i); }
-static float want_max(int r, size_t i) { (void)r; return x_of(2, i); }
+static float want_max(int r, size_t i)
+{
+  (void)r;
+  return x_of(2, i);
+}
 static float want_part(int r, size_t i) { return x_of(1, (size_t)r * N + i); }
 
 TEST(collectives_give_what_their_definitions_say)
@@ -165,9 +182,12 @@ TEST(collectives_give_what_their_definitions_say)
   ALL("all-reduce", nccl.ncclAllReduce(P(in[r]), P(out[r]), N, WNC_Float32, WNC_Sum, c[r], streams[r]), N, want_sum);
   ALL("maximum", nccl.ncclAllReduce(P(in[r]), P(out[r]), N, WNC_Float32, WNC_Max, c[r], streams[r]), N, want_max);
   ALL("broadcast", nccl.ncclBroadcast(P(in[r]), P(out[r]), N, WNC_Float32, 2, c[r], streams[r]), N, want_root_two);
-  ALL("all-gather", nccl.ncclAllGather(P(in[r]), P(out[r]), N, WNC_Float32, c[r], streams[r]), RANKS * N, want_gathered);
-  ALL("reduce-scatter", nccl.ncclReduceScatter(P(in[r]), P(out[r]), N, WNC_Float32, WNC_Sum, c[r], streams[r]), N, want_scattered);
-  ALL("all-to-all", nccl.ncclAlltoAll(P(in[r]), P(out[r]), N, WNC_Float32, c[r], streams[r]), RANKS * N, want_exchanged);
+  ALL("all-gather", nccl.ncclAllGather(P(in[r]), P(out[r]), N, WNC_Float32, c[r], streams[r]), RANKS * N,
+      want_gathered);
+  ALL("reduce-scatter", nccl.ncclReduceScatter(P(in[r]), P(out[r]), N, WNC_Float32, WNC_Sum, c[r], streams[r]), N,
+      want_scattered);
+  ALL("all-to-all", nccl.ncclAlltoAll(P(in[r]), P(out[r]), N, WNC_Float32, c[r], streams[r]), RANKS * N,
+      want_exchanged);
   ALL("scatter", nccl.ncclScatter(P(in[r]), P(out[r]), N, WNC_Float32, 1, c[r], streams[r]), N, want_part);
   for (int r = 0; r < RANKS; r++) {
     CU(cuCtxSetCurrent(contexts[r]));
@@ -226,7 +246,8 @@ TEST(calls_are_in_progress_for_as_many_polls_as_asked)
   setenv("WEFT_EMU_NCCL", "polls:3", 1);
   make_comms(c, 2);
   for (int r = 0; r < 2; r++) at[r] = floats_on(r, 8, 1, 0);
-  for (int r = 0; r < 2; r++) NC_IS(nccl.ncclAllReduce(P(at[r]), P(at[r]), 8, WNC_Float32, WNC_Sum, c[r], streams[r]), WNC_InProgress);
+  for (int r = 0; r < 2; r++)
+    NC_IS(nccl.ncclAllReduce(P(at[r]), P(at[r]), 8, WNC_Float32, WNC_Sum, c[r], streams[r]), WNC_InProgress);
   /* a call before the polls have come to an end breaks a rule */
   NC_IS(nccl.ncclAllReduce(P(at[0]), P(at[0]), 8, WNC_Float32, WNC_Sum, c[0], streams[0]), WNC_InvalidUsage);
   T_EQ_INT(misuses(), before + 1);
@@ -260,7 +281,8 @@ static void fail_in_second(const char *fault, wnc_result want)
   unsetenv("WEFT_EMU_NCCL");
   for (int r = 0; r < RANKS; r++) at[r] = floats_on(r, 8, 1, 0);
   for (int i = 0; i < 2; i++) {
-    for (int r = 0; r < RANKS; r++) NC(nccl.ncclAllReduce(P(at[r]), P(at[r]), 8, WNC_Float32, WNC_Sum, c[r], streams[r]));
+    for (int r = 0; r < RANKS; r++)
+      NC(nccl.ncclAllReduce(P(at[r]), P(at[r]), 8, WNC_Float32, WNC_Sum, c[r], streams[r]));
     if (i == 0) sync_all(RANKS);
   }
   usleep(50000);
@@ -456,7 +478,8 @@ TEST(ranks_may_be_processes)
   for (int r = 0; r < RANKS; r++) {
     snprintf(number, sizeof number, "%d", r);
     setenv("NCCL_TEST_RANK", number, 1);
-    assert_int_equal(posix_spawn(&pids[r], "/proc/self/exe", &actions, NULL, (char *[]){(char *)"nccl_test", NULL}, environ), 0);
+    assert_int_equal(
+      posix_spawn(&pids[r], "/proc/self/exe", &actions, NULL, (char *[]){(char *)"nccl_test", NULL}, environ), 0);
   }
   unsetenv("NCCL_TEST_ID");
   posix_spawn_file_actions_destroy(&actions);

@@ -30,7 +30,9 @@ API wnc_result ncclCommInitAll(wnc_comm *comms, int count, const int *devices);
 API wnc_result ncclRedOpCreatePreMulSum(int *op, const void *scalar, wnc_type type, int residence, wnc_comm comm);
 API wnc_result ncclRedOpDestroy(int op, wnc_comm comm);
 API wnc_result ncclGroupSimulateEnd(void *info);
-API int weft_emu_nccl_misuses(void); /* rules broken since the library was loaded */
+/* Rules broken, and jobs queued, since the library was loaded. */
+API int weft_emu_nccl_misuses(void);
+API int weft_emu_nccl_jobs(void);
 extern wcu_result cuCtxGetDevice(wcu_device *device);
 extern wcu_result cuCtxSetCurrent(wcu_context context);
 extern wcu_result cuDevicePrimaryCtxRetain(wcu_context *context, wcu_device device);
@@ -39,12 +41,13 @@ extern wcu_result cuMemFree_v2(wcu_ptr at);
 
 enum { MAGIC = 0x6e63636c, GONE = 0x656e6421, GROUP_OPS = 4096, GROUP_INITS = 64, SCALED_OPS = 64, FIRST_SCALED = 512 };
 
-static atomic_int misuses;
+static atomic_int misuses, jobs_queued;
 static _Thread_local char last_text[NCCL_TEXT];
 static struct { bool used; double scale; wnc_comm comm; } scaled[SCALED_OPS];
 static pthread_mutex_t scaled_mu = PTHREAD_MUTEX_INITIALIZER;
 
 API int weft_emu_nccl_misuses(void) { return atomic_load(&misuses); }
+API int weft_emu_nccl_jobs(void) { return atomic_load(&jobs_queued); }
 
 #define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return (wnc_result)fault_; } while (0)
 
@@ -87,7 +90,8 @@ static const char *setting(const char *name)
 
 static void read_faults(wnc_comm c)
 {
-  const char *polls = setting("polls"), *absent = setting("absent"), *silent = setting("silent"), *async = setting("async");
+  const char *polls = setting("polls"), *absent = setting("absent"), *silent = setting("silent"),
+             *async = setting("async");
   unsigned long long number;
   int rank, code;
 
@@ -134,10 +138,7 @@ API const char *ncclGetErrorString(wnc_result result)
   return (unsigned)result < 8 ? texts[result] : "unknown result code";
 }
 
-API const char *ncclGetLastError(wnc_comm c)
-{
-  return c && c->magic == MAGIC && c->text[0] ? c->text : last_text;
-}
+API const char *ncclGetLastError(wnc_comm c) { return c && c->magic == MAGIC && c->text[0] ? c->text : last_text; }
 
 /* ---- groups ----------------------------------------------------------------------------------------------------- */
 
@@ -164,7 +165,8 @@ static bool is_double(const emu_nccl_world *w, int size)
 {
   for (int a = 0; a < size; a++)
     for (int b = a + 1; b < size; b++)
-      if (atomic_load(&w->members[a].pid) == atomic_load(&w->members[b].pid) && w->members[a].device == w->members[b].device)
+      if (atomic_load(&w->members[a].pid) == atomic_load(&w->members[b].pid) &&
+          w->members[a].device == w->members[b].device)
         return true;
   return false;
 }
@@ -225,7 +227,11 @@ static wnc_result open_comm(uint64_t token, int size, int rank, const wnc_config
   if (!weft_emu_ready() || cuCtxGetDevice(&device)) return WNC_UnhandledCudaError;
   wnc_comm c = calloc(1, sizeof *c);
   if (!c) return WNC_SystemError;
-  *c = (struct wnc_comm_st){.magic = MAGIC, .token = token, .size = size, .rank = rank, .device = device,
+  *c = (struct wnc_comm_st){.magic = MAGIC,
+                            .token = token,
+                            .size = size,
+                            .rank = rank,
+                            .device = device,
                             .blocking = !config || config->blocking != 0};
   pthread_mutex_init(&c->running, NULL);
   read_faults(c);
@@ -245,7 +251,8 @@ static wnc_result init(uint64_t token, int size, int rank, const wnc_config *con
   wnc_result result = open_comm(token, size, rank, config, out);
   if (result) return result;
   wnc_comm c = *out;
-  if (group.depth > 0 && group.count > 0) return group.error = misuse(WNC_InvalidUsage, "a group has an init and operations");
+  if (group.depth > 0 && group.count > 0)
+    return group.error = misuse(WNC_InvalidUsage, "a group has an init and operations");
   if (group.depth > 0 && group.inits < GROUP_INITS) group.comms[group.inits++] = c;
   if (c->blocking) return group.depth > 0 ? WNC_Success : meet_now(c);
   return WNC_InProgress;
@@ -268,10 +275,12 @@ API wnc_result ncclCommInitRank(wnc_comm *comm, int size, wnc_unique_id id, int 
   ENTER();
   return init(token_of(&id), size, rank, NULL, comm);
 }
-API wnc_result ncclCommInitRankScalable(wnc_comm *comm, int size, int rank, int id_count, wnc_unique_id *ids, wnc_config *config)
+API wnc_result ncclCommInitRankScalable(wnc_comm *comm, int size, int rank, int id_count, wnc_unique_id *ids,
+                                        wnc_config *config)
 {
   ENTER();
-  if (!ids || id_count < 1 || id_count > size) return misuse(WNC_InvalidArgument, "%d ids for %d ranks", id_count, size);
+  if (!ids || id_count < 1 || id_count > size)
+    return misuse(WNC_InvalidArgument, "%d ids for %d ranks", id_count, size);
   return init(token_of(&ids[0]), size, rank, config, comm);
 }
 API wnc_result ncclCommInitAll(wnc_comm *comms, int count, const int *devices)
@@ -281,7 +290,8 @@ API wnc_result ncclCommInitAll(wnc_comm *comms, int count, const int *devices)
 
   ENTER();
   for (int i = 0; i < count; i++) {
-    if (cuDevicePrimaryCtxRetain(&context, devices ? devices[i] : i) || cuCtxSetCurrent(context)) return WNC_UnhandledCudaError;
+    if (cuDevicePrimaryCtxRetain(&context, devices ? devices[i] : i) || cuCtxSetCurrent(context))
+      return WNC_UnhandledCudaError;
     wnc_result result = open_comm(token, count, i, NULL, &comms[i]);
     if (result) return result;
   }
@@ -343,8 +353,13 @@ static wnc_result derive(wnc_comm c, uint64_t ranks, int color, int key, wnc_con
   if (color < 0) return WNC_Success;
   wnc_comm part = calloc(1, sizeof *part);
   if (!part) return WNC_SystemError;
-  *part = (struct wnc_comm_st){.magic = MAGIC, .device = c->device, .parent = c, .split_number = number, .split_ranks = ranks,
-                               .split_color = color, .polls = c->polls,
+  *part = (struct wnc_comm_st){.magic = MAGIC,
+                               .device = c->device,
+                               .parent = c,
+                               .split_number = number,
+                               .split_ranks = ranks,
+                               .split_color = color,
+                               .polls = c->polls,
                                .blocking = config && config->blocking != INT_MIN ? config->blocking != 0 : c->blocking};
   pthread_mutex_init(&part->running, NULL);
   c->part = *out = part;
@@ -397,9 +412,27 @@ API wnc_result ncclCommGetAsyncError(wnc_comm c, wnc_result *result)
 
 #define CHECK(comm) do { wnc_result bad_ = check(comm, __func__); if (bad_) return bad_; } while (0)
 
-API wnc_result ncclCommCount(wnc_comm c, int *size) { ENTER(); CHECK(c); *size = c->size; return WNC_Success; }
-API wnc_result ncclCommCuDevice(wnc_comm c, int *device) { ENTER(); CHECK(c); *device = c->device; return WNC_Success; }
-API wnc_result ncclCommUserRank(wnc_comm c, int *rank) { ENTER(); CHECK(c); *rank = c->rank; return WNC_Success; }
+API wnc_result ncclCommCount(wnc_comm c, int *size)
+{
+  ENTER();
+  CHECK(c);
+  *size = c->size;
+  return WNC_Success;
+}
+API wnc_result ncclCommCuDevice(wnc_comm c, int *device)
+{
+  ENTER();
+  CHECK(c);
+  *device = c->device;
+  return WNC_Success;
+}
+API wnc_result ncclCommUserRank(wnc_comm c, int *rank)
+{
+  ENTER();
+  CHECK(c);
+  *rank = c->rank;
+  return WNC_Success;
+}
 
 API wnc_result ncclCommSplit(wnc_comm c, int color, int key, wnc_comm *part, wnc_config *config)
 {
@@ -421,10 +454,12 @@ API wnc_result ncclCommShrink(wnc_comm c, int *left_out, int count, wnc_comm *re
   else CHECK(c);
   ranks = c->size == 64 ? ~0ull : (1ull << c->size) - 1;
   for (int i = 0; i < count; i++) {
-    if (left_out[i] < 0 || left_out[i] >= c->size) return misuse(WNC_InvalidArgument, "ncclCommShrink: rank %d", left_out[i]);
+    if (left_out[i] < 0 || left_out[i] >= c->size)
+      return misuse(WNC_InvalidArgument, "ncclCommShrink: rank %d", left_out[i]);
     ranks &= ~(1ull << left_out[i]);
   }
-  if (!(ranks >> c->rank & 1)) return misuse(WNC_InvalidUsage, "ncclCommShrink: called by rank %d, which is left out", c->rank);
+  if (!(ranks >> c->rank & 1))
+    return misuse(WNC_InvalidUsage, "ncclCommShrink: called by rank %d, which is left out", c->rank);
   return derive(c, ranks, 0, c->rank, config, rest);
 }
 
@@ -505,7 +540,8 @@ static wnc_result deregistered(wnc_comm c, registration *r, int *count, const ch
 {
   char error[NCCL_TEXT];
 
-  if (!r || !r->live || r->comm != c) return misuse(WNC_InvalidArgument, "%s: not registered with this communicator", call);
+  if (!r || !r->live || r->comm != c)
+    return misuse(WNC_InvalidArgument, "%s: not registered with this communicator", call);
   r->live = false;
   --*count;
   if (!weft_emu_reach(c->device, (uintptr_t)r->at, r->bytes, true, error, sizeof error))
@@ -530,7 +566,8 @@ API wnc_result ncclCommWindowRegister(wnc_comm c, void *at, size_t bytes, wnc_wi
 {
   ENTER();
   CHECK(c);
-  if ((uintptr_t)at % 4096) return misuse(WNC_InvalidArgument, "ncclCommWindowRegister: an address that is not aligned to 4096");
+  if ((uintptr_t)at % 4096)
+    return misuse(WNC_InvalidArgument, "ncclCommWindowRegister: an address that is not aligned to 4096");
   if (flags & ~WNC_WIN_COLL_SYMMETRIC) return misuse(WNC_InvalidArgument, "ncclCommWindowRegister: flags %d", flags);
   *window = (wnc_window)(void *)registered(c, at, bytes, &c->windows);
   return *window ? answer(c) : misuse(WNC_InvalidArgument, "ncclCommWindowRegister: not memory of the device");
@@ -548,8 +585,10 @@ API wnc_result ncclRedOpCreatePreMulSum(int *op, const void *scalar, wnc_type ty
 {
   ENTER();
   CHECK(c);
-  if (residence != 1) return misuse(WNC_InvalidArgument, "ncclRedOpCreatePreMulSum: only scalars in host memory are emulated");
-  if (type != WNC_Float32 && type != WNC_Float64) return misuse(WNC_InvalidArgument, "ncclRedOpCreatePreMulSum: type %d", (int)type);
+  if (residence != 1)
+    return misuse(WNC_InvalidArgument, "ncclRedOpCreatePreMulSum: only scalars in host memory are emulated");
+  if (type != WNC_Float32 && type != WNC_Float64)
+    return misuse(WNC_InvalidArgument, "ncclRedOpCreatePreMulSum: type %d", (int)type);
   pthread_mutex_lock(&scaled_mu);
   int i = 0;
   while (i < SCALED_OPS && scaled[i].used) i++;
@@ -590,6 +629,7 @@ static wnc_result queue(const emu_nccl_op *ops, size_t count)
   job->comm = c;
   job->count = count;
   memcpy(job->ops, ops, count * sizeof *ops);
+  atomic_fetch_add(&jobs_queued, 1);
   atomic_fetch_add(&c->jobs, 1);
   int failed = weft_emu_enqueue(ops[0].stream, emu_nccl_run, job, sizeof *job + count * sizeof *ops);
   free(job);
@@ -633,7 +673,8 @@ static wnc_result check_op(const emu_nccl_op *op, const char *call)
   if (c->finalized) return misuse(WNC_InvalidUsage, "%s after ncclCommFinalize", call);
   if (atomic_load(&c->revoked)) return misuse(WNC_InvalidUsage, "%s after ncclCommRevoke", call);
   if (!emu_nccl_type_bytes(op->type)) return misuse(WNC_InvalidArgument, "%s: type %d", call, (int)op->type);
-  if (op->peer < 0 || op->peer >= c->size) return misuse(WNC_InvalidArgument, "%s: rank %d of %d", call, op->peer, c->size);
+  if (op->peer < 0 || op->peer >= c->size)
+    return misuse(WNC_InvalidArgument, "%s: rank %d of %d", call, op->peer, c->size);
   bool reduces = op->kind == EMU_ALL_REDUCE || op->kind == EMU_REDUCE || op->kind == EMU_REDUCE_SCATTER;
   if (reduces && op->type > WNC_Bfloat16) return misuse(WNC_InvalidArgument, "%s: f8 is not emulated", call);
   if (reduces && (op->op < 0 || op->op > WNC_Avg)) return misuse(WNC_InvalidArgument, "%s: reduction %d", call, op->op);
@@ -641,13 +682,15 @@ static wnc_result check_op(const emu_nccl_op *op, const char *call)
   /* a result that begins where the operand begins, or where the rank's own block lies, is in place */
   uint64_t bytes = op->count * emu_nccl_type_bytes(op->type), n = (uint64_t)c->size;
   uint64_t in = op->kind == EMU_REDUCE_SCATTER || op->kind == EMU_ALL_TO_ALL ? n * bytes : bytes;
-  uint64_t out = op->kind == EMU_ALL_GATHER || op->kind == EMU_ALL_TO_ALL ? n * bytes : bytes, own = (uint64_t)c->rank * bytes;
-  bool rooted = op->kind == EMU_GATHER || op->kind == EMU_SCATTER || op->kind == EMU_REDUCE, pair = op->kind == EMU_SEND || op->kind == EMU_RECV;
+  uint64_t out = op->kind == EMU_ALL_GATHER || op->kind == EMU_ALL_TO_ALL ? n * bytes : bytes,
+           own = (uint64_t)c->rank * bytes;
+  bool rooted = op->kind == EMU_GATHER || op->kind == EMU_SCATTER || op->kind == EMU_REDUCE,
+       pair = op->kind == EMU_SEND || op->kind == EMU_RECV;
   if (rooted || pair || !bytes || op->send + in <= op->recv || op->recv + out <= op->send) return WNC_Success;
   bool in_place = op->kind == EMU_ALL_REDUCE || op->kind == EMU_BROADCAST ? op->send == op->recv
-                  : op->kind == EMU_ALL_GATHER                             ? op->send == op->recv + own
-                  : op->kind == EMU_REDUCE_SCATTER                         ? op->recv == op->send + own
-                                                                           : false;
+                  : op->kind == EMU_ALL_GATHER                            ? op->send == op->recv + own
+                  : op->kind == EMU_REDUCE_SCATTER                        ? op->recv == op->send + own
+                                                                          : false;
   return in_place ? WNC_Success : misuse(WNC_InvalidArgument, "%s: the result overlaps the operand", call);
 }
 
@@ -707,8 +750,14 @@ API wnc_result ncclScatter(const void *send, void *recv, size_t count, wnc_type 
 {
   OP(EMU_SCATTER, 0, root, send, recv);
 }
-API wnc_result ncclSend(const void *send, size_t count, wnc_type type, int peer, WNC_ON) { OP(EMU_SEND, 0, peer, send, NULL); }
-API wnc_result ncclRecv(void *recv, size_t count, wnc_type type, int peer, WNC_ON) { OP(EMU_RECV, 0, peer, NULL, recv); }
+API wnc_result ncclSend(const void *send, size_t count, wnc_type type, int peer, WNC_ON)
+{
+  OP(EMU_SEND, 0, peer, send, NULL);
+}
+API wnc_result ncclRecv(void *recv, size_t count, wnc_type type, int peer, WNC_ON)
+{
+  OP(EMU_RECV, 0, peer, NULL, recv);
+}
 
 API wnc_result ncclGroupStart(void)
 {

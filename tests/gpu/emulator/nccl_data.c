@@ -40,7 +40,12 @@ static void rest(int *turns)
                : op == WNC_Min ? (acc[i] < in[i] ? acc[i] : in[i])                                     \
                                : (T)((uint64_t)acc[i] + (uint64_t)in[i]);                              \
   }
-INTEGER_OP(int8_t) INTEGER_OP(uint8_t) INTEGER_OP(int32_t) INTEGER_OP(uint32_t) INTEGER_OP(int64_t) INTEGER_OP(uint64_t)
+INTEGER_OP(int8_t)
+INTEGER_OP(uint8_t)
+INTEGER_OP(int32_t)
+INTEGER_OP(uint32_t)
+INTEGER_OP(int64_t)
+INTEGER_OP(uint64_t)
 
 /* Minimum and maximum of a number and a NaN is the number, as the library's kernels have it. */
 static double combine(double a, double b, int op)
@@ -120,11 +125,12 @@ static bool agree(wnc_comm c)
   for (int r = 0; r < c->size; r++) {
     const emu_nccl_about *other = &c->world->members[r].about;
     if (memcmp(mine, other, sizeof *mine) == 0) continue;
-    emu_nccl_fail(c, WNC_InvalidUsage,
-                  "ranks do different operations: rank %d %s of %llu (type %d, op %d, root %d), rank %d %s of %llu (type "
-                  "%d, op %d, root %d)",
-                  c->rank, kind_names[mine->kind], (unsigned long long)mine->count, mine->type, mine->op, mine->root, r,
-                  kind_names[other->kind], (unsigned long long)other->count, other->type, other->op, other->root);
+    emu_nccl_fail(
+      c, WNC_InvalidUsage,
+      "ranks do different operations: rank %d %s of %llu (type %d, op %d, root %d), rank %d %s of %llu (type "
+      "%d, op %d, root %d)",
+      c->rank, kind_names[mine->kind], (unsigned long long)mine->count, mine->type, mine->op, mine->root, r,
+      kind_names[other->kind], (unsigned long long)other->count, other->type, other->op, other->root);
     return false;
   }
   return true;
@@ -334,7 +340,8 @@ static bool falls_out(wnc_comm c)
   uint64_t number = ++c->ops;
   int turns = 0;
 
-  if (number == c->async_at) emu_nccl_fail(c, (wnc_result)c->async_code, "an injected error of operation %llu", (unsigned long long)number);
+  if (number == c->async_at)
+    emu_nccl_fail(c, (wnc_result)c->async_code, "an injected error of operation %llu", (unsigned long long)number);
   if (number != c->silent_at && number != c->async_at) return false;
   while (!atomic_load(&c->aborted)) rest(&turns); /* the device hangs until the abort */
   return true;
@@ -356,7 +363,8 @@ int emu_nccl_run(const void *args, int device, char *error, size_t size)
         result = collective(&job->ops[i], c, device, error, size);
   }
   /* a device whose communicator has failed hangs in the operation until the abort */
-  for (int turns = 0; !result && atomic_load(&c->error) && !atomic_load(&c->aborted) && !atomic_load(&c->revoked);) rest(&turns);
+  for (int turns = 0; !result && atomic_load(&c->error) && !atomic_load(&c->aborted) && !atomic_load(&c->revoked);)
+    rest(&turns);
   pthread_mutex_unlock(&c->running);
   atomic_fetch_sub(&c->jobs, 1);
   return result;

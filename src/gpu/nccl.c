@@ -1,0 +1,629 @@
+/* gpu/nccl.c -- communicators of NCCL: their owners, and how operations and communicators end (nccl.h).
+ *
+ *   post (group's lock) -> waiting -> owner: queues it on the stream -> flying -> the stream has done it (completer)
+ *     -> landed -> owner: frees what was staged -> ender: coll_communicator_ended
+ *
+ * After an abort or an error the owner aborts the library's communicator, which stops its device's work.  What is
+ * waiting then ends at once; what is flying ends when the stream has drained.
+ *
+ * Locks: a rank's lock is taken under the group's lock and under the completer's; it is a leaf, as the ender's is. */
+#include <config.h>
+
+#include "gpu/nccl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "gpu/nccl_calls.h"
+
+enum { LEAST_POLL_US = 10, MOST_POLL_US = 1000, LOOK_MS = 20, RESERVED = 16, ID_SLICE_MS = 50, GONE_MS = 200 };
+#define FINALIZE_NS (5 * WEFT_NS_PER_S)
+
+typedef struct job job;
+typedef struct rank rank;
+typedef struct communicator communicator;
+
+/* An operation of a rank. */
+struct job {
+  job *next;
+  rank *owner;
+  coll_posting posting;
+  weft_stream_call call;
+  gpu_nccl_place place;
+  weft_status *error;      /* of queueing it, or of the stream */
+  bool reserved;           /* in its rank's reserve, not malloc'd */
+};
+
+typedef struct jobs { job *first, **last; } jobs;
+
+struct rank {
+  communicator *all;
+  int rank, local;
+  weft_device *device;
+  weft_stream *stream;
+  wnc_comm comm;           /* the owner's */
+  weft_deadline leave_by;  /* the owner's */
+  pthread_t thread;
+  bool started;
+  weft_mutex mu;
+  weft_cond wake;
+  jobs waiting WEFT_GUARDED_BY(mu);
+  jobs landed WEFT_GUARDED_BY(mu);
+  int flying WEFT_GUARDED_BY(mu);
+  job *reserve WEFT_GUARDED_BY(mu); /* for posts without memory */
+  bool ready WEFT_GUARDED_BY(mu);   /* the library's communicator is there, or `failure` is */
+  bool stop WEFT_GUARDED_BY(mu);
+  weft_status *failure WEFT_GUARDED_BY(mu); /* of making it */
+  const char *state WEFT_GUARDED_BY(mu);    /* for reports; static */
+  atomic_bool abort;
+  job reserved[RESERVED];
+};
+
+struct communicator {
+  coll_communicator base;  /* first */
+  weft_platform *platform;
+  gpu_ender *ender;
+  int size, count;
+  int version;
+  wnc_unique_id id;
+  const weft_comm_spec *spec; /* while it is being made */
+  atomic_bool give_up;        /* likewise: the creation has failed elsewhere */
+  _Atomic int64_t gone_ns;    /* likewise: when to ask next whether a rank has gone */
+  rank ranks[];               /* [count] */
+};
+
+static void push(jobs *list, job *j)
+{
+  j->next = NULL;
+  *list->last = j;
+  list->last = &j->next;
+}
+
+static job *pop_all(jobs *list)
+{
+  job *first = list->first;
+  *list = (jobs){.last = &list->first};
+  return first;
+}
+
+static job *pop(jobs *list)
+{
+  job *j = list->first;
+  if (!j) return NULL;
+  list->first = j->next;
+  if (!list->first) list->last = &list->first;
+  return j;
+}
+
+/* ---- the ender -------------------------------------------------------------------------------------------------- */
+
+struct gpu_ender {
+  pthread_t thread;
+  weft_mutex mu;
+  weft_cond wake;
+  jobs done WEFT_GUARDED_BY(mu);
+  bool stop WEFT_GUARDED_BY(mu);
+};
+
+/* The job of an operation that has ended goes back before the operation's owner hears of the end: its rank may be
+ * destroyed then. */
+static void end(job *j)
+{
+  coll_op *op = j->posting.op;
+  weft_status *st = WEFT_MOVE(j->error);
+  rank *r = j->owner;
+
+  if (j->reserved) {
+    weft_mutex_lock(&r->mu);
+    j->next = r->reserve;
+    r->reserve = j;
+    weft_mutex_unlock(&r->mu);
+  } else {
+    free(j);
+  }
+  coll_communicator_ended(op, st);
+}
+
+static void *ender_run(void *arg)
+{
+  gpu_ender *e = arg;
+  bool stop = false;
+
+  while (!stop) {
+    weft_mutex_lock(&e->mu);
+    while (!e->done.first && !e->stop) weft_cond_wait(&e->wake, &e->mu, WEFT_NO_DEADLINE);
+    job *j = pop_all(&e->done), *next;
+    stop = e->stop && !j;
+    weft_mutex_unlock(&e->mu);
+    for (; j; j = next) {
+      next = j->next;
+      end(j);
+    }
+  }
+  return NULL;
+}
+
+weft_status *gpu_ender_new(gpu_ender **out_ender) WEFT_UNSHARED
+{
+  gpu_ender *e = calloc(1, sizeof *e);
+
+  *out_ender = NULL;
+  WEFT_TRY_ALLOC(e);
+  e->done.last = &e->done.first;
+  weft_mutex_init(&e->mu);
+  weft_cond_init(&e->wake);
+  weft_status *st = weft_thread_start(&e->thread, "weft-gpu-end", ender_run, e);
+  if (st) {
+    weft_cond_fini(&e->wake);
+    weft_mutex_fini(&e->mu);
+    free(e);
+    return st;
+  }
+  *out_ender = e;
+  return NULL;
+}
+
+void gpu_ender_free(gpu_ender *e)
+{
+  if (!e) return;
+  weft_mutex_lock(&e->mu);
+  e->stop = true;
+  weft_cond_signal(&e->wake);
+  weft_mutex_unlock(&e->mu);
+  pthread_join(e->thread, NULL);
+  weft_cond_fini(&e->wake);
+  weft_mutex_fini(&e->mu);
+  free(e);
+}
+
+static void hand_to_ender(gpu_ender *e, job *j)
+{
+  weft_mutex_lock(&e->mu);
+  push(&e->done, j);
+  weft_cond_signal(&e->wake);
+  weft_mutex_unlock(&e->mu);
+}
+
+/* ---- polling ---------------------------------------------------------------------------------------------------- */
+
+static void set_state(rank *r, const char *state)
+{
+  weft_mutex_lock(&r->mu);
+  r->state = state;
+  weft_mutex_unlock(&r->mu);
+}
+
+/* Why the communicator will not be made; NULL: nothing speaks against it. */
+static weft_status *creation_ends(const rank *r)
+{
+  const weft_comm_spec *spec = r->all->spec;
+
+  if (atomic_load(&r->all->give_up)) return WEFT_ERR(CANCELLED, "another rank of this process gave up");
+  if (spec->cancel && atomic_load(spec->cancel)) return WEFT_ERR(CANCELLED, "the communicator is not wanted any more");
+  if (weft_deadline_passed(spec->deadline))
+    return WEFT_ERR(DEADLINE_EXCEEDED, "NCCL has not connected rank %d with the %d others", r->rank, spec->size - 1);
+  if (!spec->gone || spec->rank_count == spec->size || r->local > 0 || weft_now_ns() < atomic_load(&r->all->gone_ns)) return NULL;
+  atomic_store(&r->all->gone_ns, weft_now_ns() + GONE_MS * WEFT_NS_PER_MS); /* it asks the store */
+  for (int other = 0, here = 0; other < spec->size; other++) {
+    if (here < spec->rank_count && spec->ranks[here] == other) {
+      here++;
+      continue;
+    }
+    weft_status *st = spec->gone(spec->gone_ctx, other);
+    if (st) return st;
+  }
+  return NULL;
+}
+
+static weft_status *aborted(const rank *r)
+{
+  return atomic_load(&r->abort) ? WEFT_ERR(ABORTED, "the communicator was aborted") : NULL;
+}
+
+/* Polls until the library is done with the call before.  `ends` says why the owner stops waiting. */
+static weft_status *await_call(rank *r, const char *call, weft_status *(*ends)(const rank *r))
+{
+  useconds_t pause_us = LEAST_POLL_US;
+  int64_t look_ns = 0;
+
+  for (;;) {
+    wnc_result state = WNC_Success;
+    WEFT_TRY(gpu_nccl_error(gpu_nccl()->ncclCommGetAsyncError(r->comm, &state), "ncclCommGetAsyncError", r->comm));
+    if (state != WNC_InProgress) return gpu_nccl_error(state, call, r->comm);
+    if (weft_now_ns() >= look_ns) {
+      weft_status *st = ends(r);
+      if (st) return st;
+      look_ns = weft_now_ns() + LOOK_MS * WEFT_NS_PER_MS / 4;
+    }
+    usleep(pause_us);
+    pause_us = WEFT_MIN(2 * pause_us, (useconds_t)MOST_POLL_US);
+  }
+}
+
+static void abort_comm(rank *r)
+{
+  if (!r->comm) return;
+  weft_status *st = gpu_nccl_error(gpu_nccl()->ncclCommAbort(r->comm), "ncclCommAbort", NULL);
+  if (st) WEFT_LOG("gpu", WARN, "rank %d: %s", r->rank, weft_status_message(st));
+  weft_status_free(st);
+  r->comm = NULL;
+}
+
+/* ---- making a rank's communicator -------------------------------------------------------------------------------- */
+
+static weft_status *init(rank *r)
+{
+  communicator *all = r->all;
+  wnc_config config = WNC_CONFIG(WEFT_MIN(all->version, (int)WNC_VERSION));
+
+  if (all->size == 1) return NULL; /* all operations are copies */
+  config.blocking = 0;
+  wnc_result result = gpu_nccl()->ncclCommInitRankConfig(&r->comm, all->size, all->id, r->rank, &config);
+  weft_status *st = gpu_nccl_error(result, "ncclCommInitRankConfig", NULL);
+  if (!st && !r->comm) return WEFT_ERR(INTERNAL, "ncclCommInitRankConfig: there is no communicator");
+  if (!st) st = await_call(r, "ncclCommInitRankConfig", creation_ends);
+  if (st) abort_comm(r);
+  return st;
+}
+
+static void report_ready(rank *r, weft_status *st)
+{
+  weft_mutex_lock(&r->mu);
+  r->failure = st;
+  r->ready = true;
+  r->state = st ? "not made" : "idle";
+  weft_cond_broadcast(&r->wake);
+  weft_mutex_unlock(&r->mu);
+  if (st) atomic_store(&r->all->give_up, true);
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------- */
+
+/* On the completer's thread, under its lock. */
+static void land(void *ctx, const weft_status *error)
+{
+  job *j = ctx;
+  rank *r = j->owner;
+
+  if (error && !j->error) j->error = weft_status_dup(error);
+  weft_mutex_lock(&r->mu);
+  r->flying--;
+  push(&r->landed, j);
+  weft_cond_broadcast(&r->wake);
+  weft_mutex_unlock(&r->mu);
+}
+
+static weft_status *queue(rank *r, job *j)
+{
+  weft_stream *before = j->posting.stream;
+  bool in_progress;
+
+  set_state(r, "in a call of the library");
+  if (before) {
+    uint64_t number = gpu_stream_record(before);
+    if (number) WEFT_TRY(gpu_stream_wait(r->stream, before, number)); /* 0: the stream is broken, as `land` will hear */
+  }
+  j->place = (gpu_nccl_place){.comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = gpu_stream_handle(r->stream)};
+  weft_status *st = gpu_nccl_queue(&j->place, &j->posting, &in_progress);
+  if (!st && in_progress) st = await_call(r, weft_coll_kind_name(j->posting.args->kind), aborted);
+  gpu_stream_used(r->stream);
+  return st;
+}
+
+/* The communicator of a rank whose operation has failed stops, so that the stream drains. */
+static void launch(rank *r, job *j)
+{
+  j->error = r->comm || r->all->size == 1 ? queue(r, j) : WEFT_ERR(ABORTED, "the communicator was aborted");
+  if (j->error) abort_comm(r);
+  weft_mutex_lock(&r->mu);
+  r->flying++;
+  r->state = "its stream is working";
+  weft_mutex_unlock(&r->mu);
+  j->call = (weft_stream_call){.fn = land, .ctx = j};
+  gpu_stream_notify(r->stream, &j->call);
+}
+
+static void free_staged(job *j)
+{
+  if (j->place.staged) gpu_cu.cuMemFree((wcu_ptr)(uintptr_t)j->place.staged);
+  j->place.staged = NULL;
+}
+
+/* An error that the library reports by itself while operations are under way. */
+static void look_for_errors(rank *r)
+{
+  wnc_result state = WNC_Success;
+  weft_status *st;
+
+  if (!r->comm) return;
+  st = gpu_nccl_error(gpu_nccl()->ncclCommGetAsyncError(r->comm, &state), "ncclCommGetAsyncError", r->comm);
+  if (!st) st = gpu_nccl_error(state, "NCCL", r->comm);
+  if (!st) return;
+  abort_comm(r);
+  coll_communicator_failed(&r->all->base, weft_status_note(st, __FILE__, __LINE__, "rank %d (device %lld)", r->rank,
+                                                           (long long)r->device->id));
+}
+
+/* What an owner does next. */
+typedef struct turn {
+  job *landed, *next;
+  bool stop, looks;
+} turn;
+
+static turn next_turn(rank *r)
+{
+  turn t = {.landed = NULL};
+
+  weft_mutex_lock(&r->mu);
+  for (;;) {
+    bool must_abort = atomic_load(&r->abort) && r->comm;
+    if (r->landed.first || r->waiting.first || must_abort || t.looks || (r->stop && !r->flying)) break;
+    weft_deadline until = r->flying && r->comm ? weft_deadline_after_ms(LOOK_MS) : WEFT_NO_DEADLINE;
+    t.looks = !weft_cond_wait(&r->wake, &r->mu, until);
+  }
+  t.landed = pop_all(&r->landed);
+  t.next = pop(&r->waiting);
+  t.stop = r->stop && !r->flying && !t.landed && !t.next;
+  if (!t.next && !r->flying) r->state = "idle";
+  weft_mutex_unlock(&r->mu);
+  return t;
+}
+
+static void work(rank *r)
+{
+  for (;;) {
+    turn t = next_turn(r);
+    for (job *j = t.landed, *after; j; j = after) {
+      after = j->next;
+      free_staged(j);
+      hand_to_ender(r->all->ender, j);
+    }
+    if (atomic_load(&r->abort)) abort_comm(r);
+    if (t.next) launch(r, t.next);
+    else if (t.looks) look_for_errors(r);
+    if (t.stop) return;
+  }
+}
+
+/* ---- the end of a rank's communicator ---------------------------------------------------------------------------- */
+
+static weft_status *finalizing_ends(const rank *r)
+{
+  return weft_deadline_passed(r->leave_by) ? WEFT_ERR(DEADLINE_EXCEEDED, "peers have not let go") : NULL;
+}
+
+/* Lets the peers finish, for a while; then leaves. */
+static void leave(rank *r)
+{
+  if (!r->comm) return;
+  r->leave_by = weft_deadline_after_ns(FINALIZE_NS);
+  weft_status *st = gpu_nccl_error(gpu_nccl()->ncclCommFinalize(r->comm), "ncclCommFinalize", r->comm);
+  if (!st) st = await_call(r, "ncclCommFinalize", finalizing_ends);
+  if (!st) {
+    st = gpu_nccl_error(gpu_nccl()->ncclCommDestroy(r->comm), "ncclCommDestroy", NULL);
+    r->comm = NULL;
+  }
+  if (st) WEFT_LOG("gpu", INFO, "rank %d: %s", r->rank, weft_status_message(st));
+  weft_status_free(st);
+  abort_comm(r);
+}
+
+static void *owner_run(void *arg)
+{
+  rank *r = arg;
+  weft_status *st = gpu_enter(gpu_of(r->device));
+  bool entered = st == NULL;
+
+  if (!st) st = init(r);
+  bool made = st == NULL;
+  report_ready(r, st);
+  if (made) {
+    work(r);
+    leave(r);
+  }
+  if (entered) gpu_leave();
+  return NULL;
+}
+
+/* ---- the communicator -------------------------------------------------------------------------------------------- */
+
+static void stop_owners(communicator *c)
+{
+  for (int i = 0; i < c->count; i++) {
+    rank *r = &c->ranks[i];
+    if (!r->started) continue;
+    weft_mutex_lock(&r->mu);
+    r->stop = true;
+    weft_cond_broadcast(&r->wake);
+    weft_mutex_unlock(&r->mu);
+  }
+  for (int i = 0; i < c->count; i++)
+    if (c->ranks[i].started) pthread_join(c->ranks[i].thread, NULL);
+}
+
+static void destroy(coll_communicator *base) WEFT_UNSHARED
+{
+  communicator *c = (communicator *)base;
+
+  stop_owners(c);
+  for (int i = 0; i < c->count; i++) {
+    rank *r = &c->ranks[i];
+    if (r->stream) gpu_stream_destroy(r->stream);
+    weft_status_free(r->failure);
+    weft_cond_fini(&r->wake);
+    weft_mutex_fini(&r->mu);
+  }
+  free(c);
+}
+
+/* Rank 0's process makes the id under which the library's communicators find each other; the others read it. */
+static weft_status *agree_on_id(communicator *c, const weft_comm_spec *spec, const char *key)
+{
+  char *value = NULL;
+  size_t size = 0;
+
+  if (spec->ranks[0] == 0) {
+    WEFT_TRY(gpu_nccl_error(gpu_nccl()->ncclGetUniqueId(&c->id), "ncclGetUniqueId", NULL));
+    return spec->rank_count == spec->size ? NULL : weft_kv_set(spec->kv, key, &c->id, sizeof c->id, true);
+  }
+  while (!value) {
+    weft_status *st = creation_ends(&c->ranks[0]);
+    if (st) return st;
+    weft_deadline slice = weft_deadline_min(spec->deadline, weft_deadline_after_ms(ID_SLICE_MS));
+    st = weft_kv_get(spec->kv, key, slice, &value, &size);
+    if (st && weft_status_code(st) != WEFT_DEADLINE_EXCEEDED) return st;
+    weft_status_free(st);
+  }
+  if (size == sizeof c->id) memcpy(&c->id, value, size);
+  free(value);
+  return size == sizeof c->id ? NULL : WEFT_ERR(INTERNAL, "the id of NCCL's communicator has %zu bytes", size);
+}
+
+static void init_rank(communicator *c, int i, const weft_comm_spec *spec) WEFT_UNSHARED
+{
+  rank *r = &c->ranks[i];
+
+  r->all = c;
+  r->rank = spec->ranks[i];
+  r->local = i;
+  r->state = "connecting";
+  r->waiting.last = &r->waiting.first;
+  r->landed.last = &r->landed.first;
+  weft_mutex_init(&r->mu);
+  weft_cond_init(&r->wake);
+  for (int k = 0; k < RESERVED; k++) {
+    r->reserved[k] = (job){.owner = r, .reserved = true, .next = r->reserve};
+    r->reserve = &r->reserved[k];
+  }
+}
+
+static weft_status *start_owners(communicator *c, const weft_comm_spec *spec)
+{
+  for (int i = 0; i < c->count; i++) {
+    rank *r = &c->ranks[i];
+    int64_t id = spec->device_ids ? spec->device_ids[r->rank] : r->rank;
+    r->device = weft_platform_device_by_id(c->platform, id);
+    if (!r->device) return WEFT_ERR(INTERNAL, "device %lld of rank %d is not of this process", (long long)id, r->rank);
+    WEFT_TRY(gpu_stream_create(r->device, 1, &r->stream));
+  }
+  for (int i = 0; i < c->count; i++) {
+    WEFT_TRY(weft_thread_start(&c->ranks[i].thread, "weft-nccl", owner_run, &c->ranks[i]));
+    c->ranks[i].started = true;
+  }
+  return NULL;
+}
+
+/* Waits for the owners' communicators.  Owners look at the deadline; so this wait needs none. */
+static weft_status *await_owners(communicator *c)
+{
+  weft_status *st = NULL;
+
+  for (int i = 0; i < c->count; i++) {
+    rank *r = &c->ranks[i];
+    if (!r->started) continue;
+    weft_mutex_lock(&r->mu);
+    while (!r->ready) weft_cond_wait(&r->wake, &r->mu, WEFT_NO_DEADLINE);
+    weft_status *own = WEFT_MOVE(r->failure);
+    weft_mutex_unlock(&r->mu);
+    /* the reason, not that another rank had one */
+    if (!st || (own && weft_status_code(st) == WEFT_CANCELLED)) {
+      weft_status_free(st);
+      st = own;
+    } else {
+      weft_status_free(own);
+    }
+  }
+  return st;
+}
+
+static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator)
+{
+  communicator *c = calloc(1, sizeof *c + (size_t)spec->rank_count * sizeof c->ranks[0]);
+  char key[300];
+
+  *out_communicator = NULL;
+  WEFT_TRY_ALLOC(c);
+  *c = (communicator){.base = {.ops = &gpu_nccl_communicator}, .platform = ctx, .size = spec->size,
+                      .count = spec->rank_count, .spec = spec};
+  c->ender = ((gpu_platform *)c->platform)->ender;
+  for (int i = 0; i < c->count; i++) init_rank(c, i, spec);
+  snprintf(key, sizeof key, "%.250s/nccl", spec->name ? spec->name : "");
+  weft_status *st = gpu_nccl_open(&c->version);
+  if (!st && c->size > 1) st = agree_on_id(c, spec, key);
+  if (!st) st = start_owners(c, spec);
+  if (st) atomic_store(&c->give_up, true);
+  weft_status *unmade = await_owners(c);
+  if (st) weft_status_free(unmade);
+  else st = unmade;
+  /* all ranks have read the id, or the next attempt has another one */
+  if (spec->ranks[0] == 0 && spec->rank_count < spec->size) weft_status_ignore(weft_kv_remove(spec->kv, key));
+  if (st) {
+    destroy(&c->base);
+    return st;
+  }
+  c->spec = NULL;
+  *out_communicator = &c->base;
+  return NULL;
+}
+
+/* Under the group's lock, as `abort_all` and `describe` are. */
+static void post(coll_communicator *base, const coll_posting *posting)
+{
+  rank *r = &((communicator *)base)->ranks[posting->local];
+  job *j = calloc(1, sizeof *j);
+
+  weft_mutex_lock(&r->mu);
+  if (!j && (j = r->reserve)) {
+    r->reserve = j->next;
+    *j = (job){.reserved = true};
+  }
+  if (j) {
+    j->owner = r;
+    j->posting = *posting;
+    push(&r->waiting, j);
+    r->state = "waiting for its thread";
+    weft_cond_broadcast(&r->wake);
+  } else {
+    WEFT_LOG("gpu", ERROR, "rank %d: no memory for an operation, which will run into its deadline", r->rank);
+  }
+  weft_mutex_unlock(&r->mu);
+}
+
+static void abort_all(coll_communicator *base, const weft_status *why)
+{
+  communicator *c = (communicator *)base;
+
+  (void)why;
+  for (int i = 0; i < c->count; i++) {
+    rank *r = &c->ranks[i];
+    atomic_store(&r->abort, true);
+    weft_mutex_lock(&r->mu);
+    weft_cond_broadcast(&r->wake);
+    weft_mutex_unlock(&r->mu);
+  }
+}
+
+static void describe(const coll_communicator *base, char *out, size_t size)
+{
+  const communicator *c = (const communicator *)base;
+  size_t used = (size_t)snprintf(out, size, "NCCL %d.%d.%d", c->version / 10000, c->version / 100 % 100, c->version % 100);
+
+  for (int i = 0; i < c->count && used < size; i++) {
+    rank *r = (rank *)&c->ranks[i];
+    weft_mutex_lock(&r->mu);
+    used += (size_t)snprintf(out + used, size - used, "; rank %d on device %lld: %s, %d queued", r->rank,
+                             (long long)r->device->id, r->state, r->flying);
+    weft_mutex_unlock(&r->mu);
+  }
+}
+
+const coll_communicator_ops gpu_nccl_communicator = {
+  .name = "NCCL",
+  .create = create,
+  .post = post,
+  .abort = abort_all,
+  .describe = describe,
+  .destroy = destroy,
+};

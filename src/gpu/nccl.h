@@ -1,0 +1,29 @@
+/* gpu/nccl.h -- NCCL behind collective/communicator.h: it moves the data of collectives between GPUs.
+ *
+ * Each rank of this process has a thread, its *owner*, which alone calls the library for the rank's communicator, and a
+ * stream of its own.  Communicators do not block: the owner polls, holds no lock meanwhile, and looks at aborts and
+ * deadlines between two polls.  The library itself never gives up, so whatever ends in time ends by an abort, and an
+ * operation keeps its buffers until the stream has done its work. */
+#ifndef WEFT_GPU_NCCL_H
+#define WEFT_GPU_NCCL_H
+
+#include "collective/communicator.h"
+
+struct weft_platform;
+
+/* Opens the library.  Thread-safe; the same answer from the first call on.
+ * Errors: UNAVAILABLE: it is not there, or it is too old. */
+WEFT_NODISCARD weft_status *gpu_nccl_open(int *out_version);
+
+/* For weft_platform_ops: the communicator's table, and whether it moves an operation.  The context of `create` is the
+ * platform. */
+extern const coll_communicator_ops gpu_nccl_communicator;
+bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype, weft_reduction reduction);
+
+/* The thread of a platform that tells the groups of operations which have ended.  Groups then call back and may destroy
+ * communicators, which waits for owners; so no owner does this. */
+typedef struct gpu_ender gpu_ender;
+WEFT_NODISCARD weft_status *gpu_ender_new(gpu_ender **out_ender);
+void gpu_ender_free(gpu_ender *ender); /* there are no communicators any more; NULL is fine */
+
+#endif

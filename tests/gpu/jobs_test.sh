@@ -1,0 +1,5 @@
+#!/bin/sh
+# Jobs of several processes on the platform cuda over the emulated driver and NCCL: the cases of tests/coord/run_test.py.
+export WEFT_PLATFORM=cuda WEFT_EMU_DEVICES=8 WEFT_CUDA_LIBDIR="${WEFT_BUILDDIR:-.}/tests/gpu/emulator/.libs"
+export WEFT_EMU_LEAKS=off # processes are killed
+exec timeout 570 "${WEFT_PYTHON:-python3}" "$(dirname "$0")/../coord/run_test.py" "$@"
