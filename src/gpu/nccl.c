@@ -204,7 +204,8 @@ static weft_status *creation_ends(const rank *r)
   if (spec->cancel && atomic_load(spec->cancel)) return WEFT_ERR(CANCELLED, "the communicator is not wanted any more");
   if (weft_deadline_passed(spec->deadline))
     return WEFT_ERR(DEADLINE_EXCEEDED, "NCCL has not connected rank %d with the %d others", r->rank, spec->size - 1);
-  if (!spec->gone || spec->rank_count == spec->size || r->local > 0 || weft_now_ns() < atomic_load(&r->all->gone_ns)) return NULL;
+  if (!spec->gone || spec->rank_count == spec->size || r->local > 0 || weft_now_ns() < atomic_load(&r->all->gone_ns))
+    return NULL;
   atomic_store(&r->all->gone_ns, weft_now_ns() + GONE_MS * WEFT_NS_PER_MS); /* it asks the store */
   for (int other = 0, here = 0; other < spec->size; other++) {
     if (here < spec->rank_count && spec->ranks[here] == other) {
@@ -305,7 +306,8 @@ static weft_status *queue(rank *r, job *j)
     uint64_t number = gpu_stream_record(before);
     if (number) WEFT_TRY(gpu_stream_wait(r->stream, before, number)); /* 0: the stream is broken, as `land` will hear */
   }
-  j->place = (gpu_nccl_place){.comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = gpu_stream_handle(r->stream)};
+  j->place =
+    (gpu_nccl_place){.comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = gpu_stream_handle(r->stream)};
   weft_status *st = gpu_nccl_queue(&j->place, &j->posting, &in_progress);
   if (!st && in_progress) st = await_call(r, weft_coll_kind_name(j->posting.args->kind), aborted);
   gpu_stream_used(r->stream);
@@ -545,8 +547,11 @@ static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communica
 
   *out_communicator = NULL;
   WEFT_TRY_ALLOC(c);
-  *c = (communicator){.base = {.ops = &gpu_nccl_communicator}, .platform = ctx, .size = spec->size,
-                      .count = spec->rank_count, .spec = spec};
+  *c = (communicator){.base = {.ops = &gpu_nccl_communicator},
+                      .platform = ctx,
+                      .size = spec->size,
+                      .count = spec->rank_count,
+                      .spec = spec};
   c->ender = ((gpu_platform *)c->platform)->ender;
   for (int i = 0; i < c->count; i++) init_rank(c, i, spec);
   snprintf(key, sizeof key, "%.250s/nccl", spec->name ? spec->name : "");
@@ -608,7 +613,8 @@ static void abort_all(coll_communicator *base, const weft_status *why)
 static void describe(const coll_communicator *base, char *out, size_t size)
 {
   const communicator *c = (const communicator *)base;
-  size_t used = (size_t)snprintf(out, size, "NCCL %d.%d.%d", c->version / 10000, c->version / 100 % 100, c->version % 100);
+  size_t used =
+    (size_t)snprintf(out, size, "NCCL %d.%d.%d", c->version / 10000, c->version / 100 % 100, c->version % 100);
 
   for (int i = 0; i < c->count && used < size; i++) {
     rank *r = (rank *)&c->ranks[i];

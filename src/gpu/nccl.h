@@ -18,7 +18,8 @@ WEFT_NODISCARD weft_status *gpu_nccl_open(int *out_version);
 /* For weft_platform_ops: the communicator's table, and whether it moves an operation.  The context of `create` is the
  * platform. */
 extern const coll_communicator_ops gpu_nccl_communicator;
-bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype, weft_reduction reduction);
+bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
+                    weft_reduction reduction);
 
 /* The thread of a platform that tells the groups of operations which have ended.  Groups then call back and may destroy
  * communicators, which waits for owners; so no owner does this. */

@@ -36,8 +36,8 @@ weft_status *gpu_nccl_open(int *out_version)
   WEFT_TRY(gpu_table_open(&table));
   WEFT_TRY(gpu_nccl_error(fn.ncclGetVersion(out_version), "ncclGetVersion", NULL));
   if (*out_version >= WNC_OLDEST) return NULL;
-  return WEFT_ERR(UNAVAILABLE, "NCCL has version %d.%d; Weft needs %d.%d", *out_version / 10000, *out_version / 100 % 100,
-                  WNC_OLDEST / 10000, WNC_OLDEST / 100 % 100);
+  return WEFT_ERR(UNAVAILABLE, "NCCL has version %d.%d; Weft needs %d.%d", *out_version / 10000,
+                  *out_version / 100 % 100, WNC_OLDEST / 10000, WNC_OLDEST / 100 % 100);
 }
 
 /* ---- what NCCL has ---------------------------------------------------------------------------------------------- */
@@ -59,7 +59,8 @@ static bool type_of(weft_dtype dtype, wnc_type *out)
   }
 }
 
-bool gpu_nccl_reduction(weft_dtype dtype, weft_reduction reduction, wnc_type *out_type, wnc_op *out_op, int *out_per_elem)
+bool gpu_nccl_reduction(weft_dtype dtype, weft_reduction reduction, wnc_type *out_type, wnc_op *out_op,
+                        int *out_per_elem)
 {
   bool is_complex = dtype == WEFT_C64 || dtype == WEFT_C128;
   bool is_float = is_complex || dtype == WEFT_F16 || dtype == WEFT_BF16 || dtype == WEFT_F32 || dtype == WEFT_F64;
@@ -84,7 +85,8 @@ static bool is_exact(weft_dtype dtype)
          dtype != WEFT_C128;
 }
 
-bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype, weft_reduction reduction)
+bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
+                    weft_reduction reduction)
 {
   wnc_type type;
   wnc_op op;
@@ -196,7 +198,9 @@ static wnc_result move(const gpu_nccl_place *place, const coll_problem *p, const
 
   switch (p->kind) {
   case WEFT_BROADCAST:
-    if (p->rank == p->root) return fn.ncclBroadcast(send, recv ? recv : (void *)(uintptr_t)send, bytes, WNC_Uint8, p->root, place->comm, place->stream); /* NOLINT */
+    if (p->rank == p->root)
+      return fn.ncclBroadcast(send, recv ? recv : (void *)(uintptr_t)send, bytes, WNC_Uint8, p->root, place->comm,
+                              place->stream); /* NOLINT */
     return fn.ncclBroadcast(NULL, recv, bytes, WNC_Uint8, p->root, place->comm, place->stream);
   case WEFT_ALL_GATHER: return fn.ncclAllGather(send, recv, bytes, WNC_Uint8, place->comm, place->stream);
   case WEFT_ALL_TO_ALL: return exchange(place, p, send, recv);
@@ -239,11 +243,13 @@ weft_status *gpu_nccl_queue(gpu_nccl_place *place, const coll_posting *posting, 
 
   *out_in_progress = false;
   if (!gpu_nccl_moves(NULL, args->kind, args->dtype, args->reduction) || args->recv_counts)
-    return WEFT_ERR(UNIMPLEMENTED, "%s of %s is not done by NCCL", weft_coll_kind_name(args->kind), weft_dtype_name(args->dtype));
+    return WEFT_ERR(UNIMPLEMENTED, "%s of %s is not done by NCCL", weft_coll_kind_name(args->kind),
+                    weft_dtype_name(args->dtype));
   if (place->size == 1) return alone(place, posting);
   if (p->kind == WEFT_PERMUTE && p->source < 0) WEFT_TRY(zero(place, args->recv, p->bytes));
   /* a rank without a source and a target has no part, and no rank has a part in an operation of no bytes */
-  if (p->kind == WEFT_BARRIER || p->bytes == 0 || (p->kind == WEFT_PERMUTE && p->source < 0 && p->target < 0)) return NULL;
+  if (p->kind == WEFT_BARRIER || p->bytes == 0 || (p->kind == WEFT_PERMUTE && p->source < 0 && p->target < 0))
+    return NULL;
   WEFT_TRY(separate(place, p, &send, args->recv));
   if (reduces && !gpu_nccl_reduction(args->dtype, args->reduction, &type, &op, &per_elem))
     return WEFT_ERR(INTERNAL, "a reduction that NCCL does not have");

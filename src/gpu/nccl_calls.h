@@ -31,6 +31,7 @@ typedef struct gpu_nccl_place {
 WEFT_NODISCARD weft_status *gpu_nccl_queue(gpu_nccl_place *place, const coll_posting *posting, bool *out_in_progress);
 
 /* The reduction in NCCL's terms.  False: NCCL does not have it, or not with the same results. */
-bool gpu_nccl_reduction(weft_dtype dtype, weft_reduction reduction, wnc_type *out_type, wnc_op *out_op, int *out_per_elem);
+bool gpu_nccl_reduction(weft_dtype dtype, weft_reduction reduction, wnc_type *out_type, wnc_op *out_op,
+                        int *out_per_elem);
 
 #endif

@@ -49,9 +49,9 @@ static weft_executable *compile(weft_platform *platform, const char *text)
   weft_executable *exe;
 
   T_OK(hlo_parse(text, strlen(text), &module));
-  T_OK(weft_compile(platform, module,
-                    &(weft_compile_options){.order = BUF_TOPOLOGICAL, .collective_timeout_ns = TIMEOUT_MS * WEFT_NS_PER_MS},
-                    &exe));
+  T_OK(weft_compile(
+    platform, module,
+    &(weft_compile_options){.order = BUF_TOPOLOGICAL, .collective_timeout_ns = TIMEOUT_MS * WEFT_NS_PER_MS}, &exe));
   return exe;
 }
 
@@ -105,8 +105,10 @@ static void compare(weft_platform *gpu, weft_platform *cpu, const char *type, co
   launch_well(on_gpu, got);
   launch_well(on_cpu, want);
   for (int d = 0; d < DEVICES; d++)
-    if (memcmp(got[d], want[d], MOST_BYTES) != 0) fail_msg("device %d differs from the CPU: %s of %s: %s", d, reducer, type, line);
-  if ((jobs() > before) != by_nccl) fail_msg("%s of %s: NCCL has run %d operations: %s", reducer, type, jobs() - before, line);
+    if (memcmp(got[d], want[d], MOST_BYTES) != 0)
+      fail_msg("device %d differs from the CPU: %s of %s: %s", d, reducer, type, line);
+  if ((jobs() > before) != by_nccl)
+    fail_msg("%s of %s: NCCL has run %d operations: %s", reducer, type, jobs() - before, line);
   weft_executable_release(on_gpu);
   weft_executable_release(on_cpu);
 }
@@ -127,7 +129,8 @@ TEST(reductions_are_nccls_where_it_has_them)
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     snprintf(line, sizeof line, "ROOT r = %s[4,8] all-reduce(x), replica_groups={}, to_apply=f", cases[i].type);
     compare(gpu, cpu, cases[i].type, cases[i].reducer, line, cases[i].by_nccl);
-    snprintf(line, sizeof line, "ROOT r = %s[4,2] reduce-scatter(x), replica_groups={}, dimensions={1}, to_apply=f", cases[i].type);
+    snprintf(line, sizeof line, "ROOT r = %s[4,2] reduce-scatter(x), replica_groups={}, dimensions={1}, to_apply=f",
+             cases[i].type);
     compare(gpu, cpu, cases[i].type, cases[i].reducer, line, cases[i].by_nccl);
   }
   T_EQ_INT(misuses(), 0);
@@ -164,7 +167,8 @@ TEST(data_of_every_type_moves)
           " t = (f32[1,8], f32[1,8], f32[1,8], f32[1,8]) all-to-all(a, b, c, d4), replica_groups={{0,1,2,3}}\n"
           " t0 = f32[1,8] get-tuple-element(t), index=0 t1 = f32[1,8] get-tuple-element(t), index=1\n"
           " t2 = f32[1,8] get-tuple-element(t), index=2 t3 = f32[1,8] get-tuple-element(t), index=3\n"
-          " ROOT r = f32[4,8] concatenate(t0, t1, t2, t3), dimensions={0}", true);
+          " ROOT r = f32[4,8] concatenate(t0, t1, t2, t3), dimensions={0}",
+          true);
   T_EQ_INT(misuses(), 0);
   weft_platform_release(gpu);
   weft_platform_release(cpu);
@@ -179,7 +183,8 @@ TEST(calls_that_stay_in_progress_are_waited_for)
   for (int i = 0; i < 3; i++)
     compare(gpu, cpu, "f32", "add",
             "u = f32[4,8] all-reduce(x), replica_groups={}, to_apply=f\n"
-            " ROOT r = f32[4,32] all-gather(u), replica_groups={}, dimensions={1}", true);
+            " ROOT r = f32[4,32] all-gather(u), replica_groups={}, dimensions={1}",
+            true);
   unsetenv("WEFT_EMU_NCCL");
   T_EQ_INT(misuses(), 0);
   weft_platform_release(gpu);

@@ -33,7 +33,7 @@ lay_out() {
   source=$(cd "$here/../.." && pwd)
   [ -e "$build/config.status" ] || { echo "$build is no build folder; name one in WEFT_BUILDDIR" >&2; return 2; }
   make -s -C "$build" weft pjrt_weft.la tests/gpu/on_device \
-    tests/gpu/emulator/lib{cuda,cublas,cublasLt,cudnn,cufft,cusolver}.la || return 2
+    tests/gpu/emulator/lib{cuda,cublas,cublasLt,cudnn,cufft,cusolver,nccl}.la || return 2
   mkdir -p "$to"/{bin,lib,emulator,src/tests/gpu,src/tests/stablehlo,src/tests/jax,src/bench,src/python,programs} || return 2
   cp "$source/tests/gpu/on_device.sh" "$to/"
   "$build/libtool" --quiet --mode=install cp "$build/weft" "$build/tests/gpu/on_device" "$to/bin/" 2>/dev/null || return 2
