@@ -168,6 +168,15 @@ typedef struct sort_job {
   atomic_bool failed;
 } sort_job;
 
+/* The next key to sort by, in the slice that begins at element `base`. */
+static void take_key(slice_job *job, const cpu_sort_key *key, void *const *ins, int64_t base)
+{
+  job->key_bytes = job->sort->bytes[key->operand];
+  job->keys = (const char *)ins[key->operand] + base * job->key_bytes;
+  job->map = sort_map_of(key);
+  job->is_small = key_is_small(job->sort, key);
+}
+
 static void sort_slice(const cpu_sort *s, void *const *ins, void *const *outs, int64_t slice, char *memory)
 {
   int64_t n = s->n, base = slice_base(s, slice);
@@ -177,11 +186,7 @@ static void sort_slice(const cpu_sort *s, void *const *ins, void *const *outs, i
 
   if (s->before) order = sort_by_calls(s, ins, base, order, (int64_t *)data);
   for (int k = s->key_count - 1; k >= 0; k--) {
-    const cpu_sort_key *key = &s->keys[k];
-    job.key_bytes = s->bytes[key->operand];
-    job.keys = (const char *)ins[key->operand] + base * job.key_bytes;
-    job.map = sort_map_of(key);
-    job.is_small = key_is_small(s, key);
+    take_key(&job, &s->keys[k], ins, base);
     job.data = data;
     job.spare = spare;
     fill_items(&job, 0, n);
@@ -279,11 +284,7 @@ static void sort_long_slice(const cpu_sort *s, rt_pool *pool, void *const *ins, 
   slice_job job = {.sort = s, .order = (int64_t *)memory, .first = true};
 
   for (int k = s->key_count - 1; k >= 0; k--) {
-    const cpu_sort_key *key = &s->keys[k];
-    job.key_bytes = s->bytes[key->operand];
-    job.keys = (const char *)ins[key->operand] + base * job.key_bytes;
-    job.map = sort_map_of(key);
-    job.is_small = key_is_small(s, key);
+    take_key(&job, &s->keys[k], ins, base);
     job.data = memory + order_bytes(n);
     job.spare = (char *)job.data + n * (int64_t)sizeof(item);
     rt_parallel_for(pool, pieces, piece_task, &job);
