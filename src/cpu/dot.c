@@ -166,7 +166,8 @@ bool cpu_dot_is_cut(const cpu_dot *dot)
   enum { MANY = 8 };
   const cpu_gemm *g = &dot->gemm;
 
-  return dot->batches >= MANY || (g->tile_m == g->m && g->n >= MANY * g->m) || (g->tile_n == g->n && g->m >= MANY * g->n);
+  return dot->batches >= MANY || (g->tile_m == g->m && g->n >= MANY * g->m) ||
+         (g->tile_n == g->n && g->m >= MANY * g->n);
 }
 
 /* ---- running ------------------------------------------------------------------------------------------------------- */

@@ -213,7 +213,8 @@ HANDLER(potrf, 1, 2, 2)
     lapack_int *info = part(c, ret(c, 1), i);
     void *a = part(c, ret(c, 0), i);
     *info = 0; /* rows are LAPACK's columns */
-    if (c->rows == c->ld && cpu_cholesky_small(weft_dtype_from_proto(arg(c, 0)->dtype), c->rows, uplo == 'U', a, a)) continue;
+    if (c->rows == c->ld && cpu_cholesky_small(weft_dtype_from_proto(arg(c, 0)->dtype), c->rows, uplo == 'U', a, a))
+      continue;
     BY_KIND(c, potrf)(&uplo, &c->rows, part(c, ret(c, 0), i), &c->ld, info, 1);
     if (*info == 0)
       *info = (lapack_int)cpu_nan_pivot(weft_dtype_from_proto(arg(c, 0)->dtype), c->rows, part(c, ret(c, 0), i));

@@ -13,8 +13,8 @@ bool cpu_pays_to_share(const low_step *step, double ns, bool is_cut)
   double bytes = 0;
 
   for (int i = 0; i < step->operand_count + step->result_count; i++) bytes += (double)step->uses[i].slice.bytes;
-  return gen_pays_to_share(cpu_target_of(step)->machine, is_cut ? GEN_KERNEL : GEN_LIBRARY, ns, bytes, (double)step->whole_bytes,
-                           step->target->threads);
+  return gen_pays_to_share(cpu_target_of(step)->machine, is_cut ? GEN_KERNEL : GEN_LIBRARY, ns, bytes,
+                           (double)step->whole_bytes, step->target->threads);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
