@@ -17,6 +17,8 @@ refused 'LLVM_CONFIG=/nonexistent/llvm-config is no llvm-config' LLVM_CONFIG=/no
 refused 'LLVM_CONFIG=true is no llvm-config' LLVM_CONFIG=true
 refused '--with-llvm=elsewhere: expected static or shared' --with-llvm=elsewhere
 refused 'OBJCOPY=/nonexistent/objcopy does not run' OBJCOPY=/nonexistent/objcopy
+refused '--with-openblas=/usr: expected yes or no' --with-openblas=/usr
+refused '--with-libfabric=/usr: expected yes or no' --with-libfabric=/usr
 refused '--enable-asan and --enable-tsan' --enable-asan --enable-tsan
 echo "1..$n"
 exit $failed

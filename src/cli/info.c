@@ -132,6 +132,17 @@ static void put_unknown(const char *name, const char *hint)
   cli_json_text(unknown, NULL, name);
 }
 
+#ifdef HAVE_OPENBLAS
+#define OPENBLAS "yes"
+#else
+#define OPENBLAS "no: no LAPACK; f64 and complex products, Cholesky factors and triangular systems are slower"
+#endif
+#ifdef HAVE_LIBFABRIC
+#define LIBFABRIC "yes"
+#else
+#define LIBFABRIC "no: processes on other machines cannot take part in collectives"
+#endif
+
 static void print_json(void)
 {
   cli_json json = {.out = stdout};
@@ -145,6 +156,8 @@ static void print_json(void)
   cli_json_text(&json, "release", host.release);
   cli_json_text(&json, "llvm", WEFT_LLVM_VERSION);
   cli_json_text(&json, "build", WEFT_BUILD_ID);
+  cli_json_text(&json, "openblas", OPENBLAS);
+  cli_json_text(&json, "libfabric", LIBFABRIC);
   cli_json_text(&json, "kernels_are_for", gen_target_description());
   cli_json_object(&json, "machine");
   for (int i = 0; i < plat_count(); i++) put_machine(&json, plat_at(i));
@@ -189,6 +202,8 @@ int cli_info_main(int argc, char **argv)
   printf("  host               %s, %s %s, %s\n", host.nodename, host.sysname, host.release, host.machine);
   printf("  LLVM               %s\n", WEFT_LLVM_VERSION);
   printf("  build              %s\n", WEFT_BUILD_ID);
+  printf("  OpenBLAS           %s\n", OPENBLAS);
+  printf("  libfabric          %s\n", LIBFABRIC);
   printf("  kernels are for    %s\n", gen_target_description());
   for (int i = 0; i < plat_count(); i++) describe(plat_at(i));
   print_settings();

@@ -39,8 +39,12 @@ libweftjob_la_SOURCES += \
   %D%/host/select.c %D%/host/select.h \
   %D%/host/simulate.c %D%/host/simulate.h \
   %D%/host/steps.c %D%/host/steps.h \
-  %D%/transport/fabric/fabric.c %D%/transport/fabric/library.c \
   %D%/transport/fault.c \
   %D%/transport/shm.c \
   %D%/transport/rows.h %D%/transport/stream.h \
   %D%/transport/transport.c %D%/transport/transport.h
+if HAVE_LIBFABRIC
+libweftjob_la_SOURCES += %D%/transport/fabric/fabric.c %D%/transport/fabric/library.c
+else
+libweftjob_la_SOURCES += %D%/transport/fabric/absent.c
+endif

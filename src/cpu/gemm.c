@@ -1,17 +1,16 @@
 /* cpu/gemm.c -- matrix products: the table of kernels, of which a product takes the first that fits, and the kernels
- * that use OpenBLAS, directly or on converted panels.  Weft's own kernels are in gemm_amx.c, gemm_lanes.c, gemm_pairs.c,
+ * that use BLAS (blas.h), directly or on converted panels.  Weft's own kernels are in gemm_amx.c, gemm_lanes.c, gemm_pairs.c,
  * gemm_few.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
 #include <config.h>
 
 #include "cpu/gemm.h"
 
-#include <cblas.h>
 #include <limits.h>
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/blas.h"
 #include "cpu/gemm_amx.h"
 #include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
@@ -28,22 +27,6 @@ enum {
   TILE_MFLOPS = 25,
   SMALL_TILE_MFLOPS = 2,   /* some 20 us */
 };
-
-/* OpenBLAS starts one thread for each core when it is loaded, and each of them spins for some 60 ms before it
- * sleeps, on cores that Weft's workers need. OpenBLAS built without threads lacks the function that ends them. */
-extern int blas_thread_shutdown_(void) __attribute__((weak));
-
-static void one_thread(void)
-{
-  openblas_set_num_threads(1);
-  if (blas_thread_shutdown_) blas_thread_shutdown_();
-}
-
-void cpu_blas_init(void)
-{
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, one_thread);
-}
 
 static bool is_blas_type(weft_dtype t) { return t == WEFT_F32 || t == WEFT_F64 || t == WEFT_C64 || t == WEFT_C128; }
 
@@ -113,51 +96,6 @@ static int64_t panel_scratch(const cpu_gemm *g, int64_t at[3])
 static int64_t vector_scratch(const cpu_gemm *g)
 {
   return g->m == 1 || g->n == 1 ? (g->k + WEFT_MAX(g->tile_m, g->tile_n)) * (int64_t)sizeof(float) : 0;
-}
-
-/* ---- BLAS -------------------------------------------------------------------------------------------------------- */
-
-/* c (+)= a . b where one step of each operand is 1. */
-static void blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, int64_t a_col,
-                      const void *b, int64_t b_row, int64_t b_col, bool add, void *c, int64_t c_row)
-{
-  CBLAS_TRANSPOSE ta = a_col == 1 ? CblasNoTrans : CblasTrans, tb = b_col == 1 ? CblasNoTrans : CblasTrans;
-  /* a matrix of one row or column may have any step there, but BLAS requires at least the matrix's width */
-  blasint lda = (blasint)WEFT_MAX(ta == CblasNoTrans ? a_row : a_col, ta == CblasNoTrans ? k : m);
-  blasint ldb = (blasint)WEFT_MAX(tb == CblasNoTrans ? b_row : b_col, tb == CblasNoTrans ? n : k);
-  blasint ldc = (blasint)c_row;
-  static const float one_c[2] = {1, 0}, zero_c[2] = {0, 0};
-  static const double one_z[2] = {1, 0}, zero_z[2] = {0, 0};
-
-  switch (type) {
-  case WEFT_F32:
-    if (n == 1) /* c = a . b as a matrix times a vector; b_row is the step of b */
-      cblas_sgemv(CblasRowMajor, ta, (blasint)(a_col == 1 ? m : k), (blasint)(a_col == 1 ? k : m), 1, a, lda, b,
-                  (blasint)(k > 1 ? b_row : 1), add, c, ldc);
-    else if (m == 1)
-      cblas_sgemv(CblasRowMajor, tb == CblasNoTrans ? CblasTrans : CblasNoTrans, (blasint)(b_col == 1 ? k : n),
-                  (blasint)(b_col == 1 ? n : k), 1, b, ldb, a, (blasint)(k > 1 ? a_col : 1), add, c, 1);
-    else cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1, a, lda, b, ldb, add, c, ldc);
-    break;
-  case WEFT_F64:
-    if (n == 1)
-      cblas_dgemv(CblasRowMajor, ta, (blasint)(a_col == 1 ? m : k), (blasint)(a_col == 1 ? k : m), 1, a, lda, b,
-                  (blasint)(k > 1 ? b_row : 1), add, c, ldc);
-    else if (m == 1)
-      cblas_dgemv(CblasRowMajor, tb == CblasNoTrans ? CblasTrans : CblasNoTrans, (blasint)(b_col == 1 ? k : n),
-                  (blasint)(b_col == 1 ? n : k), 1, b, ldb, a, (blasint)(k > 1 ? a_col : 1), add, c, 1);
-    else cblas_dgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1, a, lda, b, ldb, add, c, ldc);
-    break;
-  case WEFT_C64:
-    cblas_cgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, one_c, a, lda, b, ldb, add ? one_c : zero_c,
-                c, ldc);
-    break;
-  case WEFT_C128:
-    cblas_zgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, one_z, a, lda, b, ldb, add ? one_z : zero_z,
-                c, ldc);
-    break;
-  default: break;
-  }
 }
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
@@ -239,10 +177,10 @@ static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *
     pack(g, pa, g->a_type, from_a, m, k, g->a_row, g->a_col);
     if (g->b_row == 1 && g->b_col != 1) { /* keeps b's order: BLAS transposes at no cost */
       pack(g, pb, g->b_type, from_b, n, k, g->b_col, g->b_row);
-      blas_gemm(g->compute, m, n, k, pa, k, 1, pb, 1, k, true, sum, n);
+      cpu_blas_gemm(g->compute, m, n, k, pa, k, 1, pb, 1, k, true, sum, n);
     } else {
       pack(g, pb, g->b_type, from_b, k, n, g->b_row, g->b_col);
-      blas_gemm(g->compute, m, n, k, pa, k, 1, pb, n, 1, true, sum, n);
+      cpu_blas_gemm(g->compute, m, n, k, pa, k, 1, pb, n, 1, true, sum, n);
     }
   }
   put_sums(g, m, n, sum, c);
@@ -295,7 +233,7 @@ static void tiny_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, co
 static void blas_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
 {
   (void)scratch;
-  blas_gemm(g->c_type, m, n, g->k, a, g->a_row, g->a_col, b, g->b_row, g->b_col, false, c, g->c_row);
+  cpu_blas_gemm(g->c_type, m, n, g->k, a, g->a_row, g->a_col, b, g->b_row, g->b_col, false, c, g->c_row);
 }
 
 static void block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)

@@ -54,9 +54,6 @@ void cpu_convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int
 bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, const void *matrix, int64_t row,
                      int64_t col, float *out);
 
-/* OpenBLAS runs on the calling thread only; call before the first use (idempotent). */
-void cpu_blas_init(void);
-
 /* The size of the parts of nearly equal size, each at most `most`, into which `size` is cut; 1 if `size` is 0. */
 static inline int64_t cpu_even_part(int64_t size, int64_t most)
 {

@@ -16,8 +16,8 @@
 
 #include "base/dtype.h"
 #include "base/macros.h"
+#include "cpu/blas.h"
 #include "cpu/cholesky.h"
-#include "cpu/gemm.h"
 #include "runtime/ffi.h"
 
 /* ---- reading a call -------------------------------------------------------------------------------------------- */

@@ -2,6 +2,8 @@
  * program is compiled and runs over the thunk's arguments. */
 #include <config.h>
 
+#include <string.h>
+
 #include "cpu/conv.h"
 #include "cpu/dot.h"
 #include "cpu/fft.h"
@@ -107,7 +109,13 @@ LIBRARY_THUNK(fft, cpu_fft, cpu_fft_init(&plan, step->arena, instr),
 
 static weft_status *custom_call_make(low_step *step, rt_thunk **out_thunk)
 {
-  return low_custom_call_make(step, cpu_lapack_register, out_thunk);
+  weft_status *st = low_custom_call_make(step, cpu_lapack_register, out_thunk);
+
+#ifndef HAVE_OPENBLAS
+  if (strncmp(step->instr->u.custom->target, "lapack_", 7) == 0)
+    st = weft_status_note(st, __FILE__, __LINE__, "this build has no OpenBLAS, and no LAPACK (configure --without-openblas)");
+#endif
+  return st;
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------------- */

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/blas.h"
 #include "cpu/cholesky.h"
-#include "cpu/gemm.h"
 #include "cpu/lapack.h"
 
 enum { STRIP = 256 }; /* right-hand sides that one task solves */

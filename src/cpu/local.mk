@@ -1,5 +1,5 @@
 libweftrun_la_SOURCES += \
-  %D%/cholesky.c %D%/cholesky.h %D%/concatenate.c \
+  %D%/blas.c %D%/blas.h %D%/cholesky.c %D%/cholesky.h %D%/concatenate.c \
   %D%/conv.c %D%/conv.h %D%/conv_first.c %D%/conv_first.h %D%/conv_plane.c %D%/conv_plane.h \
   %D%/convert.c \
   %D%/cpu_internal.h \
@@ -7,7 +7,7 @@ libweftrun_la_SOURCES += \
   %D%/fft.c %D%/fft.h %D%/fft_lines.h \
   %D%/gemm.c %D%/gemm.h %D%/gemm_amx.c %D%/gemm_amx.h %D%/gemm_block.c %D%/gemm_block.h %D%/gemm_dense.c %D%/gemm_dense.h %D%/gemm_few.c %D%/gemm_few.h %D%/gemm_micro.h %D%/gemm_pairs.c %D%/gemm_pairs.h %D%/gemm_turn.h %D%/gemm_lanes.c %D%/gemm_lanes.h \
   %D%/gemm_tiny.c %D%/gemm_tiny.h %D%/hot.h \
-  %D%/lapack.c %D%/lapack.h %D%/library.c %D%/linalg.c %D%/linalg.h \
+  %D%/lapack.h %D%/library.c %D%/linalg.h \
   %D%/hwloc.c %D%/loader.c \
   %D%/makers.h \
   %D%/platform.c %D%/platform.h \
@@ -17,3 +17,8 @@ libweftrun_la_SOURCES += \
   %D%/thunks.c \
   %D%/topology.c %D%/topology.h
 libweftcore_la_SOURCES += %D%/compiler.c
+if HAVE_OPENBLAS
+libweftrun_la_SOURCES += %D%/lapack.c %D%/linalg.c
+else
+libweftrun_la_SOURCES += %D%/without_blas.c
+endif

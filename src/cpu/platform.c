@@ -10,7 +10,7 @@
 
 #include "base/options.h"
 #include "cpu/cpu_internal.h"
-#include "cpu/gemm.h"
+#include "cpu/blas.h"
 #include "cpu/platform.h"
 #include "cpu/topology.h"
 
