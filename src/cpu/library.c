@@ -113,7 +113,8 @@ static weft_status *custom_call_make(low_step *step, rt_thunk **out_thunk)
 
 #ifndef HAVE_OPENBLAS
   if (strncmp(step->instr->u.custom->target, "lapack_", 7) == 0)
-    st = weft_status_note(st, __FILE__, __LINE__, "this build has no OpenBLAS, and no LAPACK (configure --without-openblas)");
+    st = weft_status_note(st, __FILE__, __LINE__,
+                          "this build has no OpenBLAS, and no LAPACK (configure --without-openblas)");
 #endif
   return st;
 }

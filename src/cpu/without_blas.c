@@ -25,7 +25,8 @@ weft_status *cpu_triangular_solve_init(cpu_triangular_solve *t, const hlo_instr 
   return WEFT_ERR(UNIMPLEMENTED, "triangular-solve: this build has no OpenBLAS (configure --without-openblas)");
 }
 
-weft_status *cpu_triangular_solve_run(const cpu_triangular_solve *t, rt_pool *pool, const void *a, const void *b, void *x)
+weft_status *cpu_triangular_solve_run(const cpu_triangular_solve *t, rt_pool *pool, const void *a, const void *b,
+                                      void *x)
 {
   (void)t, (void)pool, (void)a, (void)b, (void)x;
   return WEFT_ERR(INTERNAL, "triangular-solve without OpenBLAS");
