@@ -24,7 +24,8 @@ PJRT_STRUCT(PJRT_Weft_MemoryBound_Args, /* a lower bound on the temporaries of a
  * version. */
 PJRT_STRUCT(PJRT_Weft_FfiRegister_Args,
   const char *target_name; size_t target_name_size; const void *handlers[4] /* by XLA_FFI_ExecutionStage; NULL: none */;
-  const void *untyped /* if not NULL, it is registered and the handlers are not */;)
+  const void *untyped /* if not NULL, it is registered and the handlers are not */;
+  const char *platform; size_t platform_size /* "CUDA": handlers get arrays of the device and its stream; else: of the host */;)
 /* From now on no client of this process takes part in a collective.  Other processes learn that when they wait for
  * one of this process's ranks. */
 PJRT_STRUCT(PJRT_Weft_Leave_Args,

@@ -235,7 +235,7 @@ static weft_status *read_kernels(gpu_code *code, const void *data, size_t size, 
   for (int i = 0; !r.failed && i < count; i++) {
     gpu_kernel *kernel = &code->kernels[i];
     const char *refused = weft_get_text(&r, scratch);
-    if (*refused) kernel->refused = WEFT_ERR(UNIMPLEMENTED, "%s", refused);
+    if (*refused) kernel->refused = weft_status_new(WEFT_UNIMPLEMENTED, __FILE__, __LINE__, "%s", refused);
     else if (!r.failed) WEFT_TRY(get_artefact(&r, kernel->fusion, scratch, &kernel->artefact));
     if (!kernel->refused && !r.failed) code->bytes += (int64_t)strlen(kernel->artefact.text);
   }

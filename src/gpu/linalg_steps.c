@@ -162,6 +162,61 @@ static weft_status *pivots_make(low_step *step, rt_thunk **out_thunk)
   return NULL;
 }
 
+/* ---- handlers of custom calls for devices ---- */
+
+enum { API_TYPED_FFI = 4 };
+
+typedef struct handler_thunk {
+  rt_thunk base;
+  rt_ffi_call *call;
+} handler_thunk;
+
+static weft_status *take_memory(void *ctx, size_t bytes, void **out_data)
+{
+  return rt_device_take(ctx, 0, (int64_t)bytes, RT_COMPUTE, out_data);
+}
+
+/* A point behind what the handler has queued so far orders the block's next use. */
+static void give_memory(void *ctx, size_t bytes, void *data)
+{
+  weft_stream *stream = weft_device_stream(ctx, WEFT_STREAM_COMPUTE);
+
+  gpu_stream_used(stream);
+  rt_device_record(ctx, stream);
+  rt_device_give(ctx, 0, data, (int64_t)bytes);
+}
+
+static weft_status *handler_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  rt_ffi_queue queue = {.take = take_memory, .give = give_memory, .ctx = ctx->info->device};
+  int64_t timeout_ns = gpu_of(ctx->info->device)->timeout_ns;
+  wcu_stream stream;
+
+  WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
+  queue.stream = stream;
+  queue.deadline = timeout_ns > 0 ? weft_deadline_after_ns(timeout_ns) : WEFT_NO_DEADLINE;
+  weft_status *st =
+    rt_ffi_call_enqueue(((const handler_thunk *)thunk)->call, rt_args(thunk, ctx), ctx->pool, ctx->info, &queue);
+  if (st) st = weft_status_note(st, __FILE__, __LINE__, "custom-call %s", thunk->name);
+  return gpu_end_work(ctx, st);
+}
+
+static void handler_destroy(rt_thunk *thunk) { rt_ffi_call_free(((handler_thunk *)thunk)->call); }
+
+static const rt_thunk_ops handler_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "custom-call", .enqueue = handler_enqueue, .destroy = handler_destroy};
+
+static weft_status *handler_make(low_step *step, const XLA_FFI_Handler_Bundle *bundle, rt_thunk **out_thunk)
+{
+  WEFT_TRY(low_thunk_new(step, &handler_ops, sizeof(handler_thunk), out_thunk));
+  rt_ffi_call **call = &((handler_thunk *)*out_thunk)->call;
+  WEFT_TRY(rt_ffi_call_new(step->arena, step->instr, bundle, call));
+  (*out_thunk)->detail = step->instr->u.custom->target;
+  if (!rt_ffi_call_packs(*call)) return NULL;
+  rt_ffi_call_free(WEFT_MOVE(*call));
+  return WEFT_ERR(UNIMPLEMENTED, "a handler for devices with arrays of elements below a byte");
+}
+
 /* ---- custom calls ---- */
 
 int64_t gpu_custom_call_scratch(const gpu_target *target, const hlo_instr *instr)
@@ -193,6 +248,8 @@ weft_status *gpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
   XLA_FFI_Handler_Bundle bundle;
   gpu_routine routine;
 
+  if (step->instr->u.custom->api_version == API_TYPED_FFI && rt_ffi_find_on_device(target, &bundle))
+    return handler_make(step, &bundle, out_thunk);
   /* a handler that the user registered comes before Weft's own of the same name */
   if (!rt_ffi_find(target, &bundle)) {
     if (gpu_solve_find(target, &routine)) return solve_make(step, routine, out_thunk);

@@ -366,8 +366,8 @@ PJRT_Error *pjrt_Client_PlatformName(PJRT_Client_PlatformName_Args *args)
 
 PJRT_Error *pjrt_Client_PlatformVersion(PJRT_Client_PlatformVersion_Args *args)
 {
-  args->platform_version = pjrt_platform_version;
-  args->platform_version_size = strlen(pjrt_platform_version);
+  args->platform_version = pjrt_version_of_platform();
+  args->platform_version_size = strlen(args->platform_version);
   return NULL;
 }
 

@@ -146,6 +146,8 @@ PJRT_Client *pjrt_client_retain(PJRT_Client *client);               /* returns c
 void pjrt_client_release(PJRT_Client *client);                      /* NULL is fine */
 PJRT_Device *pjrt_client_device(const PJRT_Client *client, int id); /* by global id, or NULL */
 extern const char pjrt_platform_version[];
+/* The same, for GPUs with the name of the clients' platform: JAX looks for "cuda" in it. */
+const char *pjrt_version_of_platform(void);
 /* The platform that clients are made for in this process (WEFT_PLATFORM, and what the machine has). If there is none, a
  * platform that can be described; making a client tells the error. */
 const weft_platform_ops *pjrt_platform(void);

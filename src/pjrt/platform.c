@@ -1,6 +1,9 @@
 /* pjrt/platform.c -- what clients are told about the platform that they are made for. */
 #include <config.h>
 
+#include <pthread.h>
+#include <stdio.h>
+
 #include "pjrt/internal.h"
 #include "platform/registry.h"
 
@@ -13,6 +16,22 @@ const weft_platform_ops *pjrt_platform(void)
     if (!plat_at(i)->available) ops = plat_at(i); /* one that every machine has */
   weft_status_ignore(st);
   return ops;
+}
+
+static char named_version[256];
+
+static void name_version(void)
+{
+  snprintf(named_version, sizeof named_version, "%s for %s", pjrt_platform_version, pjrt_platform()->client_name);
+}
+
+const char *pjrt_version_of_platform(void)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+  if (!pjrt_platform()->available) return pjrt_platform_version; /* the platform that every machine has */
+  pthread_once(&once, name_version);                             /* there is one other platform */
+  return named_version;
 }
 
 const char *pjrt_memory_kind(int space) { return pjrt_platform()->device->spaces[space].kind; }

@@ -99,8 +99,8 @@ PJRT_Error *pjrt_TopologyDescription_PlatformName(PJRT_TopologyDescription_Platf
 
 PJRT_Error *pjrt_TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args *args)
 {
-  args->platform_version = pjrt_platform_version;
-  args->platform_version_size = strlen(pjrt_platform_version);
+  args->platform_version = pjrt_version_of_platform();
+  args->platform_version_size = strlen(args->platform_version);
   return NULL;
 }
 

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/dtype.h"
 #include "base/thread.h"
@@ -52,6 +53,7 @@ static weft_status *status_of(XLA_FFI_Error *error)
 typedef struct handler {
   struct handler *next;
   XLA_FFI_Handler_Bundle bundle;
+  bool on_device;
   size_t length;
   char name[];
 } handler;
@@ -72,7 +74,7 @@ static struct {
   int64_t next_type;
 } registry = {.mu = WEFT_MUTEX_INITIALIZER, .next_type = 1};
 
-weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle)
+static weft_status *add_handler(const char *name, size_t length, bool on_device, const XLA_FFI_Handler_Bundle *bundle)
 {
   handler *h = malloc(sizeof *h + length);
 
@@ -82,6 +84,7 @@ weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Hand
     return WEFT_ERR(INVALID_ARGUMENT, "custom-call target \"%.*s\" without an execute handler", (int)length, name);
   }
   h->bundle = *bundle;
+  h->on_device = on_device;
   h->length = length;
   memcpy(h->name, name, length);
   weft_mutex_lock(&registry.mu);
@@ -91,21 +94,44 @@ weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Hand
   return NULL;
 }
 
+weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle)
+{
+  return add_handler(name, length, false, bundle);
+}
+
+weft_status *rt_ffi_register_on_device(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle)
+{
+  return add_handler(name, length, true, bundle);
+}
+
+bool rt_ffi_is_device_platform(const char *platform, size_t length)
+{
+  return (length == 4 && strncasecmp(platform, "CUDA", 4) == 0) ||
+         (length == 3 && strncasecmp(platform, "gpu", 3) == 0);
+}
+
 bool rt_ffi_calls_python(const char *name)
 {
   return strstr(name, "python_cpu_callback") || strstr(name, "python_gpu_callback");
 }
 
-bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle)
+static bool find_handler(const char *name, bool on_device, XLA_FFI_Handler_Bundle *out_bundle)
 {
   size_t length = strlen(name);
 
   weft_mutex_lock(&registry.mu);
   handler *h = registry.handlers;
-  while (h && (h->length != length || memcmp(h->name, name, length) != 0)) h = h->next;
+  while (h && (h->on_device != on_device || h->length != length || memcmp(h->name, name, length) != 0)) h = h->next;
   if (h) *out_bundle = h->bundle;
   weft_mutex_unlock(&registry.mu);
   return h != NULL;
+}
+
+bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle) { return find_handler(name, false, out_bundle); }
+
+bool rt_ffi_find_on_device(const char *name, XLA_FFI_Handler_Bundle *out_bundle)
+{
+  return find_handler(name, true, out_bundle);
 }
 
 weft_status *rt_ffi_type_register(const char *name, size_t length, int64_t *type_id, void (*deleter)(void *object))
@@ -221,6 +247,7 @@ struct XLA_FFI_ExecutionContext {
   rt_ffi_call *call;
   rt_pool *pool;
   const rt_run_info *info;
+  rt_ffi_queue queue; /* stream NULL: the handler works on the host */
   object *states[XLA_FFI_ExecutionStage_EXECUTE]; /* prepare and initialize: of this run */
 };
 
@@ -380,8 +407,9 @@ static void run_end(void *arg, weft_status *st)
 
 static void future_await(XLA_FFI_Future *future, void (*done)(void *arg, weft_status *st), void *arg);
 
-void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, const rt_run_info *info,
-                       void (*done)(void *arg, weft_status *st), void *arg)
+/* `queue` NULL: the handler works on the host. */
+static void start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, const rt_run_info *info,
+                  const rt_ffi_queue *queue, void (*done)(void *arg, weft_status *st), void *arg)
 {
   size_t count = (size_t)(call->arg_count + call->ret_count);
   size_t data_count = call->packed_bytes ? count : 0;
@@ -398,6 +426,7 @@ void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, c
   XLA_FFI_ArgType *kinds = (XLA_FFI_ArgType *)(pointers + count + data_count);
   uint8_t *packed = (uint8_t *)(kinds + count);
   r->ctx = (XLA_FFI_ExecutionContext){.call = call, .pool = pool, .info = info};
+  if (queue) r->ctx.queue = *queue;
   r->done = done;
   r->arg = arg;
   r->data = data_count ? memcpy(pointers + count, buffers, count * sizeof *buffers) : NULL;
@@ -426,6 +455,65 @@ void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, c
   else run_end(r, st);
 }
 
+void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, const rt_run_info *info,
+                       void (*done)(void *arg, weft_status *st), void *arg)
+{
+  start(call, buffers, pool, info, NULL, done, arg);
+}
+
+bool rt_ffi_call_packs(const rt_ffi_call *call) { return call->packed_bytes > 0; }
+
+/* A thread that waits for the end of a call; freed by the one of both that comes last. */
+typedef struct waiter {
+  weft_mutex mu;
+  weft_cond ended;
+  bool has_ended WEFT_GUARDED_BY(mu);
+  bool left WEFT_GUARDED_BY(mu); /* the deadline has passed, and nobody waits */
+  weft_status *status WEFT_GUARDED_BY(mu);
+} waiter;
+
+static void waiter_free(waiter *w) WEFT_UNSHARED
+{
+  weft_status_free(w->status);
+  weft_cond_fini(&w->ended);
+  weft_mutex_fini(&w->mu);
+  free(w);
+}
+
+static void waiter_end(void *arg, weft_status *st)
+{
+  waiter *w = arg;
+
+  weft_mutex_lock(&w->mu);
+  w->has_ended = true;
+  w->status = st;
+  bool left = w->left;
+  weft_cond_signal(&w->ended);
+  weft_mutex_unlock(&w->mu);
+  if (left) waiter_free(w);
+}
+
+weft_status *rt_ffi_call_enqueue(rt_ffi_call *call, void *const *buffers, rt_pool *pool, const rt_run_info *info,
+                                 const rt_ffi_queue *queue)
+{
+  waiter *w = calloc(1, sizeof *w);
+
+  WEFT_TRY_ALLOC(w);
+  weft_mutex_init(&w->mu);
+  weft_cond_init(&w->ended);
+  start(call, buffers, pool, info, queue, waiter_end, w);
+  weft_mutex_lock(&w->mu);
+  while (!w->has_ended && weft_cond_wait(&w->ended, &w->mu, queue->deadline)) {}
+  bool has_ended = w->has_ended;
+  weft_status *st = w->status;
+  w->status = NULL;
+  w->left = !has_ended;
+  weft_mutex_unlock(&w->mu);
+  if (!has_ended) return WEFT_ERR(DEADLINE_EXCEEDED, "the handler of a custom call has not ended");
+  waiter_free(w);
+  return st;
+}
+
 /* ---- the API's functions ------------------------------------------------------------------------------------------------------- */
 
 static XLA_FFI_Error *api_Error_Create(XLA_FFI_Error_Create_Args *args)
@@ -446,13 +534,15 @@ static XLA_FFI_Error *error_of(weft_status *st)
 
 static XLA_FFI_Error *api_Handler_Register(XLA_FFI_Handler_Register_Args *args)
 {
+  if (rt_ffi_is_device_platform(args->platform.ptr, args->platform.len))
+    return error_of(rt_ffi_register_on_device(args->name.ptr, args->name.len, &args->bundle));
   return error_of(rt_ffi_register(args->name.ptr, args->name.len, &args->bundle));
 }
 
 static XLA_FFI_Error *api_Stream_Get(XLA_FFI_Stream_Get_Args *args)
 {
-  args->stream = NULL;
-  return error_new(WEFT_UNIMPLEMENTED, "the CPU has no streams");
+  args->stream = args->ctx->queue.stream;
+  return args->stream ? NULL : error_new(WEFT_UNIMPLEMENTED, "the CPU has no streams");
 }
 
 static XLA_FFI_Error *api_Type_Register(XLA_FFI_Type_Register_Args *args)
@@ -501,8 +591,13 @@ static XLA_FFI_Error *api_State_Get(XLA_FFI_State_Get_Args *args)
 
 static XLA_FFI_Error *api_DeviceMemory_Allocate(XLA_FFI_DeviceMemory_Allocate_Args *args)
 {
+  const rt_ffi_queue *queue = &args->ctx->queue;
   void *data = NULL;
 
+  if (queue->stream) {
+    weft_status *st = queue->take(queue->ctx, WEFT_MAX(args->size, (size_t)1), &args->data);
+    return st ? error_of(st) : NULL;
+  }
   if (posix_memalign(&data, args->alignment < 64 ? 64 : args->alignment, args->size ? args->size : 1) != 0)
     return error_new(WEFT_RESOURCE_EXHAUSTED, "out of memory");
   args->data = data;
@@ -511,7 +606,10 @@ static XLA_FFI_Error *api_DeviceMemory_Allocate(XLA_FFI_DeviceMemory_Allocate_Ar
 
 static XLA_FFI_Error *api_DeviceMemory_Free(XLA_FFI_DeviceMemory_Free_Args *args)
 {
-  free(args->data);
+  const rt_ffi_queue *queue = &args->ctx->queue;
+
+  if (!queue->stream) free(args->data);
+  else if (args->data) queue->give(queue->ctx, WEFT_MAX(args->size, (size_t)1), args->data);
   return NULL;
 }
 

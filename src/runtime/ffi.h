@@ -6,6 +6,7 @@
 #ifndef WEFT_RUNTIME_FFI_H
 #define WEFT_RUNTIME_FFI_H
 
+#include "base/deadline.h"
 #include "base/status.h"
 #include "hlo/hlo.h"
 #include "runtime/pool.h"
@@ -17,6 +18,11 @@ const XLA_FFI_Api *rt_ffi_api(void);
 /* Thread-safe.  `name` is copied.  Errors: INVALID_ARGUMENT without an execute handler; RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle);
 bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle);
+/* The same for handlers that get arrays in a device's memory, and the stream on which to queue their work ("CUDA"). */
+WEFT_NODISCARD weft_status *rt_ffi_register_on_device(const char *name, size_t length,
+                                                      const XLA_FFI_Handler_Bundle *bundle);
+bool rt_ffi_find_on_device(const char *name, XLA_FFI_Handler_Bundle *out_bundle);
+bool rt_ffi_is_device_platform(const char *platform, size_t length); /* "CUDA" and "gpu", in any case */
 bool rt_ffi_calls_python(const char *name); /* jaxlib's handlers of Python callbacks, known by their names */
 
 /* If `*type_id` is 0, gives it the number of the type called `name`, a new one if need be; otherwise records that
@@ -48,6 +54,24 @@ void rt_ffi_call_free(rt_ffi_call *call); /* destroys the handler's state; NULL 
  * exactly once and takes the status: before this function returns, unless the handler goes on asynchronously. */
 void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, const rt_run_info *info,
                        void (*done)(void *arg, weft_status *st), void *arg);
+
+/* What a handler on a device gets beside its arrays. */
+typedef struct rt_ffi_queue {
+  void *stream; /* for XLA_FFI_Stream_Get */
+  /* memory of the device; what is given back may still be used by what is queued */
+  weft_status *(*take)(void *ctx, size_t bytes, void **out_data);
+  void (*give)(void *ctx, size_t bytes, void *data);
+  void *ctx;
+  weft_deadline deadline; /* for handlers that end later */
+} rt_ffi_queue;
+
+/* As rt_ffi_call_start, for a handler of a device: `buffers` are in its memory. On return the handler has queued its work.
+ * A handler that ends later is waited for.
+ * Errors: the handler's; DEADLINE_EXCEEDED. */
+WEFT_NODISCARD weft_status *rt_ffi_call_enqueue(rt_ffi_call *call, void *const *buffers, rt_pool *pool,
+                                                const rt_run_info *info, const rt_ffi_queue *queue);
+/* Whether the handler wants elements below a byte packed, which is done in host memory alone. */
+bool rt_ffi_call_packs(const rt_ffi_call *call);
 
 /* An MLIR dictionary ("{uplo = 76 : ui8, mode = \"full\"}") as attributes sorted by name, in `arena`.
  * Errors: INVALID_ARGUMENT saying where. */

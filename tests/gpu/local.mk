@@ -177,6 +177,13 @@ check_PROGRAMS += %D%/platform_test
 EXTRA_tests_gpu_platform_test_DEPENDENCIES = %D%/emulator/libcuda.la
 TESTS += %D%/jax_test.sh %D%/jobs_test.sh
 EXTRA_DIST += %D%/jax_test.sh %D%/jobs_test.sh
+check_PROGRAMS += %D%/device_ffi_test
+%C%_device_ffi_test_SOURCES = %D%/device_ffi_test.c %D%/driver.h tests/cpu/run.h $(EMULATED) tests/test.h
+%C%_device_ffi_test_CFLAGS = $(TEST_CFLAGS)
+%C%_device_ffi_test_LDADD = $(TEST_LIBS)
+EXTRA_tests_gpu_device_ffi_test_DEPENDENCIES = $(EMULATORS)
+TESTS += %D%/jax_memory_test.py
+EXTRA_DIST += %D%/jax_memory_test.py
 TESTS += %D%/on_device_test.sh
 EXTRA_DIST += %D%/on_device.sh %D%/on_device_test.sh
 

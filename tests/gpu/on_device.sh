@@ -24,7 +24,7 @@ PARTS="devices kernels conformance programs faults jax bench"
 # needed_libraries FILE...: what they are linked with beyond glibc and the C++ runtime, which every machine has
 needed_libraries() {
   ldd "$@" 2>/dev/null | sed -n 's/^.* => \(\/[^ ]*\) .*$/\1/p' | sort -u |
-    grep -vE '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|gcc_s|stdc\+\+|cuda|cublas|cublasLt|cudnn|cufft|cusolver))\.so'
+    grep -vE '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|gcc_s|stdc\+\+|cuda|cublas|cublasLt|cudnn|cufft|cusolver|nccl))\.so'
 }
 
 # lay_out FOLDER: the bundle's files
@@ -38,7 +38,7 @@ lay_out() {
   cp "$source/tests/gpu/on_device.sh" "$to/"
   "$build/libtool" --quiet --mode=install cp "$build/weft" "$build/tests/gpu/on_device" "$to/bin/" 2>/dev/null || return 2
   cp -L "$build/.libs/pjrt_weft.so" "$to/lib/"
-  for file in cuda:1 cublas:13 cublasLt:13 cudnn:9 cufft:12 cusolver:12; do
+  for file in cuda:1 cublas:13 cublasLt:13 cudnn:9 cufft:12 cusolver:12 nccl:2; do
     cp -L "$build/tests/gpu/emulator/.libs/lib${file%:*}.so.${file#*:}" "$to/emulator/" || return 2
   done
   chmod u+w "$to"/bin/* "$to"/lib/* "$to"/emulator/*

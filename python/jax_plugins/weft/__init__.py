@@ -37,7 +37,8 @@ def _named_by_environment(xla_bridge):
 class _RegisterHandler(ctypes.Structure):
     """PJRT_Weft_FfiRegister_Args"""
     _fields_ = [("size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("name", ctypes.c_char_p),
-                ("name_size", ctypes.c_size_t), ("handlers", ctypes.c_void_p * 4), ("untyped", ctypes.c_void_p)]
+                ("name_size", ctypes.c_size_t), ("handlers", ctypes.c_void_p * 4), ("untyped", ctypes.c_void_p),
+                ("platform", ctypes.c_char_p), ("platform_size", ctypes.c_size_t)]
 
 
 class _Leave(ctypes.Structure):
@@ -121,6 +122,10 @@ def _forward_ffi_handlers(path):
         kept = _TypeInfo(deleter)
         register_type("FFI type", name, type_id, ctypes.addressof(kept))
 
+    def take_for_gpus(name, function, platform, api_version, traits=None):
+        if api_version == typed_ffi:  # jax.ffi.register_ffi_target(..., platform="CUDA"), and what jax-cuda's wheel brings
+            register("FFI handler", name, _stages(name, function), None, b"CUDA", 4)
+
     for name, function in xla_client.custom_call_targets("Host").items():
         if not name.startswith("lapack_"):  # Weft has linear algebra of its own
             register("FFI handler", name, _stages(name, function), None)
@@ -128,6 +133,8 @@ def _forward_ffi_handlers(path):
             register("FFI handler", name.replace("_cpu_", "_gpu_"), _stages(name, function), None)
     xla_client.register_custom_type_handler("cpu", take_type)  # first: handlers name types
     xla_client.register_custom_call_handler("cpu", take)
+    if _name == "cuda":
+        xla_client.register_custom_call_handler("CUDA", take_for_gpus)
 
 
 def _row_major(array):
