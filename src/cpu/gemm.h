@@ -18,7 +18,7 @@ typedef enum cpu_gemm_kind {
   CPU_GEMM_CONVERT, /* panels are converted to a type of BLAS, and the result is converted back */
   CPU_GEMM_BLOCK,   /* gemm_block.c: every real type, converted as it is packed; integer products wrap */
   CPU_GEMM_AMX,     /* gemm_amx.c: bf16 x bf16 -> f32/bf16, s8 x s8 -> s32 */
-  CPU_GEMM_LANES,   /* gemm_lanes.c: bf16 x bf16 -> f32/bf16, s8 x s8 -> s32 */
+  CPU_GEMM_LANES,   /* gemm_lanes.c: bf16 x bf16 -> f32/bf16, s8 x s8 -> s32, large f32 */
   CPU_GEMM_PAIRS,   /* gemm_pairs.c: s8, u8, s16 -> s32, u32 */
 } cpu_gemm_kind;
 

@@ -1,6 +1,6 @@
 /* cpu/gemm_lanes.c -- Products by instructions that add several products to each 32-bit lane: two of bf16 (AVX512-BF16) or four
  * of an unsigned and a signed byte (AVX-512 VNNI).  A "quad" is the 32 bits of operand that meet in a lane: two or four numbers
- * that follow each other along k.  In terms of quads the loops are those of gemm_dense.c (gemm_micro.h):
+ * that follow each other along k, or one f32, for large products only.  In terms of quads the loops are those of gemm_dense.c (gemm_micro.h):
  *
  *   for each block of k:                 A is read as it lies, or copied if its rows are not dense or collide in the caches
  *     for each strip of columns:         packed, as panels of 32 columns (stays in L2)
@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/gemm_dense.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 
@@ -35,11 +36,12 @@ typedef int32_t quad __attribute__((aligned(1), may_alias));
 
 enum {
   MAX_ROWS = 14, VECTORS = 2, LANE_COUNT = 16, WIDTH = VECTORS * LANE_COUNT, QUAD_BYTES = 4,
-  BLOCK_QUADS = 192,  /* of k: a panel of B has at most 24 KiB */
-  STRIP = 256,        /* columns packed at a time: at most 192 KiB */
+  BLOCK_QUADS = 256,  /* of k: a panel of B has at most 32 KiB */
+  STRIP = 256,        /* columns packed at a time: at most 256 KiB */
   MOST_ROWS = 512,    /* rows of A in a tile: a block of k of them stays in L2 */
-  MOST_COPIED_ROWS = 256, LEAST_COPIED_COLUMNS = 128,
+  MOST_COPIED_ROWS = 256, LEAST_COPIED_COLUMNS = 256,
   AHEAD = 8,          /* rows of quads that are packed at a time where they lie far apart */
+  LEAST_F32 = 300,    /* rows, columns and k of f32: gemm_dense.c is as good for less */
   FEW = 16,           /* rows that are multiplied as B is read */
   LEAST_FEW_COLUMNS = 128,
   DEEP = 8,           /* rows of B at a time */
@@ -86,6 +88,21 @@ enum {
 #define SPLAT(x) _mm512_castsi512_ps(_mm512_set1_epi32(x))
 #define ZERO _mm512_setzero_ps()
 #define FMA(x, y, z) _mm512_dpbf16_ps(z, (__m512bh)(x), (__m512bh)(y))
+#include "cpu/gemm_micro.h"
+
+#define NAME(x) f32_##x
+#define ELEM quad
+#define VEC __m512
+#define LANES 16
+#define MASK __mmask16
+#define MASK_OF(count) ((MASK)((1u << (count)) - 1))
+#define LOAD(p) _mm512_loadu_ps(p)
+#define LOAD_MASKED(m, p) _mm512_maskz_loadu_ps(m, p)
+#define STORE(p, v) _mm512_storeu_ps(p, v)
+#define STORE_MASKED(p, m, v) _mm512_mask_storeu_ps(p, m, v)
+#define SPLAT(x) _mm512_castsi512_ps(_mm512_set1_epi32(x))
+#define ZERO _mm512_setzero_ps()
+#define FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
 #include "cpu/gemm_micro.h"
 
 #undef TARGET
@@ -248,6 +265,18 @@ typedef struct form {
   micro_fn *micro[MAX_ROWS + 1][VECTORS + 1];
 } form;
 
+/* Rows of f32 are copied. */
+static TARGET void pack_rows_of_one(int64_t cols, int64_t k, const char *from, int64_t row, uint32_t *to, int64_t width)
+{
+  const __mmask16 first = cols < 16 ? (__mmask16)((1u << cols) - 1) : 0xffff;
+  const __mmask16 second = cols < 32 ? cols > 16 ? (__mmask16)((1u << (cols - 16)) - 1) : 0 : 0xffff;
+
+  for (int64_t l = 0; l < k; l++, from += row, to += width) {
+    _mm512_storeu_si512(to, _mm512_maskz_loadu_epi32(first, from));
+    _mm512_storeu_si512(to + LANE_COUNT, _mm512_maskz_loadu_epi32(second, from + 64));
+  }
+}
+
 /* Two rows of bf16 at a time become one of pairs. */
 static TARGET void pack_rows_of_two(int64_t cols, int64_t k, const char *from, int64_t row, uint32_t *to, int64_t width)
 {
@@ -256,8 +285,6 @@ static TARGET void pack_rows_of_two(int64_t cols, int64_t k, const char *from, i
   const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
 
   for (int64_t l = 0; l < k; l += 2, from += 2 * row, to += width) {
-    _mm_prefetch(from + AHEAD * 2 * row, _MM_HINT_T0); /* of the next call for these columns */
-    _mm_prefetch(from + (AHEAD * 2 + 1) * row, _MM_HINT_T0);
     __m512i even = _mm512_maskz_loadu_epi16(mask, from);
     __m512i odd = l + 1 < k ? _mm512_maskz_loadu_epi16(mask, from + row) : _mm512_setzero_si512();
     _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, low, odd));
@@ -274,7 +301,6 @@ static TARGET void pack_rows_of_four(int64_t cols, int64_t k, const char *from, 
 
   for (int64_t l = 0; l < k; l += 4, from += 4 * row, to += width) {
     __m256i r[4];
-    for (int64_t q = 0; q < 4; q++) _mm_prefetch(from + (AHEAD * 4 + q) * row, _MM_HINT_T0);
     for (int64_t q = 0; q < 4; q++)
       r[q] = _mm256_xor_si256(l + q < k ? _mm256_maskz_loadu_epi8(mask, from + q * row) : _mm256_setzero_si256(), sign);
     __m256i low01 = _mm256_unpacklo_epi8(r[0], r[1]), high01 = _mm256_unpackhi_epi8(r[0], r[1]);
@@ -290,13 +316,18 @@ static TARGET void pack_rows_of_four(int64_t cols, int64_t k, const char *from, 
 }
 
 #define ENTRY_S8(rows, vectors) [rows][vectors] = s8_micro_##rows##_##vectors,
+#define ENTRY_F32(rows, vectors) [rows][vectors] = f32_micro_##rows##_##vectors,
 #define ENTRY_BF16(rows, vectors) [rows][vectors] = bf16_micro_##rows##_##vectors,
 static const form forms[] = {
   {WEFT_BF16, WEFT_F32, 2, 2, 0, pack_rows_of_two, {NULL, dots_bf16_1, dots_bf16_2, NULL, dots_bf16_4}, sum_lanes_bf16, add_rows_bf16, {UP_TO_14(ENTRY_BF16)}},
   {WEFT_S8, WEFT_S32, 1, 4, 0x80808080, pack_rows_of_four, {NULL, dots_s8_1, dots_s8_2, NULL, dots_s8_4}, sum_lanes_s8, NULL, {UP_TO_14(ENTRY_S8)}},
+  {WEFT_F32, WEFT_F32, 4, 1, 0, pack_rows_of_one, {NULL}, NULL, NULL, {UP_TO_14(ENTRY_F32)}},
 };
 
-static const form *form_of(const cpu_gemm *g) { return &forms[g->a_type == WEFT_S8]; }
+static const form *form_of(const cpu_gemm *g)
+{
+  return &forms[g->a_type == WEFT_S8 ? 1 : g->a_type == WEFT_F32 ? 2 : 0];
+}
 
 /* ---- packing ------------------------------------------------------------------------------------------------------- */
 
@@ -409,6 +440,9 @@ static bool supported(void)
 
 bool cpu_lanes_fits(const cpu_gemm *g)
 {
+  if (g->a_type == WEFT_F32)
+    return g->b_type == WEFT_F32 && g->c_type == WEFT_F32 && g->via == WEFT_INVALID &&
+           WEFT_MIN(WEFT_MIN(g->m, g->n), g->k) >= LEAST_F32 && !cpu_dense_narrow && supported();
   if (g->a_type != g->b_type || g->k < 2 || WEFT_MAX(g->m, g->n) < LANE_COUNT / 2 || !supported()) return false;
   if (g->a_type == WEFT_S8) return g->c_type == WEFT_S32 && g->via == WEFT_INVALID;
   return g->a_type == WEFT_BF16 && (g->c_type == WEFT_F32 || g->c_type == WEFT_BF16) &&
@@ -456,7 +490,8 @@ static tile_plan plan_tile(const cpu_gemm *g, int64_t m, int64_t n)
   p.in_place = g->c_type == f->sums && (!turned || (n == 1 && g->c_row == 1));
   p.order = turned ? order_of(g, p.m, g->b_col, g->b_row) : order_of(g, p.m, g->a_row, g->a_col);
   int64_t across = turned ? g->a_row : g->b_col, along = turned ? g->a_col : g->b_row;
-  bool few = p.m <= FEW && (turned ? g->m : g->n) >= LEAST_FEW_COLUMNS && (turned ? g->b_row : g->a_col) == 1;
+  bool few = p.m <= FEW && f->sum_lanes && (turned ? g->m : g->n) >= LEAST_FEW_COLUMNS &&
+             (turned ? g->b_row : g->a_col) == 1;
   p.dots = few && along == 1;
   p.add_rows = few && !p.dots && across == 1 && f->add_rows;
   if (p.add_rows) {
@@ -480,7 +515,8 @@ void cpu_lanes_plan(cpu_gemm *g)
   bool turned = is_turned(g);
   int64_t m = turned ? g->n : g->m, n = turned ? g->m : g->n;
   bool copied = order_of(g, m, turned ? g->b_col : g->a_row, turned ? g->b_row : g->a_col) != IN_PLACE;
-  double least = WEFT_MIN(LEAST_TILE_OPS, LEAST_ROW_TILE_OPS * (double)WEFT_MAX(m, 1));
+  double least =
+    WEFT_MIN(g->a_type == WEFT_F32 ? LEAST_TILE_OPS / 2 : LEAST_TILE_OPS, LEAST_ROW_TILE_OPS * (double)WEFT_MAX(m, 1));
   double most = WEFT_MAX(least, WEFT_MIN(MOST_TILE_OPS, g->flops / TILES));
   int64_t rows = cpu_even_part(m, copied ? MOST_COPIED_ROWS : MOST_ROWS);
   double columns = most / WEFT_MAX(2.0 * (double)rows * (double)g->k, 1);
