@@ -49,6 +49,20 @@ static pthread_mutex_t scaled_mu = PTHREAD_MUTEX_INITIALIZER;
 API int weft_emu_nccl_misuses(void) { return atomic_load(&misuses); }
 API int weft_emu_nccl_jobs(void) { return atomic_load(&jobs_queued); }
 
+/* Zeroed memory that is never freed, in a list, so that leak checkers find it. */
+typedef struct kept { struct kept *next; max_align_t bytes[]; } kept;
+static _Atomic(kept *) all_kept;
+
+static void *keep(size_t size)
+{
+  kept *k = calloc(1, sizeof *k + size);
+
+  if (!k) return NULL;
+  k->next = atomic_load(&all_kept);
+  while (!atomic_compare_exchange_weak(&all_kept, &k->next, k)) {}
+  return k->bytes;
+}
+
 #define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return (wnc_result)fault_; } while (0)
 
 static wnc_result misuse(wnc_result result, const char *format, ...)
@@ -225,7 +239,7 @@ static wnc_result open_comm(uint64_t token, int size, int rank, const wnc_config
     return misuse(WNC_InvalidArgument, "rank %d of %d", rank, size);
   if (!is_good(config)) return misuse(WNC_InvalidArgument, "a config that does not begin as NCCL_CONFIG_INITIALIZER");
   if (!weft_emu_ready() || cuCtxGetDevice(&device)) return WNC_UnhandledCudaError;
-  wnc_comm c = calloc(1, sizeof *c);
+  wnc_comm c = keep(sizeof *c);
   if (!c) return WNC_SystemError;
   *c = (struct wnc_comm_st){.magic = MAGIC,
                             .token = token,
@@ -236,10 +250,7 @@ static wnc_result open_comm(uint64_t token, int size, int rank, const wnc_config
   pthread_mutex_init(&c->running, NULL);
   read_faults(c);
   c->world = emu_nccl_open(token, size);
-  if (!c->world) {
-    free(c);
-    return WNC_SystemError;
-  }
+  if (!c->world) return WNC_SystemError;
   arrive(c);
   *out = c;
   return WNC_Success;
@@ -351,7 +362,7 @@ static wnc_result derive(wnc_comm c, uint64_t ranks, int color, int key, wnc_con
   uint64_t number = atomic_fetch_add(&me->splits, 1) + 1;
   *out = NULL;
   if (color < 0) return WNC_Success;
-  wnc_comm part = calloc(1, sizeof *part);
+  wnc_comm part = keep(sizeof *part);
   if (!part) return WNC_SystemError;
   *part = (struct wnc_comm_st){.magic = MAGIC,
                                .device = c->device,
@@ -529,7 +540,7 @@ static registration *registered(wnc_comm c, void *at, size_t bytes, int *count)
   char error[NCCL_TEXT];
   registration *r = NULL;
 
-  if (bytes && weft_emu_reach(c->device, (uintptr_t)at, bytes, true, error, sizeof error)) r = calloc(1, sizeof *r);
+  if (bytes && weft_emu_reach(c->device, (uintptr_t)at, bytes, true, error, sizeof error)) r = keep(sizeof *r);
   if (!r) return NULL;
   *r = (registration){c, at, bytes, true};
   ++*count;
