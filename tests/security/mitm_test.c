@@ -362,7 +362,7 @@ static void open_way(void)
  * deadline has passed; then they compare what has left and what has come. */
 TEST(what_is_held_back_of_the_data_is_missed)
 {
-  setup how = {.payload = true, .deadline_ms = 3000, .diagnose = "3s"};
+  setup how = {.payload = true, .deadline_ms = 8000, .diagnose = "3s"};
   int pieces[MOST_CONNECTIONS][2], piece = 0;
   tally t = {0};
 
