@@ -8,7 +8,7 @@
 /* Settings from the environment (their table is in platform.c). */
 typedef struct cpu_settings {
   int64_t devices, threads, cache_bytes;
-  bool pin, huge_pages, flush_denormals;
+  bool pin, huge_pages, flush_denormals, perf_map;
   const char *dump_hlo; /* "": nowhere */
 } cpu_settings;
 
@@ -23,6 +23,9 @@ typedef struct cpu_platform {
 WEFT_NODISCARD weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *cpu_copy_thunk_new(low_step *step, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *cpu_id_thunk_new(low_step *step, rt_thunk **out_thunk); /* replica-id, partition-id */
+
+/* Appends the names of the module's kernels to /tmp/perf-PID.map. Thread-safe. What fails is logged. */
+void cpu_perf_map_add(const hlo_module *module, const gen_code *code);
 
 /* Estimated nanoseconds of one step on one thread. */
 double cpu_cost_ns(const cpu_target *target, const hlo_instr *instr);

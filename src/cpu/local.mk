@@ -10,6 +10,7 @@ libweftrun_la_SOURCES += \
   %D%/lapack.h %D%/library.c %D%/linalg.h \
   %D%/hwloc.c %D%/loader.c \
   %D%/makers.h \
+  %D%/perf_map.c \
   %D%/platform.c %D%/platform.h \
   %D%/rng_state.c \
   %D%/sort.c %D%/sort.h %D%/sort_keys.h %D%/sort_match.c %D%/sort_plain.c %D%/sort_plain.h \

@@ -24,6 +24,8 @@ static const weft_option options[] = {
   {"WEFT_FLUSH_DENORMALS", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, flush_denormals),
    "Take denormal floats for zero, as XLA:CPU does: arithmetic on them is many times slower than on others"},
   {"WEFT_DUMP_HLO", WEFT_OPT_STRING, "", offsetof(cpu_settings, dump_hlo), "Folder for the HLO after each pass, numbered"},
+  {"WEFT_PERF_MAP", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, perf_map),
+   "Write the names of kernels to /tmp/perf-PID.map, where Linux perf looks for them"},
   {"WEFT_CACHE_BYTES", WEFT_OPT_BYTES, "0", offsetof(cpu_settings, cache_bytes),
    "Freed memory that a device keeps for reuse; 0: an eighth of the machine's for all devices"},
 };

@@ -95,6 +95,7 @@ weft_status *cpu_lower(cpu_platform *platform, gen_code *code, const weft_compil
   out->code = code;
   out->free_code = free_code;
   out->code_bytes = gen_code_stats(code)->object_bytes;
+  if (platform->settings.perf_map) cpu_perf_map_add(out->module, code);
   if (adapt) adapt(&target);
   WEFT_TRY(low_lower(&platform->base, &target, options, out));
   if (rt_trace_on) rt_trace_event("compile", "plan and thunks", 0, begin);

@@ -210,6 +210,36 @@ ok $? "a module's name leads nowhere else"
 exits 0 "a trace" env WEFT_TRACE="$tmp/trace.json" "$weft" run "$add"
 json 'all(e["ph"] for e in d["traceEvents"])' "$tmp/trace.json"
 
+# Names for perf: each fusion has one, in ranges that do not overlap, of a program that was compiled and of one that was loaded.
+cat >"$tmp/two.hlo" <<'HLO'
+HloModule two
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+ENTRY e {
+  x = f32[64,64] parameter(0)
+  s = f32[64,64] sine(x)
+  z = f32[] constant(0)
+  r = f32[64] reduce(s, z), dimensions={0}, to_apply=add
+  ROOT o = (f32[64,64], f32[64]) tuple(s, r)
+}
+HLO
+"$weft" compile "$tmp/two.hlo" -o "$tmp/two.weft" >/dev/null
+for program in two.hlo two.weft; do
+  # sh writes its number, which is the command's
+  timeout 60 sh -c 'echo $$ >"$1/pid"; WEFT_PERF_MAP=1 exec "$2" run "$1/$3" --quiet' sh "$tmp" "$weft" $program >"$tmp/out" 2>"$tmp/err"
+  map=/tmp/perf-$(cat "$tmp/pid").map
+  python3 - "$map" >"$tmp/err" 2>&1 <<'PY'
+import os, stat, sys
+rows = sorted((int(a, 16), int(b, 16), name) for a, b, name in (line.split() for line in open(sys.argv[1])))
+assert rows and all(size > 0 and name.startswith("two:") for _, size, name in rows), rows
+assert all(a[0] + a[1] <= b[0] for a, b in zip(rows, rows[1:])), rows
+assert stat.S_IMODE(os.stat(sys.argv[1]).st_mode) == 0o600
+PY
+  ok $? "names for perf: $program"
+  rm -f "$map"
+done
+
 # The cache: filled by the first run, used by the second, damaged files are made anew, an unusable folder only warns.
 cached() { WEFT_CACHE_DIR=$tmp/cache "$weft" run "$add" --quiet --compare reference >"$tmp/out" 2>"$tmp/err"; }
 cached
