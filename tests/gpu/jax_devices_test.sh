@@ -1,0 +1,7 @@
+#!/bin/sh
+# JAX on eight GPUs of the emulated driver and NCCL: the cases of tests/jax/multi_device_test.py.  Prints its TAP.
+[ -z "$WEFT_SANITIZED" ] || { echo "1..0 # SKIP Python cannot load a plugin built with a sanitizer"; exit 0; }
+"${WEFT_PYTHON:-python3}" -c 'import jax' 2>/dev/null || { echo "1..0 # SKIP no jax in this interpreter (set WEFT_PYTHON)"; exit 0; }
+export WEFT_PLATFORM=cuda WEFT_JAX_NAME=cuda WEFT_EMU_DEVICES=8 WEFT_CUDA_LIBDIR="${WEFT_BUILDDIR:-.}/tests/gpu/emulator/.libs"
+export WEFT_EMU_LEAKS=off # the interpreter ends without destroying the client
+exec timeout 570 "${WEFT_PYTHON:-python3}" "$(dirname "$0")/../jax/multi_device_test.py" "$@"
