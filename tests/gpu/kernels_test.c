@@ -192,11 +192,13 @@ static void compare(const hlo_module *module, const hlo_literal *const *inputs, 
 
 TEST(random_kernels_have_the_bits_of_the_hosts)
 {
+  static const uint64_t found[] = {303, 641}; /* sums of bytes that LLVM put into vectors, and these into local memory */
   const char *text = getenv("WEFT_TEST_SEEDS"), *first = getenv("WEFT_TEST_SEED");
   uint64_t kernels = text ? (uint64_t)atoi(text) : 90, from = first ? (uint64_t)atoi(first) : 1;
   tally t = {0};
 
-  for (uint64_t seed = from; seed < from + kernels; seed++) {
+  for (uint64_t i = 0; i < kernels + WEFT_COUNT(found); i++) {
+    uint64_t seed = i < kernels ? from + i : found[i - kernels];
     const hlo_literal *arguments[ARGUMENTS];
     weft_arena arena;
     char what[64];
@@ -241,7 +243,7 @@ static void check_rows(const char *type, const char *low, int rows, int cols, in
   snprintf(what, sizeof what, "%s[%d,%d]", type, rows, cols);
   compare(module, (const hlo_literal *const[]){x}, round, what, &t);
   T_EQ_INT(t.refused, 0);
-  T_EQ_INT(t.same, 1); /* the elements are small integers: their sums are exact in any order */
+  T_EQ_INT(t.near, 0); /* the elements are small integers: their sums are exact in any order */
   weft_arena_fini(&arena);
 }
 

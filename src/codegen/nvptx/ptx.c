@@ -156,10 +156,14 @@ static weft_status *emit(job *j)
 
 /* ---- text ------------------------------------------------------------------------------------------------------ */
 
+/* default<O3> makes vectors of neighbouring bytes, which the back end takes apart in local memory. Only loads and stores
+ * may stay vectors: a thread has no vector registers. */
+static const char passes[] = "default<O3>,function(scalarizer,instsimplify,early-cse)";
+
 static weft_status *optimise(LLVMModuleRef mod, LLVMTargetMachineRef machine)
 {
   LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
-  LLVMErrorRef error = LLVMRunPasses(mod, "default<O3>", machine, options);
+  LLVMErrorRef error = LLVMRunPasses(mod, passes, machine, options);
 
   LLVMDisposePassBuilderOptions(options);
   if (!error) return NULL;
