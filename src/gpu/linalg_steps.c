@@ -254,6 +254,7 @@ weft_status *gpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
   if (!rt_ffi_find(target, &bundle)) {
     if (gpu_solve_find(target, &routine)) return solve_make(step, routine, out_thunk);
     if (strcmp(target, "cu_lu_pivots_to_permutation") == 0) return pivots_make(step, out_thunk);
+    if (gpu_find_host_routine(target)) return gpu_find_host_routine(target)(step, out_thunk);
   }
   return low_custom_call_make(step, NULL, out_thunk);
 }

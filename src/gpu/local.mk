@@ -6,6 +6,7 @@ libweftcore_la_SOURCES += \
   %D%/driver.c %D%/driver.h \
   %D%/fft.c %D%/fft.h \
   %D%/gpu_internal.h \
+  %D%/host_linalg.c \
   %D%/kernel.c %D%/kernel.h \
   %D%/libraries.c %D%/libraries.h \
   %D%/library.c %D%/library.h \

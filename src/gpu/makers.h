@@ -51,6 +51,11 @@ int64_t gpu_custom_call_scratch(const gpu_target *target, const hlo_instr *instr
 
 /* gpu_begin_work for a thunk, by whose name a message knows its work. */
 WEFT_NODISCARD weft_status *gpu_begin_step(const rt_thunk *thunk, const rt_ctx *ctx, wcu_stream *out_stream);
+/* ---- host_linalg.c: custom calls of JAX that the host does ---- */
+
+typedef weft_status *gpu_make_fn(low_step *step, rt_thunk **out_thunk);
+gpu_make_fn *gpu_find_host_routine(const char *target); /* NULL: there is none */
+
 /* For the `enqueue` of a thunk: makes the context of the run's device current and gives the driver's handle of its
  * compute stream. gpu_end_work has to follow, also after an error of the work: it takes the error and adds the thunk's
  * program. */

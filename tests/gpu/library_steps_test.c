@@ -291,7 +291,51 @@ TEST(a_custom_call_with_wrong_shapes_is_refused_when_it_is_compiled)
   weft_platform_release(platform);
 }
 
-TEST_MAIN(UNIT(steps_are_library_calls_and_give_the_evaluators_results),
+/* Two columns of {{0,1,0},{2,1,1},{0,1,2}} x = b, whose first pivot is 0. Columns of b are neighbours in memory. */
+TEST(three_diagonals_are_solved_with_exchanges_of_rows)
+{
+  static const char text[] =
+    "HloModule m, entry_computation_layout={(f32[3]{0}, f32[3]{0}, f32[3]{0}, f32[3,2]{1,0})->f32[3,2]{1,0}}\n"
+    "ENTRY e {\n  l = f32[3]{0} parameter(0)\n  d = f32[3]{0} parameter(1)\n  u = f32[3]{0} parameter(2)\n"
+    "  b = f32[3,2]{1,0} parameter(3)\n  t = f32[3,2]{0,1} copy(b)\n"
+    "  x = f32[3,2]{0,1} custom-call(l, d, u, t), custom_call_target=\"cusparse_gtsv2_ffi\", "
+    "operand_layout_constraints={f32[3]{0}, f32[3]{0}, f32[3]{0}, f32[3,2]{0,1}}, api_version=API_VERSION_TYPED_FFI\n"
+    "  ROOT r = f32[3,2]{1,0} copy(x)\n}\n";
+  static const float l[3] = {9, 2, 1}, d[3] = {0, 1, 2}, u[3] = {1, 1, 9}, b[3][2] = {{2, 1}, {7, 4}, {8, 3}};
+  static const float want[3][2] = {{1, 1}, {2, 1}, {3, 1}};
+  weft_platform *platform = test_platform(1, 1);
+  weft_executable *exe = test_compile(platform, text, BUF_SEQUENTIAL);
+  float x[3][2];
+
+  T_OK(test_run(exe, (const void *[]){l, d, u, b}, (void *[]){x}));
+  for (int i = 0; i < 6; i++) assert_float_equal(((float *)x)[i], ((const float *)want)[i], 1e-6);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+/* r^T r + w w^T of r = {{3,1},{0,2}}, w = {4,0} is {{25,3},{3,5}}. */
+TEST(a_factor_is_updated_by_a_vector)
+{
+  static const char text[] =
+    "HloModule m\nENTRY e {\n  r = f64[2,2] parameter(0)\n  w = f64[2] parameter(1)\n"
+    "  ROOT c = (f64[2,2], f64[2]) custom-call(r, w), custom_call_target=\"cu_cholesky_update_ffi\", "
+    "api_version=API_VERSION_TYPED_FFI\n}\n";
+  static const double r[2][2] = {{3, 1}, {0, 2}}, w[2] = {4, 0};
+  weft_platform *platform = test_platform(1, 1);
+  weft_executable *exe = test_compile(platform, text, BUF_SEQUENTIAL);
+  double u[2][2], rest[2];
+
+  T_OK(test_run(exe, (const void *[]){r, w}, (void *[]){u, rest}));
+  assert_float_equal(u[0][0], 5, 1e-12);
+  assert_float_equal(u[0][1], 0.6, 1e-12);
+  assert_float_equal(u[1][0], 0, 1e-12);
+  assert_float_equal(u[1][1], sqrt(4.64), 1e-12);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(three_diagonals_are_solved_with_exchanges_of_rows), UNIT(a_factor_is_updated_by_a_vector),
+          UNIT(steps_are_library_calls_and_give_the_evaluators_results),
           UNIT(steps_that_no_library_has_run_on_the_host),
           UNIT(each_device_uses_its_own_states_of_the_libraries),
           UNIT(a_call_that_fails_is_the_runs_error_and_the_next_run_succeeds), UNIT(lu_and_its_permutation_are_the_matrix),
