@@ -21,7 +21,8 @@ enum {
   LEAST_PIXELS = 64,
   SHARED_BYTES = 2 << 20,  /* most bytes of the patches of all pixels */
   FEW_TASKS = 8,           /* fewer tasks than these leave threads idle */
-  PART_FEATURES = 56,      /* features of a task where there are few pixels: four blocks of registers */
+  PART_FEATURES = 32,      /* the least features of a task where there are few pixels */
+  WIDTH = 32,              /* columns of a panel of the products */
   RUN_BYTES = 64,          /* what is copied at once; a row of patches has as much room at its end */
   FILL_CHANNELS = 32,
 };
@@ -50,15 +51,16 @@ bool cpu_conv_first_init(cpu_conv *c, const hlo_conv_attrs *attrs)
   for (int d = 0; d < c->spatial; d++)
     if (c->window[d].base_dilation != 1 || c->window[d].reversal) return false;
 
-  int64_t pixels = WEFT_MAX(LEAST_PIXELS, PATCH_BYTES / (k * bytes) / LEAST_PIXELS * LEAST_PIXELS);
-  p->pixels = WEFT_MIN(c->out_pixels, WEFT_ALIGN_UP(cpu_even_part(c->out_pixels, pixels), 16));
+  int64_t room = PATCH_BYTES / (k * bytes), even = c->batch * c->out_pixels / FEW_TASKS;
+  int64_t pixels = WEFT_MAX(LEAST_PIXELS, WEFT_MIN(room, even) / WIDTH * WIDTH);
+  p->pixels = WEFT_MIN(c->out_pixels, pixels);
   p->features = c->out_features;
   int64_t all_row = WEFT_ALIGN_UP(c->out_pixels * bytes, RUN_BYTES) + RUN_BYTES;
   bool few = c->batch * ((c->out_pixels + p->pixels - 1) / p->pixels) < FEW_TASKS;
   p->shared = few && (c->plain || c->batch * k * all_row <= SHARED_BYTES);
   if (p->shared) {
     p->pixels = c->out_pixels;
-    p->features = WEFT_MIN(c->out_features, PART_FEATURES);
+    p->features = WEFT_MIN(c->out_features, WEFT_MAX(PART_FEATURES, WEFT_ALIGN_UP(c->out_features / FEW_TASKS, 8)));
   }
   p->pixel_tasks = (c->out_pixels + p->pixels - 1) / p->pixels;
   p->feature_tasks = (c->out_features + p->features - 1) / p->features;
