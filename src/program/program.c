@@ -8,11 +8,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/fd.h"
 #include "cpu/platform.h"
 #include "runtime/saved.h"
 
@@ -177,13 +177,13 @@ weft_status *weft_program_open_file(const char *path, const weft_program_options
     close(fd);
     return WEFT_ERR(INVALID_ARGUMENT, "%s: no file with a compiled program", path);
   }
-  void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (data == MAP_FAILED) {
-    st = WEFT_ERR(UNAVAILABLE, "%s: %s", path, strerror(errno));
-  } else {
+  void *data = malloc((size_t)info.st_size); /* not mapped: who cuts the file short would end the process */
+  if (!data) st = WEFT_ERR(RESOURCE_EXHAUSTED, "%s: no memory for its %lld bytes", path, (long long)info.st_size);
+  else if (weft_fd_read_all(fd, data, (size_t)info.st_size))
     st = weft_program_open(data, (size_t)info.st_size, options, out_program);
-    munmap(data, (size_t)info.st_size);
-  }
+  else
+    st = WEFT_ERR(UNAVAILABLE, "%s: %s", path, errno ? strerror(errno) : "the file became shorter while it was read");
+  free(data);
   close(fd);
   return st ? weft_status_note(st, __FILE__, __LINE__, "in %s", path) : NULL;
 }
