@@ -46,14 +46,12 @@ void weft_mutex_unlock(weft_mutex *mu) WEFT_NO_THREAD_SAFETY
   pthread_mutex_unlock(&mu->impl);
 }
 
+#ifndef NDEBUG
 void weft_mutex_assert_held(const weft_mutex *mu)
 {
-#ifndef NDEBUG
   assert(pthread_equal(atomic_load_explicit(&mu->holder, memory_order_relaxed), pthread_self()));
-#else
-  (void)mu;
-#endif
 }
+#endif
 
 void weft_cond_init(weft_cond *cond)
 {
