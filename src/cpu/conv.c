@@ -361,7 +361,7 @@ static void gemm_task(void *ctx, int64_t task)
   int64_t lhs_at = c->groups > 1 ? group * c->in_features : group * c->batch * c->in_pixels * c->lhs_features;
   const char *lhs = job->lhs + lhs_at * lhs_bytes, *rhs = job->rhs + features_at * rhs_bytes;
   char *out = job->out + ((job->phase ? 0 : first * c->all_features) + features_at) * out_bytes;
-  cpu_gemm gemm = c->gemm;
+  cpu_gemm gemm = cpu_gemm_part(&c->gemm, WEFT_MIN(c->rows_per_task, c->batch * c->out_pixels - first), c->gemm.n);
   /* the rows of a class, which are then spread over the output */
   int64_t rows_at = c->patch_bytes + WEFT_ALIGN_UP(WEFT_MAX(1, gemm.scratch_bytes), 64);
   char *scratch = rt_thread_scratch(rows_at + (job->phase ? c->rows_per_task * c->out_features * out_bytes : 0));
@@ -371,8 +371,6 @@ static void gemm_task(void *ctx, int64_t task)
     atomic_store_explicit(&job->failed, true, memory_order_relaxed);
     return;
   }
-  gemm.m = WEFT_MIN(c->rows_per_task, c->batch * c->out_pixels - first);
-  gemm.tiles = (gemm.m + gemm.tile_m - 1) / gemm.tile_m * gemm.tiles_n;
   const char *a = lhs + first * c->lhs_features * lhs_bytes;
   if (!c->plain) {
     make_patches(c, lhs, first, gemm.m, scratch);

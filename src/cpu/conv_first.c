@@ -199,7 +199,8 @@ static void multiply_task(void *ctx, int64_t task)
   int64_t first = tile * p->pixels, feature = part * p->features, plane = c->in_pixels * bytes;
   int64_t own_bytes = p->shared || c->plain ? 0 : WEFT_ALIGN_UP(p->gemm.k * p->row_bytes, 64);
   const char *lhs = job->lhs + image * c->in_features * plane, *b = lhs + first * bytes;
-  cpu_gemm g = p->gemm;
+  cpu_gemm g = cpu_gemm_part(&p->gemm, WEFT_MIN(p->features, c->out_features - feature),
+                             WEFT_MIN(p->pixels, c->out_pixels - first));
   char *scratch = rt_thread_scratch(own_bytes + WEFT_MAX(g.scratch_bytes, 64));
 
   if (!scratch) {
@@ -207,10 +208,6 @@ static void multiply_task(void *ctx, int64_t task)
     atomic_store_explicit(&job->failed, true, memory_order_relaxed);
     return;
   }
-  g.m = WEFT_MIN(p->features, c->out_features - feature);
-  g.n = WEFT_MIN(p->pixels, c->out_pixels - first);
-  g.tiles_n = (g.n + g.tile_n - 1) / g.tile_n;
-  g.tiles = (g.m + g.tile_m - 1) / g.tile_m * g.tiles_n;
   if (own_bytes) {
     fill(c, lhs, job->lhs + c->batch * c->in_features * plane, c->in_features, first, g.n, scratch);
     b = scratch;

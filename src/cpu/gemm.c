@@ -317,6 +317,17 @@ void cpu_gemm_init(cpu_gemm *g)
   if (kernel < end && kernel->scratch) g->scratch_bytes = kernel->scratch(g);
 }
 
+cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n)
+{
+  cpu_gemm g = *whole;
+
+  if (m == g.m && n == g.n) return g;
+  g.m = m;
+  g.n = n;
+  cpu_gemm_init(&g);
+  return g;
+}
+
 void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b, void *c, void *scratch)
 {
   int64_t i = tile / g->tiles_n * g->tile_m, j = tile % g->tiles_n * g->tile_n;

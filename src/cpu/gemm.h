@@ -41,6 +41,9 @@ typedef struct cpu_gemm {
  * kernel for these types. */
 void cpu_gemm_init(cpu_gemm *gemm);
 
+/* The product of m rows and n columns of `whole`, planned for that size: kernel, tiles and scratch may be others. */
+cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n);
+
 /* Computes tile 0 <= tile < gemm->tiles.  `scratch`: gemm->scratch_bytes, 64-byte aligned. */
 void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void *b, void *c, void *scratch);
 /* Computes the whole product, which must be of kind TINY. */

@@ -19,6 +19,7 @@
 
 #if defined __x86_64__
 
+#include <assert.h>
 #include <immintrin.h>
 #include <string.h>
 
@@ -606,6 +607,7 @@ void cpu_lanes_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
   quad *sums = p.in_place ? (quad *)c : (quad *)((char *)scratch + p.sum_at);
   int64_t sum_row = p.in_place && !p.turned ? g->c_row : p.n, height = cpu_even_part(p.m, MAX_ROWS);
 
+  assert(p.bytes <= g->scratch_bytes);
   if (p.turned) {
     left = right;
     right = other;

@@ -239,6 +239,8 @@ TEST(convolution_of_every_form_and_type)
     {"1,3,4,5,6", "16,3,2,2,2", "1,16,3,4,5", "window={size=2x2x2}, dim_labels=bf012_oi012->bf012"},
     {"8,3,9,9", "16,3,3,3", "8,16,4,3", "window={size=3x3 stride=2x3}, dim_labels=bf01_oi01->bf01"},
     {"4,230,9,9", "16,230,3,3", "4,16,9,9", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
+    /* the last task of an image has four pixels, whose product needs more scratch than that of 64 */
+    {"4,128,4,17", "64,128,3,1", "4,64,4,17", "window={size=3x1 pad=1_1x0_0}, dim_labels=bf01_oi01->bf01"},
     /* base dilation: by classes of output pixels, some of which meet holes only */
     {"2,4,5,24", "3,3,24,20", "2,8,15,20", "window={size=3x3 pad=2_1x2_2 lhs_dilate=2x3}, dim_labels=b01f_01io->b01f"},
     {"2,4,5,24", "1,1,24,20", "2,10,9,20", "window={size=1x1 lhs_dilate=3x2}, dim_labels=b01f_01io->b01f"},
