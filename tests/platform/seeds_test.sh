@@ -23,7 +23,7 @@ for suite in $suites; do
     took=$(($(date +%s) - begin))
     if [ $code -eq 0 ]; then
       echo "ok $n - $suite with seed $seed"
-      [ $limit -eq 300 ] && limit=$((60 + 5 * took))
+      if [ $limit -eq 300 ]; then limit=$((60 + 5 * took)); fi
     else
       echo "not ok $n - $suite with seed $seed ended with $code after $took s (124: the limit of $limit s; 137, 152: 300 s of the processor)"
       echo "$out" | sed 's/^/# /' | tail -n 20
