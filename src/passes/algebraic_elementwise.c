@@ -298,7 +298,7 @@ weft_status *simplify_power(simplifier *s, hlo_instr *instr)
   if (is_all(y, 2)) return simplify_built(s, &b, instr, pb_mul(&b, x, x));
   bool rounds_twice = weft_dtype_is_float(instr->shape->type) && weft_dtype_bits(instr->shape->type) < 32;
   if (is_all(y, 3) && !rounds_twice) return simplify_built(s, &b, instr, pb_mul(&b, pb_mul(&b, x, x), x));
-  if (is_all(y, 0)) return simplify_built(s, &b, instr, pb_splat(&b, instr, 1));
+  if (is_all(y, 0)) return simplify_built(s, &b, instr, pb_splat_int(&b, instr, 1)); /* s1 has no 1: it wraps */
   if (is_all(y, -1) && is_floating(instr)) return simplify_built(s, &b, instr, pb_div(&b, pb_splat(&b, instr, 1), x));
   return NULL;
 }

@@ -18,7 +18,7 @@ static bool bounds_of_type(weft_dtype type, bounds *out)
 
   if (!weft_dtype_is_integer(type) || type == WEFT_PRED || (bits == 64 && weft_dtype_is_unsigned(type))) return false;
   if (weft_dtype_is_unsigned(type)) *out = (bounds){0, (int64_t)(UINT64_MAX >> (64 - bits))};
-  else *out = (bounds){-(INT64_C(1) << (bits - 2)) * 2, ((INT64_C(1) << (bits - 2)) - 1) * 2 + 1};
+  else *out = (bounds){-(INT64_MAX >> (64 - bits)) - 1, INT64_MAX >> (64 - bits)};
   return true;
 }
 

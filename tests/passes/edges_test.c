@@ -12,7 +12,7 @@
 enum { EDGES = 24 };
 
 static const weft_dtype types[] = {
-  WEFT_PRED, WEFT_S2, WEFT_U2, WEFT_S4, WEFT_U4, WEFT_S8, WEFT_U8, WEFT_S16, WEFT_U16, WEFT_S32, WEFT_U32, WEFT_S64, WEFT_U64,
+  WEFT_PRED, WEFT_S1, WEFT_U1, WEFT_S2, WEFT_U2, WEFT_S4, WEFT_U4, WEFT_S8, WEFT_U8, WEFT_S16, WEFT_U16, WEFT_S32, WEFT_U32, WEFT_S64, WEFT_U64,
   WEFT_F16, WEFT_BF16, WEFT_F32, WEFT_F64, WEFT_F8E5M2, WEFT_F8E4M3FN,
 };
 
@@ -302,11 +302,11 @@ TEST(sums_of_one_element)
     add(&program, "  window_of_one = %s[%d] reduce-window(x, zero), window={size=1}, to_apply=sum\n", type, EDGES);
     add(&program, "  of_two_alike = %s[%d] reduce(twice, zero), dimensions={1}, to_apply=sum\n", type, EDGES);
     add(&program,
-        "  one = %s[] constant(1)\n"
+        "  one = %s[] constant(%s)\n"
         "  row = %s[1,1] broadcast(one), dimensions={}\n"
         "  outer = %s[%d,1] dot(column, row), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
         "  product_of_one = %s[%d] reshape(outer)\n",
-        type, type, type, EDGES, type, EDGES);
+        type, types[t] == WEFT_S1 ? "-1" : "1", type, type, EDGES, type, EDGES);
     int here = end(&program, sums, (int)WEFT_COUNT(sums), type, false);
     if (here) print_message("# sums of %s: %d elements differ\n", type, here);
     wrong += here;

@@ -53,8 +53,8 @@ static bool is_driver(const hlo_module *module)
   return false;
 }
 
-/* The entry's constants become its parameters; their values in *out, in the module's arena. */
-static weft_status *constants_to_parameters(hlo_module *module, const hlo_literal ***out)
+/* The entry's constants become its parameters; copies of their values, in `arena`, to *out. */
+static weft_status *constants_to_parameters(hlo_module *module, weft_arena *arena, void ***out)
 {
   static const struct pass_entry inliner[] = {{&pass_call_inliner, NULL}};
   static const pass_pipeline pipeline = {"inline", inliner, 1, 1};
@@ -63,11 +63,14 @@ static weft_status *constants_to_parameters(hlo_module *module, const hlo_litera
 
   WEFT_TRY(pass_run(&pipeline, module, &(pass_options){0}, NULL, NULL));
   entry = module->entry;
-  *out = WEFT_ARENA_ARRAY(&module->arena, const hlo_literal *, entry->instr_count);
+  *out = WEFT_ARENA_ARRAY(arena, void *, entry->instr_count);
+  WEFT_TRY_ALLOC(*out);
   HLO_FOREACH(in, entry) {
     hlo_instr *parameter;
     if (in->op != HLO_CONSTANT || in == entry->root || !hlo_shape_is_array(in->shape)) continue;
-    (*out)[count] = in->u.literal;
+    size_t bytes = (size_t)hlo_shape_bytes(in->shape);
+    WEFT_TRY_ALLOC((*out)[count] = weft_arena_alloc(arena, bytes + 1));
+    memcpy((*out)[count], in->u.literal->data, bytes);
     WEFT_TRY(hlo_add_parameter(entry, count++, in->shape, NULL, &parameter));
     hlo_move_before(parameter, entry->first);
     WEFT_TRY(hlo_replace_uses(in, parameter));
@@ -90,23 +93,22 @@ static weft_status *await_outputs(int count, weft_buffer **outputs)
   return st;
 }
 
-static weft_status *run(hlo_module *borrowed, int *checks)
+static weft_status *run_compiled(hlo_module *borrowed, weft_arena *arena, int *checks)
 {
   static weft_platform *platform;
   enum { MOST = 256 };
   weft_buffer *in[MOST], *out[MOST];
   weft_buffer *const *ins[] = {in};
   weft_buffer **outs[] = {out};
-  const hlo_literal **values;
+  void **values;
   hlo_module *module;
   weft_executable *exe;
   weft_status *st;
 
-  if (is_driver(borrowed)) return evaluate(borrowed, checks);
   if (!platform) WEFT_TRY(plat_new(&(weft_platform_options){.device_count = 1}, &platform));
   WEFT_TRY(hlo_module_clone(borrowed, &module));
   for (const hlo_instr *i = module->entry->first; i; i = i->next) *checks += hlo_is_check(i);
-  st = constants_to_parameters(module, &values);
+  st = constants_to_parameters(module, arena, &values);
   if (st) {
     hlo_module_free(module);
     return st;
@@ -115,12 +117,22 @@ static weft_status *run(hlo_module *borrowed, int *checks)
   int inputs = weft_executable_param_count(exe), outputs = weft_executable_output_count(exe);
   T_TRUE(inputs <= MOST && outputs <= MOST);
   for (int i = 0; i < inputs; i++)
-    T_OK(weft_buffer_from_host(weft_executable_device(exe, 0), weft_executable_param_type(exe, i), values[i]->data,
-                               &in[i]));
+    T_OK(weft_buffer_from_host(weft_executable_device(exe, 0), weft_executable_param_type(exe, i), values[i], &in[i]));
   st = weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs});
   for (int i = 0; i < inputs; i++) weft_buffer_release(in[i]);
   if (!st) st = await_outputs(outputs, out);
   weft_executable_release(exe);
+  return st;
+}
+
+static weft_status *run(hlo_module *module, int *checks)
+{
+  weft_arena arena; /* of the inputs: compiling takes the module */
+
+  if (is_driver(module)) return evaluate(module, checks);
+  weft_arena_init(&arena);
+  weft_status *st = run_compiled(module, &arena, checks);
+  weft_arena_fini(&arena);
   return st;
 }
 
