@@ -52,4 +52,17 @@ static inline weft_status *test_run(weft_executable *exe, const void *const *inp
   return st;
 }
 
+/* The steps of the program as `weft inspect --thunks` prints them.  The caller frees the text. */
+static inline char *test_steps_of(const weft_executable *exe)
+{
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+
+  T_TRUE(out != NULL);
+  T_OK(weft_executable_print(exe, out));
+  fclose(out);
+  return text;
+}
+
 #endif

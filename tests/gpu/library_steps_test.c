@@ -8,19 +8,6 @@
 #include "hlo/infer.h"
 #include "passes/eval_compare.h"
 
-/* The steps of the program as `weft inspect --thunks` prints them.  The caller frees the text. */
-static char *steps_of(const weft_executable *exe)
-{
-  char *text = NULL;
-  size_t size;
-  FILE *out = open_memstream(&text, &size);
-
-  T_TRUE(out != NULL);
-  T_OK(weft_executable_print(exe, out));
-  fclose(out);
-  return text;
-}
-
 /* A program with one or two parameters and one result. */
 typedef struct program {
   weft_arena arena;
@@ -123,7 +110,7 @@ TEST(steps_are_library_calls_and_give_the_evaluators_results)
   for (size_t i = 0; i < WEFT_COUNT(programs); i++) {
     program p;
     run_program(&p, programs[i].text, &seed);
-    char *steps = steps_of(p.exe);
+    char *steps = test_steps_of(p.exe);
     if (!strstr(steps, programs[i].step) || strstr(steps, "reference"))
       fail_msg("%s: steps are\n%s", programs[i].what, steps);
     T_TRUE(literals_within(p.got, p.want, programs[i].what, 1e-5));
@@ -142,7 +129,7 @@ TEST(steps_that_no_library_has_run_on_the_host)
     "HloModule m\nENTRY e {\n a = f32[4,5,5,2] parameter(0)\n b = f32[3,3,2,4] parameter(1)\n"
     " ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f, batch_group_count=2\n}\n",
     &seed);
-  char *steps = steps_of(p.exe);
+  char *steps = test_steps_of(p.exe);
   if (!strstr(steps, "reference") || !strstr(steps, "cuDNN does not have")) fail_msg("steps are\n%s", steps);
   T_TRUE(literals_within(p.got, p.want, "groups of the batch", 1e-5));
   free(steps);

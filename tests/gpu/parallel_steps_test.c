@@ -6,19 +6,6 @@
 #include "hlo/infer.h"
 #include "passes/eval_compare.h"
 
-/* The steps of the program as `weft inspect --thunks` prints them.  The caller frees the text. */
-static char *steps_of(const weft_executable *exe)
-{
-  char *text = NULL;
-  size_t size;
-  FILE *out = open_memstream(&text, &size);
-
-  T_TRUE(out != NULL);
-  T_OK(weft_executable_print(exe, out));
-  fclose(out);
-  return text;
-}
-
 /* A program with up to three parameters and one result. `step`: a step that it has; `no_step`: one that it has not. */
 typedef struct program {
   const char *what, *step, *no_step, *text;
@@ -44,7 +31,7 @@ static void check(const program *p, uint64_t *seed)
   T_OK(hlo_eval_module(module, args, &HLO_EVAL_DEFAULT, &arena, &want));
   T_OK(hlo_literal_new(&arena, module->entry->root->shape, &got));
   weft_executable *exe = test_compile(platform, p->text, BUF_SEQUENTIAL);
-  char *steps = steps_of(exe);
+  char *steps = test_steps_of(exe);
   if ((p->step && !strstr(steps, p->step)) || (p->no_step && strstr(steps, p->no_step)) || strstr(steps, "reference"))
     fail_msg("%s: steps are\n%s", p->what, steps);
   T_OK(test_run(exe, inputs, (void *[]){got->data}));
