@@ -62,6 +62,12 @@ void cli_profile_begin(cli_profile *p)
   p->begin = weft_now_ns();
 }
 
+/* Whether a device has told how long the step took, so that the host's time of queuing it does not count. */
+static bool is_queuing(const cli_profile *p, const cli_span *span)
+{
+  return p->device_count > 0 && span->record.queues;
+}
+
 /* Finds which executions lie inside which others: sets their depths and their own time. */
 static void nest(cli_profile *p)
 {
@@ -73,34 +79,40 @@ static void nest(cli_profile *p)
     bool is_first = i == 0 || span[-1].record.thread != span->record.thread;
     if (is_first) depth = 0;
     p->thread_count += is_first;
+    p->device_count += is_first && span->record.on_device;
     span->thread = (int)p->thread_count - 1;
     span->self_ns = span->record.end - span->record.begin;
     while (depth > 0 && open[depth - 1]->record.end <= span->record.begin) depth--;
     if (depth > 0)
       open[depth - 1]->self_ns -= WEFT_MIN(span->record.end, open[depth - 1]->record.end) - span->record.begin;
-    else p->busy_ns += span->self_ns;
     span->depth = depth;
     if (depth < MOST_DEPTH) open[depth++] = span;
+  }
+  for (size_t i = 0; i < p->span_count; i++) {
+    const cli_span *span = &p->spans[i];
+    if (is_queuing(p, span)) p->queuing_ns += span->self_ns;
+    else p->busy_ns += span->self_ns;
   }
 }
 
 static weft_status *add_up(cli_profile *p, weft_arena *arena)
 {
-  size_t count = 0;
+  size_t taken = 0, count = 0;
 
   p->steps = WEFT_ARENA_ARRAY(arena, cli_step, p->span_count + 1);
   WEFT_TRY_ALLOC(p->steps);
   for (size_t i = 0; i < p->span_count; i++) {
     const cli_span *span = &p->spans[i];
     bool helps = span->record.helps;
-    p->steps[i] = (cli_step){.sample = &span->record,
-                             .count = !helps,
-                             .self_ns = span->self_ns,
-                             .own_ns = helps ? 0 : span->self_ns,
-                             .rounds = -1};
+    if (is_queuing(p, span)) continue;
+    p->steps[taken++] = (cli_step){.sample = &span->record,
+                                   .count = !helps,
+                                   .self_ns = span->self_ns,
+                                   .own_ns = helps ? 0 : span->self_ns,
+                                   .rounds = -1};
   }
-  qsort(p->steps, p->span_count, sizeof *p->steps, by_name);
-  for (size_t i = 0; i < p->span_count; i++) {
+  qsort(p->steps, taken, sizeof *p->steps, by_name);
+  for (size_t i = 0; i < taken; i++) {
     if (count > 0 && by_name(&p->steps[count - 1], &p->steps[i]) == 0) {
       p->steps[count - 1].count += p->steps[i].count;
       p->steps[count - 1].self_ns += p->steps[i].self_ns;
@@ -185,7 +197,7 @@ weft_status *cli_profile_explain(cli_profile *p, const hlo_module *module, int t
       step->work = cli_work_of(instr);
       if (instr->op == HLO_WHILE) step->rounds = rounds_of(instr, step->count, by_name, p->step_count);
     }
-  p->limits = cli_limits_measure(threads);
+  if (p->device_count == 0) p->limits = cli_limits_measure(threads);
   return NULL;
 }
 
@@ -231,8 +243,16 @@ void cli_profile_print(const cli_profile *p, FILE *out)
 {
   double wall = (double)(p->end - p->begin), all = (double)WEFT_MAX(p->busy_ns, 1);
 
-  fprintf(out, "profile of one more run: %.3f ms; %zu threads were at work for %.3f ms between them\n", wall / 1e6,
-          p->thread_count, (double)p->busy_ns / 1e6);
+  if (p->device_count > 0)
+    fprintf(
+      out,
+      "profile of one more run: %.3f ms; %d device%s and %zu threads were at work for %.3f ms between them, and the "
+      "host took %.3f ms to queue steps\n",
+      wall / 1e6, p->device_count, p->device_count == 1 ? "" : "s", p->thread_count - (size_t)p->device_count,
+      (double)p->busy_ns / 1e6, (double)p->queuing_ns / 1e6);
+  else
+    fprintf(out, "profile of one more run: %.3f ms; %zu threads were at work for %.3f ms between them\n", wall / 1e6,
+            p->thread_count, (double)p->busy_ns / 1e6);
   if (p->limits.flops > 0)
     fprintf(out, "limits of this machine, measured now: %.1f GFLOP/s of f32, %.1f GB/s from memory\n", p->limits.flops,
             p->limits.bytes);
@@ -323,6 +343,8 @@ void cli_profile_page(const cli_profile *p, cli_json *json)
   cli_json_int(json, "wall_ns", p->end - p->begin);
   cli_json_int(json, "busy_ns", p->busy_ns);
   cli_json_int(json, "threads", (int64_t)p->thread_count);
+  cli_json_int(json, "devices", p->device_count);
+  cli_json_int(json, "queuing_ns", p->queuing_ns);
   cli_json_number(json, "limit_gflops", p->limits.flops);
   cli_json_number(json, "limit_gbytes", p->limits.bytes);
   cli_json_int(json, "shortest_ns", shortest_ns);
@@ -362,7 +384,7 @@ static void draw_axis(double ms, double height, FILE *out)
             LEFT + at * scale, TOP - 8, LEFT + at * scale, height - 20, LEFT + at * scale, TOP - 12, at);
 }
 
-/* Draws the whole run: a band for each thread, with one row for each level of nested steps. */
+/* Draws the whole run: a band for each thread and device, with one row for each level of nested steps. */
 static double height_of(const cli_profile *p)
 {
   double height = TOP + 30;
@@ -398,7 +420,8 @@ weft_status *cli_profile_draw(const cli_profile *p, const char *title, FILE *out
       rows = 0;
       thread = span->thread;
       for (int d = 0; d <= MOST_DEPTH; d++) drawn_to[d] = 0;
-      fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">thread %d</text>\n", LEFT - 8, y + 12, thread);
+      fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s %d</text>\n", LEFT - 8, y + 12,
+              span->record.on_device ? "device" : "thread", span->record.on_device ? span->record.device : thread);
     }
     rows = WEFT_MAX(rows, span->depth + 1);
     if (x + w <= drawn_to[span->depth] + 0.1) continue; /* too narrow to be seen: leaving it out keeps the file small */

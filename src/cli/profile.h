@@ -17,10 +17,12 @@ typedef struct cli_step cli_step;
 typedef struct cli_profile {
   int64_t begin, end;          /* times of the run's start and end, by weft_now_ns() */
   cli_span *spans;             /* sorted by thread, then by time */
-  size_t span_count, thread_count;
+  size_t span_count, thread_count; /* a device with a clock of its own counts as a thread */
   cli_step *steps;             /* sorted by time, the longest first */
   size_t step_count;
-  int64_t busy_ns;             /* of all threads */
+  int64_t busy_ns;             /* of all threads and devices */
+  int device_count;            /* that told the times of their steps; 0: all times are the host's */
+  int64_t queuing_ns;          /* if there are such devices: what the host took to queue their steps */
   cli_limits limits;           /* of this machine; zeros before cli_profile_explain */
 } cli_profile;
 
@@ -30,7 +32,7 @@ void cli_profile_begin(cli_profile *profile);
 WEFT_NODISCARD weft_status *cli_profile_end(cli_profile *profile, weft_arena *arena);
 
 /* Finds the work of the steps in the module as it was executed (borrowed: it must outlive the profile), and measures
- * the limits of the machine with as many threads as the run had. */
+ * the limits of the machine with as many threads as the run had, unless devices have executed the steps. */
 WEFT_NODISCARD weft_status *cli_profile_explain(cli_profile *profile, const hlo_module *module, int threads,
                                                 weft_arena *arena);
 

@@ -76,6 +76,7 @@ static weft_status *open_peers(gpu_device *gpus, int ordinal, int count)
 weft_status *gpu_device_open(gpu_device *gpu)
 {
   weft_mutex_init(&gpu->mu);
+  weft_mutex_init(&gpu->clock_mu);
   gpu_libraries_init(&gpu->libraries);
   WEFT_TRY(GPU_CALL(cuDevicePrimaryCtxRetain, &gpu->context, gpu->device));
   WEFT_TRY(gpu_enter(gpu));
@@ -99,7 +100,9 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
   if (!st) {
     gpu_libraries_close(&gpu->libraries);
     gpu_staging_free(gpu);
-    for (int i = 0; i < gpu->event_count; i++) gpu_cu.cuEventDestroy(gpu->events[i]);
+    if (gpu->clock.anchor) gpu_event_give(gpu, GPU_TIMING, gpu->clock.anchor);
+    for (int kind = 0; kind < GPU_EVENT_KINDS; kind++)
+      for (int i = 0; i < gpu->events[kind].count; i++) gpu_cu.cuEventDestroy(gpu->events[kind].spare[i]);
     if (gpu->own) gpu_cu.cuStreamDestroy(gpu->own);
     gpu_leave();
   }
@@ -107,9 +110,38 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
   /* of a device that hangs the context stays: releasing it waits for the device */
   if (!atomic_load_explicit(&gpu->hung, memory_order_acquire)) gpu_cu.cuDevicePrimaryCtxRelease(gpu->device);
   weft_status_free(atomic_load_explicit(&gpu->hung, memory_order_acquire));
-  free(gpu->events);
+  for (int kind = 0; kind < GPU_EVENT_KINDS; kind++) free(gpu->events[kind].spare);
   gpu_libraries_fini(&gpu->libraries);
+  weft_mutex_fini(&gpu->clock_mu);
   weft_mutex_fini(&gpu->mu);
+}
+
+weft_status *gpu_event_take(gpu_device *gpu, gpu_event_kind kind, wcu_event *out_event)
+{
+  *out_event = NULL;
+  weft_mutex_lock(&gpu->mu);
+  gpu_events *events = &gpu->events[kind];
+  if (events->count > 0) *out_event = events->spare[--events->count];
+  weft_mutex_unlock(&gpu->mu);
+  return *out_event ? NULL : GPU_CALL(cuEventCreate, out_event, kind == GPU_POINT ? WCU_EVENT_DISABLE_TIMING : 0);
+}
+
+void gpu_event_give(gpu_device *gpu, gpu_event_kind kind, wcu_event event)
+{
+  weft_mutex_lock(&gpu->mu);
+  gpu_events *events = &gpu->events[kind];
+  if (events->count == events->capacity) {
+    int wider = WEFT_MAX(2 * events->capacity, 32);
+    wcu_event *bigger = realloc(events->spare, (size_t)wider * sizeof *bigger);
+    if (bigger) {
+      events->spare = bigger;
+      events->capacity = wider;
+    }
+  }
+  bool keep = events->count < events->capacity;
+  if (keep) events->spare[events->count++] = event;
+  weft_mutex_unlock(&gpu->mu);
+  if (!keep) gpu_cu.cuEventDestroy(event);
 }
 
 void gpu_device_hangs(gpu_device *gpu, weft_status *st)

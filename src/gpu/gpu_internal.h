@@ -6,6 +6,7 @@
 #include "codegen/model/target.h"
 #include "gpu/driver.h"
 #include "gpu/libraries.h"
+#include "gpu/times.h"
 #include "runtime/runtime_internal.h"
 
 /* Settings from the environment (their table is in platform.c). */
@@ -19,6 +20,14 @@ typedef struct gpu_settings {
 extern const weft_option_table gpu_options;
 
 /* ---- devices (device.c) ---- */
+
+/* The driver's events are of two kinds: points, which tell only whether they are reached, and those that keep the time. */
+typedef enum gpu_event_kind { GPU_POINT, GPU_TIMING, GPU_EVENT_KINDS } gpu_event_kind;
+/* Spare events of one kind. */
+typedef struct gpu_events {
+  wcu_event *spare;
+  int count, capacity;
+} gpu_events;
 
 typedef struct gpu_staging gpu_staging;
 enum { GPU_STAGING_CLASSES = 48 };
@@ -35,12 +44,12 @@ typedef struct gpu_device {
   int top_priority;          /* of streams; smaller numbers go first */
   wcu_stream own;            /* for what is done on return */
   weft_mutex mu;             /* a leaf */
-  wcu_event *events WEFT_GUARDED_BY(mu); /* spare ones */
-  int event_count WEFT_GUARDED_BY(mu);
-  int event_capacity WEFT_GUARDED_BY(mu);
+  gpu_events events[GPU_EVENT_KINDS] WEFT_GUARDED_BY(mu);
   gpu_staging *staging[GPU_STAGING_CLASSES] WEFT_GUARDED_BY(mu); /* spare blocks, by size class */
   int64_t staging_bytes WEFT_GUARDED_BY(mu);
   gpu_libraries libraries;
+  weft_mutex clock_mu;       /* order: after a stream's lock, before `mu` */
+  gpu_clock clock WEFT_GUARDED_BY(clock_mu);
   int64_t timeout_ns;        /* as in gpu_settings */
   _Atomic(weft_status *) hung; /* set once: why no call of the driver is made for the device any more */
 } gpu_device;
@@ -90,6 +99,10 @@ void gpu_device_hangs(gpu_device *gpu, weft_status *st);
 WEFT_NODISCARD weft_status *gpu_enter(const gpu_device *gpu);
 void gpu_leave(void);
 
+/* An event that nothing uses, and its way back. The caller has entered the device. */
+WEFT_NODISCARD weft_status *gpu_event_take(gpu_device *gpu, gpu_event_kind kind, wcu_event *out_event);
+void gpu_event_give(gpu_device *gpu, gpu_event_kind kind, wcu_event event);
+
 /* ---- memory (memory.c) ---- */
 
 extern const weft_memory_space gpu_memory_spaces[WEFT_MEMORY_SPACES];
@@ -117,8 +130,10 @@ void gpu_stream_notify(weft_stream *stream, weft_stream_call *call);
  * calls gpu_stream_used once the work is queued. */
 wcu_stream gpu_stream_handle(const weft_stream *stream);
 void gpu_stream_used(weft_stream *stream);
-/* Notes that the step `name` is queued next, for the message if the device hangs. */
-void gpu_stream_step(weft_stream *stream, const char *name);
+/* Notes that the calling thread queues the step `name` next, for the message if the device hangs, and for traces. The
+ * caller has entered the device, and calls gpu_stream_step_end before it leaves the device. */
+void gpu_stream_step(weft_stream *stream, int device, const char *kind, const char *name);
+void gpu_stream_step_end(weft_stream *stream);
 /* Waits until the driver's stream has done what is queued on it. The caller has entered the device.
  * Errors: DEADLINE_EXCEEDED: the device hangs. */
 WEFT_NODISCARD weft_status *gpu_await(gpu_device *gpu, wcu_stream stream);

@@ -20,5 +20,6 @@ libweftcore_la_SOURCES += \
   %D%/stream.c \
   %D%/table.c %D%/table.h \
   %D%/thunks.c \
+  %D%/times.c %D%/times.h \
   %D%/triangular.c %D%/triangular.h
 EXTRA_DIST += %D%/README.md

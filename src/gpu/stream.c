@@ -53,6 +53,7 @@ struct weft_stream {
   weft_status *broken WEFT_GUARDED_BY(mu); /* set once */
   queued_step steps[KEPT_STEPS] WEFT_GUARDED_BY(mu); /* a ring: the last ones */
   uint64_t step_count WEFT_GUARDED_BY(mu);
+  gpu_times times WEFT_GUARDED_BY(mu);
 };
 
 /* gpu_enter for callers that cannot report an error: a call that fails once is repeated. */
@@ -117,32 +118,6 @@ weft_status *gpu_await(gpu_device *gpu, wcu_stream stream)
 
 /* ---- events ---------------------------------------------------------------------------------------------------- */
 
-static weft_status *take_event(gpu_device *gpu, wcu_event *out_event)
-{
-  *out_event = NULL;
-  weft_mutex_lock(&gpu->mu);
-  if (gpu->event_count > 0) *out_event = gpu->events[--gpu->event_count];
-  weft_mutex_unlock(&gpu->mu);
-  return *out_event ? NULL : GPU_CALL(cuEventCreate, out_event, WCU_EVENT_DISABLE_TIMING);
-}
-
-static void give_event(gpu_device *gpu, wcu_event event)
-{
-  weft_mutex_lock(&gpu->mu);
-  if (gpu->event_count == gpu->event_capacity) {
-    int wider = WEFT_MAX(2 * gpu->event_capacity, 32);
-    wcu_event *bigger = realloc(gpu->events, (size_t)wider * sizeof *bigger);
-    if (bigger) {
-      gpu->events = bigger;
-      gpu->event_capacity = wider;
-    }
-  }
-  bool keep = gpu->event_count < gpu->event_capacity;
-  if (keep) gpu->events[gpu->event_count++] = event;
-  weft_mutex_unlock(&gpu->mu);
-  if (!keep) gpu_cu.cuEventDestroy(event);
-}
-
 /* Makes room for one more event in the ring.  False: there is no memory. */
 static bool widen(weft_stream *s) WEFT_REQUIRES(s->mu)
 {
@@ -160,7 +135,7 @@ static bool widen(weft_stream *s) WEFT_REQUIRES(s->mu)
 
 static void pop_event(weft_stream *s) WEFT_REQUIRES(s->mu)
 {
-  give_event(s->gpu, s->events[s->first]);
+  gpu_event_give(s->gpu, GPU_POINT, s->events[s->first]);
   s->first = (s->first + 1) % s->capacity;
   s->count--;
 }
@@ -188,10 +163,10 @@ static weft_status *record_event(weft_stream *s) WEFT_REQUIRES(s->mu)
   wcu_event event;
 
   if (!widen(s)) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  WEFT_TRY(take_event(s->gpu, &event));
+  WEFT_TRY(gpu_event_take(s->gpu, GPU_POINT, &event));
   weft_status *st = GPU_CALL(cuEventRecord, event, s->handle);
   if (st) {
-    give_event(s->gpu, event);
+    gpu_event_give(s->gpu, GPU_POINT, event);
     return st;
   }
   s->events[(s->first + s->count++) % s->capacity] = event;
@@ -210,6 +185,7 @@ static void reach_by_waiting(weft_stream *s) WEFT_REQUIRES(s->mu)
     if (weft_status_code(st) == WEFT_DEADLINE_EXCEEDED) break;
     if (st) continue;
     s->recorded++;
+    gpu_times_reach(&s->times, s->gpu, s->recorded);
     reach_all(s);
     return;
   }
@@ -232,13 +208,22 @@ static uint64_t mark(weft_stream *s) WEFT_REQUIRES(s->mu)
   return s->broken ? 0 : s->recorded;
 }
 
-void gpu_stream_step(weft_stream *s, const char *name)
+void gpu_stream_step(weft_stream *s, int device, const char *kind, const char *name)
 {
   weft_mutex_lock(&s->mu);
   if (s->step_count % MOST_STEPS == 0) mark(s);
   queued_step *step = &s->steps[s->step_count++ % KEPT_STEPS];
   step->number = s->recorded + 1;
   snprintf(step->name, sizeof step->name, "%s", name);
+  weft_mutex_unlock(&s->mu);
+  gpu_times_begin(s->gpu, s->handle, device, kind, name);
+}
+
+void gpu_stream_step_end(weft_stream *s)
+{
+  if (WEFT_LIKELY(!gpu_times_are_open())) return;
+  weft_mutex_lock(&s->mu);
+  gpu_times_end(&s->times, s->gpu, s->handle, s->recorded + 1);
   weft_mutex_unlock(&s->mu);
 }
 
@@ -309,6 +294,7 @@ static bool poll(weft_stream *s) WEFT_REQUIRES(s->mu)
     }
     s->strikes = 0;
     pop_event(s);
+    gpu_times_reach(&s->times, s->gpu, atomic_load_explicit(&s->reached, memory_order_relaxed) + 1);
     atomic_fetch_add_explicit(&s->reached, 1, memory_order_release);
     progress = true;
   }
@@ -507,6 +493,7 @@ void gpu_stream_destroy(weft_stream *s) WEFT_UNSHARED
     /* what it still does is local, and uses memory that is freed next */
     weft_status_ignore(gpu_await(s->gpu, s->handle));
     while (s->count > 0) pop_event(s);
+    gpu_times_fini(&s->times, s->gpu);
     gpu_cu.cuStreamDestroy(s->handle);
     gpu_leave();
   }
@@ -514,5 +501,6 @@ void gpu_stream_destroy(weft_stream *s) WEFT_UNSHARED
   weft_status_free(s->broken);
   weft_mutex_fini(&s->mu);
   free(s->events);
+  free(s->times.steps);
   free(s);
 }

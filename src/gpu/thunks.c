@@ -19,12 +19,13 @@ weft_status *gpu_begin_work(const rt_ctx *ctx, wcu_stream *out_stream)
 weft_status *gpu_begin_step(const rt_thunk *thunk, const rt_ctx *ctx, wcu_stream *out_stream)
 {
   WEFT_TRY(gpu_begin_work(ctx, out_stream));
-  gpu_stream_step(compute_stream(ctx), thunk->name);
+  gpu_stream_step(compute_stream(ctx), ctx->info->device_ordinal, thunk->ops->kind, thunk->name);
   return NULL;
 }
 
 weft_status *gpu_end_work(const rt_ctx *ctx, weft_status *st)
 {
+  gpu_stream_step_end(compute_stream(ctx));
   gpu_leave();
   gpu_stream_used(compute_stream(ctx));
   return st;

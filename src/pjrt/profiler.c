@@ -1,4 +1,4 @@
-/* pjrt/profiler.c -- the Profiler extension: what the runtime traces, as a plane of the client's profile.
+/* pjrt/profiler.c -- the Profiler extension: what the runtime traces, as planes of the client's profile.
  *
  * jax.profiler makes a profiler, starts and stops it, and asks once for the data: a serialized XSpace with a line
  * for each thread. It leaves struct_size unset, so struct_size is not checked. */
@@ -114,54 +114,61 @@ static int by_name(const void *a, const void *b)
   return strcmp((*(const rt_trace_record *const *)a)->name, (*(const rt_trace_record *const *)b)->name);
 }
 
-/* All that the message points to, in one arena. */
-typedef struct profile {
-  weft_arena arena;
-  PjrtPb__ProfilePlane plane;
+/* A plane, and the names of its events. All that the message points to is in the profile's arena. */
+typedef struct plane {
+  weft_arena *arena;
+  PjrtPb__ProfilePlane message;
   const rt_trace_record **names; /* one record of each name, by name: id 1, 2, ... */
   size_t name_count;
-} profile;
+} plane;
 
-static weft_status *fill_names(profile *p, const rt_trace_record *records, size_t count)
+static weft_status *fill_names(plane *p, const rt_trace_record *records, size_t count)
 {
   PjrtPb__ProfileNameEntry *entries;
   PjrtPb__ProfileName *names;
 
-  p->names = WEFT_ARENA_ARRAY(&p->arena, const rt_trace_record *, count);
+  p->names = WEFT_ARENA_ARRAY(p->arena, const rt_trace_record *, count);
   WEFT_TRY_ALLOC(p->names);
   for (size_t i = 0; i < count; i++) p->names[i] = &records[i];
   qsort(p->names, count, sizeof *p->names, by_name);
   for (size_t i = 0; i < count; i++)
     if (i == 0 || strcmp(p->names[i]->name, p->names[p->name_count - 1]->name) != 0)
       p->names[p->name_count++] = p->names[i];
-  entries = WEFT_ARENA_ARRAY(&p->arena, PjrtPb__ProfileNameEntry, p->name_count);
-  names = WEFT_ARENA_ARRAY(&p->arena, PjrtPb__ProfileName, p->name_count);
-  p->plane.names = WEFT_ARENA_ARRAY(&p->arena, PjrtPb__ProfileNameEntry *, p->name_count);
-  WEFT_TRY_ALLOC(entries && names && p->plane.names);
+  entries = WEFT_ARENA_ARRAY(p->arena, PjrtPb__ProfileNameEntry, p->name_count);
+  names = WEFT_ARENA_ARRAY(p->arena, PjrtPb__ProfileName, p->name_count);
+  p->message.names = WEFT_ARENA_ARRAY(p->arena, PjrtPb__ProfileNameEntry *, p->name_count);
+  WEFT_TRY_ALLOC(entries && names && p->message.names);
   for (size_t i = 0; i < p->name_count; i++) {
     pjrt_pb__profile_name_entry__init(&entries[i]);
     pjrt_pb__profile_name__init(&names[i]);
     entries[i].key = names[i].id = (int64_t)i + 1;
     names[i].name = (char *)p->names[i]->name;
     entries[i].value = &names[i];
-    p->plane.names[i] = &entries[i];
+    p->message.names[i] = &entries[i];
   }
-  p->plane.n_names = p->name_count;
+  p->message.n_names = p->name_count;
   return NULL;
 }
 
-/* Adds the line of one thread, whose events `records` are. */
-static weft_status *fill_line(profile *p, const rt_trace_record *records, size_t count, int64_t epoch_ns)
+/* The records of a device stand in a plane of its own, under the name by which XProf knows it. */
+static const char *plane_name(weft_arena *arena, const rt_trace_record *record)
 {
-  PjrtPb__ProfileLine *line = WEFT_ARENA_NEW(&p->arena, PjrtPb__ProfileLine);
-  PjrtPb__ProfileEvent *events = WEFT_ARENA_ARRAY(&p->arena, PjrtPb__ProfileEvent, count);
+  return record->on_device ? weft_arena_printf(arena, "/device:GPU:%d", record->device) : "/device:CUSTOM:Weft";
+}
+
+/* Adds the line of one thread, whose events `records` are, or of a device's compute stream. */
+static weft_status *fill_line(plane *p, const rt_trace_record *records, size_t count, int64_t epoch_ns)
+{
+  PjrtPb__ProfileLine *line = WEFT_ARENA_NEW(p->arena, PjrtPb__ProfileLine);
+  PjrtPb__ProfileEvent *events = WEFT_ARENA_ARRAY(p->arena, PjrtPb__ProfileEvent, count);
 
   WEFT_TRY_ALLOC(line && events);
   pjrt_pb__profile_line__init(line);
   line->id = records[0].thread;
-  line->name = weft_arena_printf(&p->arena, "weft thread %d", records[0].thread);
+  line->name = records[0].on_device ? weft_arena_printf(p->arena, "compute stream")
+                                    : weft_arena_printf(p->arena, "weft thread %d", records[0].thread);
   line->timestamp_ns = records[0].begin + epoch_ns;
-  line->events = WEFT_ARENA_ARRAY(&p->arena, PjrtPb__ProfileEvent *, count);
+  line->events = WEFT_ARENA_ARRAY(p->arena, PjrtPb__ProfileEvent *, count);
   WEFT_TRY_ALLOC(line->name && line->events);
   for (size_t i = 0; i < count; i++) {
     const rt_trace_record *record = &records[i];
@@ -173,7 +180,7 @@ static weft_status *fill_line(profile *p, const rt_trace_record *records, size_t
     line->events[i] = &events[i];
   }
   line->n_events = count;
-  p->plane.lines[p->plane.n_lines++] = line;
+  p->message.lines[p->message.n_lines++] = line;
   return NULL;
 }
 
@@ -186,24 +193,45 @@ static int64_t monotonic_to_epoch(void)
   return now.tv_sec * WEFT_NS_PER_S + now.tv_nsec - weft_now_ns();
 }
 
-static weft_status *serialize(profile *p, rt_trace_record *records, size_t count, PLUGIN_Profiler *profiler)
+/* Fills a plane with `records`, sorted by thread. */
+static weft_status *fill_plane(plane *p, const rt_trace_record *records, size_t count, int64_t epoch_ns)
 {
-  PjrtPb__ProfileSpace space = PJRT_PB__PROFILE_SPACE__INIT;
-  PjrtPb__ProfilePlane *planes[] = {&p->plane};
-  int64_t epoch_ns = monotonic_to_epoch();
-
-  pjrt_pb__profile_plane__init(&p->plane);
-  p->plane.name = (char *)"/device:CUSTOM:Weft";
-  qsort(records, count, sizeof *records, by_thread);
+  pjrt_pb__profile_plane__init(&p->message);
+  p->message.name = (char *)plane_name(p->arena, records);
+  p->message.lines = WEFT_ARENA_ARRAY(p->arena, PjrtPb__ProfileLine *, count);
+  WEFT_TRY_ALLOC(p->message.name && p->message.lines);
   WEFT_TRY(fill_names(p, records, count));
-  p->plane.lines = WEFT_ARENA_ARRAY(&p->arena, PjrtPb__ProfileLine *, count);
-  WEFT_TRY_ALLOC(p->plane.lines);
   for (size_t first = 0, end; first < count; first = end) {
     for (end = first + 1; end < count && records[end].thread == records[first].thread;) end++;
     WEFT_TRY(fill_line(p, &records[first], end - first, epoch_ns));
   }
-  space.planes = planes;
-  space.n_planes = 1;
+  return NULL;
+}
+
+/* Whether two records, neighbours by thread, belong to different planes: one for the threads, and one for each device. */
+static bool is_new_plane(const rt_trace_record *before, const rt_trace_record *record)
+{
+  return record->on_device && record->thread != before->thread;
+}
+
+static weft_status *serialize(weft_arena *arena, rt_trace_record *records, size_t count, PLUGIN_Profiler *profiler)
+{
+  PjrtPb__ProfileSpace space = PJRT_PB__PROFILE_SPACE__INIT;
+  int64_t epoch_ns = monotonic_to_epoch();
+  size_t most = 1;
+
+  qsort(records, count, sizeof *records, by_thread);
+  for (size_t i = 1; i < count; i++) most += is_new_plane(&records[i - 1], &records[i]);
+  space.planes = WEFT_ARENA_ARRAY(arena, PjrtPb__ProfilePlane *, most);
+  WEFT_TRY_ALLOC(space.planes);
+  for (size_t first = 0, end; first < count; first = end) {
+    plane *p = WEFT_ARENA_NEW(arena, plane);
+    WEFT_TRY_ALLOC(p);
+    p->arena = arena;
+    for (end = first + 1; end < count && !is_new_plane(&records[end - 1], &records[end]);) end++;
+    WEFT_TRY(fill_plane(p, &records[first], end - first, epoch_ns));
+    space.planes[space.n_planes++] = &p->message;
+  }
   profiler->size = pjrt_pb__profile_space__get_packed_size(&space);
   profiler->data = malloc(profiler->size + 1);
   WEFT_TRY_ALLOC(profiler->data);
@@ -215,12 +243,11 @@ static weft_status *collect(PLUGIN_Profiler *profiler)
 {
   size_t count;
   rt_trace_record *records = rt_trace_between(profiler->from_ns, profiler->to_ns ? profiler->to_ns : INT64_MAX, &count);
-  profile p = {0};
-  weft_status *st;
+  weft_arena arena;
 
-  weft_arena_init(&p.arena);
-  st = count ? serialize(&p, records, count, profiler) : NULL;
-  weft_arena_fini(&p.arena);
+  weft_arena_init(&arena);
+  weft_status *st = count ? serialize(&arena, records, count, profiler) : NULL;
+  weft_arena_fini(&arena);
   free(records);
   if (!st) end_capture(profiler);
   return st;

@@ -7,9 +7,11 @@
 
 #include <string.h>
 
+#include "base/deadline.h"
 #include "runtime/device.h"
 #include "runtime/host_copies.h"
 #include "runtime/program_internal.h"
+#include "runtime/trace.h"
 
 /* ---- faults ---------------------------------------------------------------------------------------------------- */
 
@@ -54,11 +56,14 @@ static void go_on(void *arg, weft_status *error)
    * frame is still there at that call. */
   bool awaited = thunk->parent->nodes[thunk->node].started_count > 0 && !thunk->parent->in_order, ended;
 
+  int64_t begin = WEFT_UNLIKELY(rt_trace_on) ? weft_now_ns() : 0;
+
   if (!st && thunk->wants_host_memory && !weft_device_is_host_visible(frame->ctx.info->device))
     st = rt_host_copies_begin(thunk, &frame->ctx, &async->copies);
   ended = st != NULL;
   if (!st && inner->run) {
     st = inner->run(thunk, &frame->ctx);
+    if (begin) rt_trace_event(inner->kind, thunk->name, frame->ctx.info->device_ordinal, begin);
     ended = true;
   } else if (!st) {
     st = inner->start(thunk, &frame->ctx);

@@ -47,26 +47,53 @@ static bool grow_locked(void) WEFT_REQUIRES(mu)
 
 _Thread_local rt_trace_step rt_trace_current;
 
-static void record(const rt_trace_step *step, bool helps, int64_t begin_ns)
+/* Adds `e`, whose kind and name are still to be set. */
+static void record(event e, const char *kind, const char *name)
 {
-  event e = {.begin = begin_ns, .end = weft_now_ns(), .thread = (int)syscall(SYS_gettid), .device = step->device, .helps = helps};
-
-  snprintf(e.kind, sizeof e.kind, "%s", step->kind);
-  snprintf(e.name, sizeof e.name, "%s", step->name);
+  snprintf(e.kind, sizeof e.kind, "%s", kind);
+  snprintf(e.name, sizeof e.name, "%s", name);
   weft_mutex_lock(&mu);
   if (count < capacity || grow_locked()) events[count++] = e;
   else dropped++;
   weft_mutex_unlock(&mu);
 }
 
+/* An event of the calling thread that ends now. */
+static event ending_now(int device, int64_t begin_ns)
+{
+  return (event){.begin = begin_ns, .end = weft_now_ns(), .thread = (int)syscall(SYS_gettid), .device = device};
+}
+
 void rt_trace_event(const char *kind, const char *name, int device, int64_t begin_ns)
 {
-  record(&(rt_trace_step){kind, name, device}, false, begin_ns);
+  record(ending_now(device, begin_ns), kind, name);
+}
+
+void rt_trace_queued(const char *kind, const char *name, int device, int64_t begin_ns)
+{
+  event e = ending_now(device, begin_ns);
+
+  e.queues = true;
+  record(e, kind, name);
+}
+
+void rt_trace_on_device(const char *kind, const char *name, int device, int64_t begin_ns, int64_t end_ns)
+{
+  if (!rt_trace_on) return;
+  record((event){.begin = begin_ns,
+                 .end = end_ns,
+                 .thread = RT_TRACE_DEVICE_THREADS + device,
+                 .device = device,
+                 .on_device = true},
+         kind, name);
 }
 
 void rt_trace_help(const rt_trace_step *step, int64_t begin_ns)
 {
-  record(step->kind ? step : &(rt_trace_step){"share", "(of work outside a step)", -1}, true, begin_ns);
+  event e = ending_now(step->kind ? step->device : -1, begin_ns);
+
+  e.helps = true;
+  record(e, step->kind ? step->kind : "share", step->kind ? step->name : "(of work outside a step)");
 }
 
 void rt_trace_capture(void)
@@ -112,6 +139,21 @@ static void json_string(FILE *out, const char *text)
   }
 }
 
+/* Names the rows of devices, of which there are fewer than 64. */
+static void name_devices_locked(FILE *out) WEFT_REQUIRES(mu)
+{
+  weft_mutex_assert_held(&mu);
+  uint64_t seen = 0;
+
+  for (size_t i = 0; i < count; i++) {
+    int device = events[i].device;
+    if (!events[i].on_device || device < 0 || device > 63 || seen >> device & 1) continue;
+    seen |= (uint64_t)1 << device;
+    fprintf(out, ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"device %d\"}}",
+            (int)getpid(), events[i].thread, device);
+  }
+}
+
 weft_status *rt_trace_flush(void)
 {
   FILE *out;
@@ -128,10 +170,12 @@ weft_status *rt_trace_flush(void)
     json_string(out, e->kind);
     fputs("\",\"name\":\"", out);
     json_string(out, e->name);
-    fprintf(out, "\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{\"device\":%d,\"helps\":%s}}",
+    fprintf(out,
+            "\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{\"device\":%d,\"helps\":%s,\"queues\":%s}}",
             (double)e->begin / 1e3, (double)(e->end - e->begin) / 1e3, (int)getpid(), e->thread, e->device,
-            e->helps ? "true" : "false");
+            e->helps ? "true" : "false", e->queues ? "true" : "false");
   }
+  name_devices_locked(out);
   if (dropped) WEFT_LOG("rt", WARN, "WEFT_TRACE: %zu events over the limit of %d were dropped", dropped, MOST_EVENTS);
   weft_mutex_unlock(&mu);
   fputs("\n]}\n", out);

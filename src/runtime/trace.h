@@ -15,6 +15,11 @@ void rt_trace_init(void);
 
 /* One event on the calling thread, from begin_ns (weft_now_ns) to now.  Strings are copied. */
 void rt_trace_event(const char *kind, const char *name, int device, int64_t begin_ns);
+/* The same for a step that the calling thread has queued on a device: the time is that of queuing. */
+void rt_trace_queued(const char *kind, const char *name, int device, int64_t begin_ns);
+/* The time that a step took on a device with a clock of its own, in the host's time. Nothing if no events are
+ * recorded. */
+void rt_trace_on_device(const char *kind, const char *name, int device, int64_t begin_ns, int64_t end_ns);
 
 /* A step that a thread is at work on. `kind` NULL: none. The strings are borrowed until the step ends. */
 typedef struct rt_trace_step {
@@ -26,12 +31,16 @@ extern _Thread_local rt_trace_step rt_trace_current;
 /* The calling thread has helped another thread with its step, from begin_ns to now. */
 void rt_trace_help(const rt_trace_step *step, int64_t begin_ns);
 
+enum { RT_TRACE_DEVICE_THREADS = 1 << 30 }; /* above the ids of threads that Linux gives */
+
 /* What has been recorded, to read. */
 typedef struct rt_trace_record {
   int64_t begin, end; /* weft_now_ns() */
-  int thread, device;
-  bool helps; /* the step is another thread's, which this thread helped; the other thread has an event too */
-  char kind[16], name[95];
+  int thread, device; /* thread: of a device, RT_TRACE_DEVICE_THREADS + device */
+  bool helps;     /* the step is another thread's, which this thread helped; the other thread has an event too */
+  bool queues;    /* the thread only queued the step on the device */
+  bool on_device; /* the device executed the step */
+  char kind[16], name[93];
 } rt_trace_record;
 
 /* Events are recorded from here to rt_trace_release, whatever WEFT_TRACE says.  Captures may overlap. */

@@ -636,6 +636,7 @@ TEST(a_profile_has_what_ran_while_it_was_taken)
   assert_null(api->collect_data(&data));
   T_TRUE(data.buffer && memmem(data.buffer, data.buffer_size_in_bytes, "/device:CUSTOM:Weft", 19) != NULL);
   T_TRUE(memmem(data.buffer, data.buffer_size_in_bytes, "weft thread", 11) != NULL);
+  T_EQ_INT(memmem(data.buffer, data.buffer_size_in_bytes, "/device:GPU:0", 13) != NULL, test_is_on_gpu());
   PLUGIN_Profiler_Destroy_Args gone = {.profiler = made.profiler};
   assert_null(api->destroy(&gone));
   destroy_buffer(x);
