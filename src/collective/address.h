@@ -31,7 +31,7 @@ struct coll_address {
 /* This process's address, without rank-specific fields.  Starts the listener. */
 WEFT_NODISCARD weft_status *coll_address_own(coll_address *out);
 
-/* Errors: FAILED_PRECONDITION, naming what is wrong with it. */
+/* Checks an address that a peer sent.  Errors: FAILED_PRECONDITION, naming what is wrong with the address. */
 WEFT_NODISCARD weft_status *coll_address_check(const coll_address *address, size_t bytes, int size);
 
 /* Meets the other ranks over spec->kv; fills the group's addresses, incarnations, device ids and topology. */

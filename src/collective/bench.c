@@ -35,8 +35,8 @@ static const char memcpy_name[] = "memcpy", wait_name[] = "wait";
 
 static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_ALL_GATHER, WEFT_REDUCE_SCATTER, WEFT_ALL_TO_ALL, WEFT_BROADCAST, WEFT_SEND, WEFT_BARRIER};
 
-/* The operation of one rank of `bytes`, which is the whole vector: of all-gather the result, of reduce-scatter and
- * all-to-all the input. */
+/* The operation of one rank.  `bytes` is the size of the whole vector: the result of an all-gather, the input of a
+ * reduce-scatter or an all-to-all. */
 static weft_coll_op op_of(weft_coll_kind kind, int ranks, int64_t bytes, float *send, float *recv)
 {
   bool blocks = kind == WEFT_ALL_GATHER || kind == WEFT_REDUCE_SCATTER || kind == WEFT_ALL_TO_ALL;
@@ -132,7 +132,7 @@ static void print_heading(const bench *b)
          "(GB/s)", "");
 }
 
-/* What the algorithm's rate is multiplied with to give the rate of a rank's link, as nccl-tests define it. */
+/* The factor between the algorithm's rate and the rate of a rank's link, as nccl-tests define it. */
 static double bus_factor(int kind, int ranks)
 {
   double others = (double)(ranks - 1) / ranks;
@@ -480,7 +480,8 @@ static int run_process(const bench *b, int rank)
   return failed;
 }
 
-/* True if standard output is a pipe whose reader has gone.  errno does not tell once other calls have failed since. */
+/* True if standard output is a pipe whose reader has gone.  errno is of no use for this: other calls may have changed
+ * it. */
 static bool reader_has_left(void)
 {
   struct pollfd out = {.fd = STDOUT_FILENO};

@@ -54,8 +54,8 @@ typedef struct meeting {
 
 enum { ASK_FIRST_MS = 100, ASK_AGAIN_MS = 500 };
 
-/* NULL while the creation may go on; else why it may not: a cancellation, an error of the group, the reason why
- * `peer`, which it waits for, will not come, or the deadline (with the text `missing`). */
+/* NULL while the creation may go on; else why it may not: a cancellation, an error of the group, the reason why `peer`,
+ * for which the creation waits, will not come, or the deadline (with the text `missing`). */
 static weft_status *may_go_on(coll_group *g, meeting *m, int peer, const char *missing)
 {
   const weft_comm_spec *spec = m->spec;

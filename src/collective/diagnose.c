@@ -36,8 +36,8 @@ typedef struct inquiry {
   coll_session session;
   coll_frame_reader reader;
   coll_answer answer;
-  coll_stream_counts before; /* of messages between the asker and it, when the deadline had passed */
-  uint64_t lost_here, lost_there; /* messages to the asker, and to it, that have left and not come */
+  coll_stream_counts before; /* of messages between the asker and the rank, when the deadline had passed */
+  uint64_t lost_here, lost_there; /* messages to the asker, and to the rank, that were sent and have not come */
 } inquiry;
 
 static void ask(inquiry *q, const coll_group *g, uint64_t seq)
@@ -227,7 +227,7 @@ static void compare_counts(coll_group *g, inquiry *q)
   }
 }
 
-/* Tells of messages on the way between the asker and the rank. */
+/* Writes which messages are on the way between the asker and the rank. */
 static void tell_messages(FILE *out, const inquiry *q)
 {
   static const char lost[] = "\n  integrity, or a fault of the network: %" PRIu64

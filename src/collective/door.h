@@ -82,7 +82,7 @@ void coll_handshake_init(coll_handshake *shake, bool dials, const coll_key *pair
  * *out is set and belongs to the caller; no byte behind the handshake has been read. */
 coll_shake coll_handshake_go_on(coll_handshake *shake, int fd, bool seals, coll_session *out);
 
-/* Sends the one answer that a stranger gets. */
+/* Sends COLL_FRAME_DENIED, the only answer to a peer that has not proven that it belongs to the job. */
 void coll_door_deny(int fd);
 
 /* ---- local sockets ---- */

@@ -1,8 +1,8 @@
 /* collective/entrance.c -- the listener's handshake: connections that have not proven that they belong to the job
  * (door.h).
  *
- * Entrants are few, cost little and stay for seconds; base/strangers.h says which one goes where there are too many.
- * All functions belong to the progress thread. */
+ * Entrants are few, cost little and stay for seconds; base/strangers.h says which entrant is closed when there are too
+ * many. All functions belong to the progress thread. */
 #include <config.h>
 
 #include "collective/entrance.h"

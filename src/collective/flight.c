@@ -124,7 +124,7 @@ static coll_flight_entry read_entry(const coll_flight_entry *e)
   return copy;
 }
 
-/* Copies as much of `text` as fits into `size` bytes with its end. */
+/* Copies as much of `text` as fits into `size` bytes with a terminating NUL. */
 static void put_text(char *out, size_t size, const char *text)
 {
   size_t n = text ? strnlen(text, size - 1) : 0;
@@ -195,7 +195,7 @@ void coll_flight_describe(const coll_flight_entry *e, char *out, size_t size)
 {
   char operation[160], name[sizeof e->instruction + 1];
 
-  snprintf(name, sizeof name, "%.48s", e->instruction); /* in an entry from a file the text may lack its end */
+  snprintf(name, sizeof name, "%.48s", e->instruction); /* in an entry from a file the text may lack its NUL */
   coll_describe(e->kind, e->dtype, e->count, e->reduction, name, operation, sizeof operation);
   snprintf(out, size, "%s%s%.32s", operation, e->source[0] ? " at " : "", e->source);
 }

@@ -12,7 +12,7 @@ bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64
 
 bool coll_waiter_ready(void *waiter);
 void coll_waiter_await(weft_coll_waiter *w);
-/* the waiter's function is to be called from now on.  False: the operation has ended already */
+/* Asks for a call of the waiter's function when the operation ends.  False: the operation has ended already. */
 bool coll_waiter_leave(weft_coll_waiter *w);
 
 #endif

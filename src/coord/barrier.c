@@ -208,7 +208,7 @@ static void after_internal(coord_service *service, coord_barrier_kind kind, cons
                  kind == COORD_BARRIER_SHUTDOWN ? "Shutdown" : "Registration", weft_code_name(weft_status_code(result)),
                  weft_status_message(result));
   if (kind == COORD_BARRIER_SHUTDOWN) coord_service_propagate(service, st);
-  /* nobody may register with this service again, where it would meet tasks that have given up */
+  /* No process may register with this service again: it would meet tasks that have given up. */
   for (int32_t i = 0; i < service->config.task_count; i++) coord_service_set_error(service, i, weft_status_dup(st));
   weft_status_free(st);
 }

@@ -16,7 +16,7 @@ typedef struct coord_conn {
   SSL *ssl;       /* owned; NULL: cleartext */
   bool connecting, handshaking, wants_write;
   bool is_served; /* a service's: nothing is read while the peer does not read, so that replies do not pile up */
-  bool is_paused; /* for that reason nothing is read now */
+  bool is_paused; /* nothing is read at present, because the peer does not read */
   bool is_dirty;  /* it is in the list of connections that may have something to write */
   struct coord_conn *next_dirty;
   struct coord_conns *group;

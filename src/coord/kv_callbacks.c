@@ -1,4 +1,4 @@
-/* coord/kv_callbacks.c -- a weft_kv over callbacks that somebody hands in. */
+/* coord/kv_callbacks.c -- a weft_kv over callbacks that the user gives. */
 #include <config.h>
 
 #include <stdlib.h>

@@ -35,7 +35,7 @@ typedef enum coord_method {
   COORD_METHOD_COUNT
 } coord_method;
 
-/* X: jaxlib 0.10.0 and later.  T: before, and TensorFlow. */
+/* X: jaxlib 0.10.0 and later.  T: jaxlib 0.9.2 and earlier, and TensorFlow. */
 typedef enum coord_dialect { COORD_DIALECT_X, COORD_DIALECT_T } coord_dialect;
 
 /* Numbers of the protocol. */

@@ -1,4 +1,4 @@
-/* coord/preemption.c -- when one process is told to go, all stop at the same step.
+/* coord/preemption.c -- when one process gets notice of its preemption, all processes stop at the same step.
  *
  *   notice   key RECEIVED_PREEMPTION_NOTICE: when the process ends, RFC 3339; the first one counts
  *   counters key PREEMPTION_CURRENT_COUNTER/<task>: the last step that the task has begun
@@ -115,7 +115,7 @@ static weft_status *announce(weft_coord_preemption *p, int64_t death_ns)
   format_time(wall_now_ns() + death_ns, text, sizeof text);
   st = weft_kv_set(p->kv, NOTICE_KEY, text, strlen(text), false);
   if (weft_status_code(st) != WEFT_ALREADY_EXISTS) return st;
-  weft_status_free(st); /* another process was told first */
+  weft_status_free(st); /* another process published its notice first */
   return NULL;
 }
 

@@ -74,7 +74,7 @@ void coord_trust_fini(coord_trust_policy *policy)
   *policy = (coord_trust_policy){.hosts = NULL};
 }
 
-/* In a user namespace, users that it does not know all have the overflow user id: is `uid` one of these? */
+/* In a user namespace, all users that the namespace does not know have the overflow user id: is `uid` that id? */
 static bool is_nobody_in_particular(uid_t uid)
 {
   FILE *file = fopen("/proc/sys/kernel/overflowuid", "re");
@@ -118,7 +118,7 @@ static coord_trust trust_of(const coord_trust_policy *policy, int fd)
   return policy->by_anyone ? COORD_TRUST_ANYONE : COORD_TRUST_NONE;
 }
 
-/* Logs each way once: an operator wants to know what is open. */
+/* Logs each kind of trust once, so that an operator knows which are in use. */
 static void tell(coord_trust_policy *policy, coord_trust trust)
 {
   if (policy->is_told[trust]) return;

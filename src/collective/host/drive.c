@@ -44,8 +44,8 @@ static void mind_refused(coll_link *link)
   coll_link_peer_died(link, false, how);
 }
 
-/* The stream's own connection is gone.  Where the sealed control connection stands, it is not the peer's end: then
- * somebody on the way, or the network, cut or damaged the stream's. */
+/* The stream's own connection is gone.  If the sealed control connection still stands, the peer is alive: the network,
+ * or an attacker on the way, cut or damaged the stream's connection. */
 static void data_connection_lost(coll_link *link, const char *why)
 {
   char how[512];
@@ -100,8 +100,8 @@ static bool progress(coll_link *link)
   return any;
 }
 
-/* Data that a spent group has committed still counts for peers that end what this group has ended.  So the data goes
- * out, if that takes no longer than a second. */
+/* A spent group still sends the data that it has committed, for a second at most: peers may need the data to end
+ * operations that this group has ended. */
 static bool flush_spent(coll_group *g)
 {
   bool any = coll_transports_open(g) && coll_transports_poll(g), unsent = false,

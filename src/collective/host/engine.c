@@ -34,7 +34,8 @@ static void run_local(coll_op *op, const coll_step *step)
   case COLL_ZERO: memset(dst, 0, (size_t)step->bytes); return;
   default: { /* COLL_FOLD */
     const void *few[PARTS_ON_STACK] = {NULL}, **parts = step->peer <= PARTS_ON_STACK ? few : malloc((size_t)step->peer * sizeof *parts);
-    /* no fold in pairs instead: it would round narrow floats more often, so that ranks could get different bits */
+    /* A fold in pairs would need no array, but it rounds narrow floats more often, so that ranks could get different
+     * bits. */
     if (!parts) {
       coll_group_fail_locked(op->comm->group, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a fold"));
       return;

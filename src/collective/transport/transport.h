@@ -50,7 +50,7 @@ typedef struct coll_transport_ops {
    * reliable; 0: until it is woken. */
   int64_t (*nap_ns)(const coll_group *g, int64_t now_ns);
 
-  /* Was committed data given up before it was sent, because a loan had to be revoked? */
+  /* Was committed data dropped before it was sent, because a loan had to be revoked? */
   bool (*lost_some)(const coll_group *g);
 
   /* Closes what `open` opened and frees the streams. */

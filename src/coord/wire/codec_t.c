@@ -27,8 +27,8 @@ static weft_status *take_tasks(coord_request *out, Ct__CoordinatedTask *const *t
   return NULL;
 }
 
-/* Every request: method, message, and the message's fields. FIELD names our member, then theirs; TASK is who asks,
- * TASKS are the tasks it asks about, ENTRY is key and value. */
+/* Every request: method, message, and the message's fields. FIELD names the member of coord_request, then that of the
+ * message; TASK is the task that asks, TASKS are the tasks it asks about, ENTRY is key and value. */
 #define REQUESTS(R)                                                                                                         \
   R(REGISTER_TASK, register_task_request, RegisterTaskRequest, TASK(source_task) FIELD(incarnation, incarnation))           \
   R(HEARTBEAT, heartbeat_request, HeartbeatRequest, TASK(source_task) FIELD(incarnation, incarnation))                      \
@@ -124,7 +124,7 @@ weft_status *codec_t_reply_encode(coord_method method, const coord_reply *reply,
   switch (method) {
   case COORD_REGISTER_TASK:
   case COORD_HEARTBEAT: {
-    Ct__RegisterTaskResponse m = CT__REGISTER_TASK_RESPONSE__INIT; /* both have the one field */
+    Ct__RegisterTaskResponse m = CT__REGISTER_TASK_RESPONSE__INIT; /* both replies have this field only */
     m.leader_incarnation = reply->service_incarnation;
     return codec_pack(&m.base, arena, out, out_size);
   }

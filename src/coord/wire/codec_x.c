@@ -9,9 +9,9 @@
   const Type *var = codec_unpack(&cx__##type##__descriptor, data, size, arena);             \
   if (!var) return codec_malformed(method)
 
-/* Every request: method, message, and the message's fields. VALUE and POINTER name our member, then theirs;
- * INCARNATIONS are those of the asking task and its service, ENTRY is key and value, ALWAYS a flag that we set and
- * do not read. */
+/* Every request: method, message, and the message's fields. VALUE and POINTER name the member of coord_request, then
+ * that of the message; INCARNATIONS are those of the asking task and its service, ENTRY is key and value, ALWAYS a flag
+ * that we set and do not read. */
 #define REQUESTS(R)                                                                                                          \
   R(REGISTER_TASK, register_task_request, RegisterTaskRequest, VALUE(task, source_task_id) VALUE(incarnation, incarnation)) \
   R(HEARTBEAT, heartbeat_request, HeartbeatRequest,                                                                         \
@@ -122,7 +122,7 @@ weft_status *codec_x_reply_encode(coord_method method, const coord_reply *reply,
   switch (method) {
   case COORD_REGISTER_TASK:
   case COORD_HEARTBEAT: {
-    Cx__RegisterTaskResponse m = CX__REGISTER_TASK_RESPONSE__INIT; /* both have the one field */
+    Cx__RegisterTaskResponse m = CX__REGISTER_TASK_RESPONSE__INIT; /* both replies have this field only */
     m.service_incarnation = reply->service_incarnation;
     return codec_pack(&m.base, arena, out, out_size);
   }

@@ -11,7 +11,7 @@
 
 weft_status *coord_mark(weft_status *st) { return weft_status_with_payload(st, COORD_PAYLOAD_SERVICE_ERROR, "", 0); }
 
-/* An honest error has no more payloads than this; further ones are not sent. */
+/* No error of this protocol has more payloads than this; further ones are not sent. */
 enum { MAX_PAYLOADS = 8 };
 
 typedef struct payload_list {

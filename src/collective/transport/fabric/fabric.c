@@ -399,7 +399,8 @@ static void post(slot *sl)
   }
 }
 
-/* Is a credit of `least` messages due on a channel, or have wanted bytes not been told yet? */
+/* Is a credit of `least` messages due on a channel, or does this side want bytes of a loan that the peer does not know
+ * of? */
 static bool owes(const fabric_stream *s, uint32_t least)
 {
   bool found = s->due.wanted != s->wanted_told;
@@ -559,7 +560,7 @@ static void completed(const struct fi_cq_tagged_entry *e)
   }
 }
 
-/* False: there is none after all. */
+/* Takes the error of a completion that failed.  False: there is none after all. */
 static bool failed_completion(struct coll_fabric *f)
 {
   struct fi_cq_err_entry error = {0};

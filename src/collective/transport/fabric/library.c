@@ -2,8 +2,8 @@
  *
  * A program linked to libfabric would load it at every start, and some of the libraries that it brings along (PSM's)
  * spin for a fifth of a second in their constructors: more than all else that Weft does before it runs a small
- * program.  These are the symbols that fabric.c and libfabric's inline functions call; each forwards to the library.
- * They are hidden, so that libfabric itself keeps using its own. */
+ * program.  This file defines the symbols that fabric.c and libfabric's inline functions call; each forwards to the
+ * library. They are hidden, so that libfabric itself keeps using its own. */
 #include <config.h>
 
 #include <dlfcn.h>
