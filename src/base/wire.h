@@ -1,5 +1,5 @@
 /* base/wire.h -- numbers, strings and blocks of bytes in a row: written to memory that grows, and read from bytes that
- * may be a stranger's. Numbers are little-endian; strings and blocks follow their length in 8 bytes. */
+ * may come from an untrusted source. Numbers are little-endian; strings and blocks follow their length in 8 bytes. */
 #ifndef WEFT_BASE_WIRE_H
 #define WEFT_BASE_WIRE_H
 

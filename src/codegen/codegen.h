@@ -95,9 +95,9 @@ const char *gen_code_assembly(const gen_code *code, const gen_kernel *kernel);
 
 /* ---- as bytes, for files ---- */
 
-/* Writes the machine code of `module`, which `code` is the code of, for the processors of `cpus`: levels ("x86-64" to
- * "x86-64-v4") and "native", separated by commas; NULL or "": native. Code for other processors than this one is
- * compiled here with `options`. *out_data is malloc'd and belongs to the caller. Borrows all; thread-safe.
+/* Writes `code`, the machine code of `module`, for the processors of `cpus`: levels ("x86-64" to "x86-64-v4") and
+ * "native", separated by commas; NULL or "": native. Code for other processors than this one is compiled here with
+ * `options`. *out_data is malloc'd and belongs to the caller. Borrows all; thread-safe.
  * Errors: those of gen_compile; INVALID_ARGUMENT for a processor that is not known; UNIMPLEMENTED on machines other
  * than x86-64. */
 WEFT_NODISCARD weft_status *gen_code_save(const hlo_module *module, const gen_code *code, const gen_options *options,

@@ -130,7 +130,8 @@ static CPU_INLINE float f32_of_bf16(uint16_t bits)
   return x;
 }
 
-/* to[r * to_row + c] = row r of a . column c of b, for two rows and COLUMNS columns; the last of fewer is given again. */
+/* to[r * to_row + c] = row r of a . column c of b, for two rows and COLUMNS columns; where there are fewer, the caller
+ * repeats the last one. */
 #define DOTS(name, type, LOAD, VALUE)                                                                            \
   static CPU_HOT void name(int64_t k, const float *const *a, const type *const *b, float (*restrict to)[COLUMNS]) \
   {                                                                                                              \

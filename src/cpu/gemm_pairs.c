@@ -1,8 +1,8 @@
 /* cpu/gemm_pairs.c -- Products of s8, u8 and s16 into 32 bits by an instruction that adds two products of 16 bits to
- * each 32-bit lane: what there is without VNNI.  Blocks of C stay in registers as in gemm_dense.c, and the loops are
- * the same (gemm_micro.h); an "element" is two numbers of 16 bits that follow each other along k.  Both operands are
- * widened as they are packed: of A a tile's rows, of B panels of 16 columns, a block of k of each.  Products are exact
- * and sums wrap, also the one of two that is 2^31. */
+ * each 32-bit lane: the form for processors without VNNI.  Blocks of C stay in registers as in gemm_dense.c, and the
+ * loops are the same (gemm_micro.h); an "element" is two numbers of 16 bits that follow each other along k.  Both
+ * operands are widened as they are packed: of A a tile's rows, of B panels of 16 columns, a block of k of each.
+ * Products are exact and sums wrap, also the sum of two products that is 2^31. */
 #include <config.h>
 
 #include "cpu/gemm_pairs.h"

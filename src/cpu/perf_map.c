@@ -66,7 +66,7 @@ static void put(FILE *out, const symbol *symbols, int count, const char *module)
   }
 }
 
-/* NULL: errno says why. perf reads files of its user alone, and /tmp is everybody's. */
+/* NULL: errno says why. perf reads only files of its own user, and every user can write to /tmp. */
 static FILE *open_map(void)
 {
   char path[64];

@@ -420,7 +420,7 @@ enum { SCAN = 32, FEW = 32 };
       any |= keys[i] < bar;                                                                                  \
     }                                                                                                        \
     if (!any) return 0;                                                                                      \
-    for (int i = 0; i < SCAN; i++) { /* no branch: nobody could guess it */                                  \
+    for (int i = 0; i < SCAN; i++) { /* no branch: the processor could not predict it */                     \
       kept[count] = (T)keys[i] << shift | (uint64_t)(at + i);                                                \
       count += keys[i] < bar;                                                                                \
     }                                                                                                        \

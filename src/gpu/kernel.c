@@ -129,8 +129,8 @@ static weft_status *make_kernels(gpu_code *code, const weft_compile_options *opt
  *   kernel  := why there is none, or "" and then: strategy, arguments, bytes of scratch, launches, launch*, PTX
  *   launch  := entry, blocks, threads, numbers, number, number, copy_from, copy_to
  *
- * Kernels are in the order of list_kernels.  The bytes may be a stranger's: what the launches do with memory of the host
- * is checked here, what the kernels do with the device's is theirs. */
+ * Kernels are in the order of list_kernels.  The bytes may come from an untrusted source: what the launches do with
+ * memory of the host is checked here, what the kernels do with the device's is theirs. */
 
 enum { LEAST_LAUNCH_BYTES = 64, LEAST_KERNEL_BYTES = 8, MOST_LAUNCH_THREADS = 1024 };
 

@@ -1,5 +1,5 @@
 /* passes/custom_partitioner.h -- functions that a client registers for custom-calls that the SPMD partitioner does
- * not know: one computes a call on tiles, the other one is only told a sharding. */
+ * not know: one function computes a call on tiles, the other one is only shown a sharding. */
 #ifndef WEFT_PASSES_CUSTOM_PARTITIONER_H
 #define WEFT_PASSES_CUSTOM_PARTITIONER_H
 

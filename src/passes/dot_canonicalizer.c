@@ -1,15 +1,16 @@
 /* passes/dot_canonicalizer.c -- dot-canonicalizer: every dot becomes
  *     lhs [B, M, K] or [B, K, M]   x   rhs [B, K, N] or [B, N, K]   ->   [B, M, N]
  * with one contracting dimension and at most one batch dimension (B is absent when there is none), which is what GEMM
- * does: a swapped operand is a transposed one.  Dimensions are merged by reshapes; an operand that is a transpose is
- * taken from before it when that needs no other; and only what no GEMM can address is transposed.
- * Canonical dots whose operands are transposes are folded too, so the pass is run again after simplification.
- * A dot that is only read transposed, as JAX writes the gradient of a weight, is the dot of swapped operands where that
- * will do: the transpose of a product is the product of the transposes, the other way round.
+ * does: a swapped operand is a transposed one.  Dimensions are merged by reshapes; an operand that is itself a
+ * transpose is read without that transpose if no other one is needed then; and an operand is transposed only if no GEMM
+ * can address it as it is. Canonical dots whose operands are transposes are folded too, so the pass is run again after
+ * simplification. A dot whose result is only read transposed (JAX writes the gradient of a weight so) becomes the dot
+ * of the swapped operands where that gives the same result: the transpose of a product is the product of the transposes
+ * in the opposite order.
  *
  * A large operand that has its contracting dimensions in the middle, [A, K, C], as einsums with per-head weights have,
- * is not transposed if the other operand is small: that one is repeated for each index of A instead, which becomes a
- * batch dimension. */
+ * is not transposed if the other operand is small: the small operand is repeated for each index of A instead, and A
+ * becomes a batch dimension. */
 #include <config.h>
 
 #include "passes/build.h"

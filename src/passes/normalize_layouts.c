@@ -1,5 +1,5 @@
-/* passes/normalize_layouts.c -- normalize-layouts: afterwards every array is dense row-major, and what a layout meant
- * is said by transposes.
+/* passes/normalize_layouts.c -- normalize-layouts: afterwards every array is dense row-major, and transposes express
+ * what layouts meant.
  *
  *   entry parameter or result with another entry layout   physical row-major shape, transposed from / to the logical one;
  *                                                          module->entry_* keep the logical shape and layout

@@ -1,5 +1,6 @@
-/* passes/reduce_splitter.c -- reduce-splitter: reduce(x) over the last dimensions and, with others kept between, over
- * earlier ones becomes two: first rows, read as they lie, then what is left, which is small.
+/* passes/reduce_splitter.c -- reduce-splitter: a reduce over the last dimensions and over earlier ones, with kept
+ * dimensions between them, becomes two: first the rows, which are read in the order of memory, then the rest, which is
+ * small.
  *
  *     f32[n,c,hw] over {0,2}  ->  f32[n,c] over {0}  ->  f32[c]
  *

@@ -12,7 +12,8 @@
  *
  * The grouping of operands changes, their order does not: fit for any associative reducer, and the same on every run.
  * The initial value comes in once for each block and for each element of padding, so it must be the reducer's identity;
- * of a computation (logaddexp) that is tried on a few values.  Scans for which a GPU has kernels stay as they are. */
+ * for a reducer that is a computation (logaddexp) a few values are tried.  Scans for which a GPU has kernels stay as
+ * they are. */
 #include <config.h>
 
 #include <math.h>

@@ -4,8 +4,8 @@
  *   (ys..., last...) = scan(xs..., inits...), to_apply=f
  *   for i in 0..n: (y..., carries...) = f(x[i]..., carries...); ys[i]... = y...
  *
- * Carries may stand without outputs and without inputs; one result is a tuple or is none, in f and in the scan
- * alike.
+ * A scan may have carries without outputs and without inputs. A single result may or may not be wrapped in a tuple, in
+ * f and in the scan.
  *
  * A map whose computation is more than elementwise (it branches, loops, reduces) is a scan over all elements that
  * carries nothing. */

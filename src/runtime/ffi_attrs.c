@@ -5,8 +5,8 @@
  *           | '[' [ value { ',' value } ] ']' (scalars of one type)
  *           | 'dense' '<' [ number | '[' numbers ']' | '"0x' digits '"' ] '>' ':' 'tensor' '<' { n 'x' } type '>'
  *
- * A number without type is i64, or f64 when it has a point or exponent; a name without value is true.  The text is a
- * stranger's: nesting is bounded, and memory is a multiple of the text's length. */
+ * A number without type is i64, or f64 when it has a point or exponent; a name without value is true.  The text may
+ * come from an untrusted source: nesting is bounded, and memory is a multiple of the text's length. */
 #include <config.h>
 
 #include <ctype.h>

@@ -9,8 +9,8 @@
  *       56     32  SHA-256 of all that follows
  *       88         in the form of base/wire.h: platform, fingerprint (texts), flags, note, module, entry, code (blocks)
  *
- * The digest detects damage, not a stranger: whoever writes a file that is loaded and run decides what the process
- * does. Reading a file of any bytes does no harm. */
+ * The digest detects damage, not forgery: whoever writes a file that is loaded and run decides what the process does.
+ * Reading a file of any bytes does no harm. */
 #ifndef WEFT_RUNTIME_SAVED_H
 #define WEFT_RUNTIME_SAVED_H
 

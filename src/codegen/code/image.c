@@ -1,5 +1,5 @@
-/* codegen/code/image.c -- maps machine code from bytes into memory. The numbers of an image may be a stranger's: they
- * are checked here, so that mapping an image writes nowhere else. What its code does when it runs, nobody can check. */
+/* codegen/code/image.c -- maps machine code from bytes into memory. The image may come from an untrusted source: its
+ * numbers are checked here, so that mapping it writes nowhere else. What its code does at run time is not checked. */
 #include <config.h>
 
 #include "codegen/code/code.h"

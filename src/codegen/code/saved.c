@@ -6,8 +6,8 @@
  *   answer   := number of the unit that answers a request, in the order of gen_requests_of
  *   image    := bytes of code, fixups, fixup*, imports, (name, slot)*, block of bytes
  *
- * Each variant is for one processor; the reader takes the variant that wants most of what its processor has. The
- * bytes may be a stranger's: numbers that the program uses are checked against the module. */
+ * Each variant is for one processor; the reader takes the variant that wants most of what its processor has. The bytes
+ * may come from an untrusted source: numbers that the program uses are checked against the module. */
 #include <config.h>
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include <elf.h>
 #include <string.h>
 
-/* The image begins with bytes of no function; a stub is "jmp *slot(%rip)" and two bytes of nothing. */
+/* The image begins with bytes of no function; a stub is "jmp *slot(%rip)" and two bytes of padding. */
 enum { HEAD_BYTES = 16, STUB_BYTES = 8, SLOT_BYTES = 8, JUMP_BYTES = 6 };
 static const unsigned char trap = 0xcc; /* int3 */
 

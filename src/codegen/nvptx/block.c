@@ -75,8 +75,8 @@ void gen_team_barrier(gen_emit *e, const gen_team *team)
   else gen_warp_barrier(e, team->mask);
 }
 
-/* Which lane's value a lane gets: that whose number differs by the bits of `distance`; that `distance` below (a lane
- * without one gets its own); number `distance`. */
+/* Which lane's value a lane gets. ACROSS: the lane whose number differs in the bits of `distance`. FROM_BELOW: the lane
+ * `distance` below (a lane without one keeps its own value). FROM_LANE: lane number `distance`. */
 typedef enum shuffling { ACROSS, FROM_BELOW, FROM_LANE } shuffling;
 
 static gen_ssa shuffle_word(gen_emit *e, const gen_team *team, gen_ssa v, int distance, shuffling kind)

@@ -4,8 +4,9 @@
 
 #include "codegen/nvptx/grid.h"
 
-/* The threads of a multiprocessor below which a thread makes one element only: fewer would not hide the latency of
- * memory. The bytes that one access of a thread moves at most. */
+/* BUSY_THREADS: with fewer threads on a multiprocessor, each thread makes one element only, since fewer threads would
+ * not hide the latency of memory. ACCESS_BYTES: the most bytes that one access of a thread moves. MOST_ELEMS: the most
+ * elements that a thread makes. */
 enum { BUSY_THREADS = 64, ACCESS_BYTES = 16, MOST_ELEMS = 4 };
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */

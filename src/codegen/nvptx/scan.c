@@ -59,7 +59,7 @@ static gen_value combine(const scanning *s, gen_emit *e, gen_value before, gen_v
   return gen_combine(e, s->form.op, s->type, before, after);
 }
 
-/* What changes no value. */
+/* The value that changes no other value that it is combined with. */
 static gen_value none(const scanning *s, gen_emit *e) { return gen_identity(e, s->form.op, s->type); }
 
 static gen_value choose(gen_emit *e, gen_ssa cond, gen_value yes, gen_value no)
@@ -76,7 +76,8 @@ static gen_buffer partials(const scanning *s, gen_emit *e)
   return gen_partial(e, s->f, &s->acc, 0, s->slices * s->parts);
 }
 
-/* Those of a row's parts lie side by side; so do those of neighbouring columns. */
+/* The place of a partial result. The partial results of a row's parts lie side by side; so do those of neighbouring
+ * columns. */
 static gen_affine partial_at(const scanning *s, gen_emit *e, gen_ssa slice, gen_ssa part)
 {
   gen_ssa major = s->team ? slice : part, minor = s->team ? part : slice;
@@ -118,7 +119,8 @@ static void bounds_of(const scanning *s, gen_emit *e, gen_ssa part, gen_ssa *fro
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-/* Combines `v` over the threads of the team: *before is that of the threads before this one, *all that of all. */
+/* Combines `v` over the threads of the team: *before is the combination of the threads before this one, *all that of
+ * all threads. */
 static void scan_team(const scanning *s, gen_emit *e, const gen_team *team, const gen_shared shared[2], gen_value v,
                       gen_value *before, gen_value *all)
 {
