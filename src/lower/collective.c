@@ -615,7 +615,7 @@ static bool platform_moves(const weft_platform *platform, const hlo_instr *instr
 }
 
 /* Finds the grouping of a collective, or adds it: it is number *out_index of the program's. Collectives of the same
- * groups that are moved by the same party share communicators. */
+ * groups share communicators if the same implementation moves their data. */
 static weft_status *find_grouping(low_module *m, const hlo_instr *instr, hlo_grouping *out_grouping, int *out_index)
 {
   weft_arena *arena = rt_program_arena(m->out->program);

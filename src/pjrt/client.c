@@ -47,7 +47,7 @@ static weft_status *read_integer(const PJRT_NamedValue *value, const char *name,
   return NULL;
 }
 
-/* JAX's lowering rules, donation, callbacks and compilation cache, and the options that it sends, go by the name. */
+/* JAX chooses lowering rules, donation, callbacks, the compilation cache and the options that it sends by this name. */
 static bool is_called(const char *name) { return strcmp(pjrt_platform()->client_name, name) == 0; }
 
 /* The options that XLA's GPU plugin knows and that change nothing here: JAX sends them to every client of the name

@@ -157,9 +157,9 @@ static weft_status *read_incarnations(PJRT_Client *client, const PJRT_ExecuteOpt
 }
 
 /* True if Execute returns only after the program has run, and with the program's error. As on XLA:CPU, this is so
- * for a program that calls Python and whose inputs are all defined, or depend on queued work of devices only. JAX's own code counts on it: Pallas'
- * interpreters drop results and take the effects for done; an error that came later would be reported to the next
- * operation with effects; and Python does not wait for callbacks when it ends. */
+ * for a program that calls Python and whose inputs are all defined, or depend on queued work of devices only. JAX's own
+ * code counts on it: Pallas' interpreters drop results and assume that the effects have happened; an error that came
+ * later would be reported to the next operation with effects; and Python does not wait for callbacks when it ends. */
 static bool runs_at_once(const pjrt_program *p, const frame *f)
 {
   if (!p->calls_python) return false;

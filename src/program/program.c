@@ -177,7 +177,8 @@ weft_status *weft_program_open_file(const char *path, const weft_program_options
     close(fd);
     return WEFT_ERR(INVALID_ARGUMENT, "%s: no file with a compiled program", path);
   }
-  void *data = malloc((size_t)info.st_size); /* not mapped: who cuts the file short would end the process */
+  /* not mapped: if another process cut the file short, reading the mapping would end this process */
+  void *data = malloc((size_t)info.st_size);
   if (!data) st = WEFT_ERR(RESOURCE_EXHAUSTED, "%s: no memory for its %lld bytes", path, (long long)info.st_size);
   else if (weft_fd_read_all(fd, data, (size_t)info.st_size))
     st = weft_program_open(data, (size_t)info.st_size, options, out_program);

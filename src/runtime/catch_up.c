@@ -1,4 +1,5 @@
-/* runtime/catch_up.c -- how a run on a device with streams waits for them on the host, without blocking a thread.
+/* runtime/catch_up.c -- how a run on a device with streams waits for the streams on the host, without blocking a
+ * thread.
  *
  * The compute stream does the work of a step before the work of later steps. But a step that works on the host
  * (`run`, `start`) must not begin before the work that was queued earlier is done, and control flow needs a value
@@ -52,7 +53,7 @@ static void go_on(void *arg, weft_status *error)
   const rt_thunk *thunk = async->thunk;
   const rt_thunk_ops *inner = thunk->own_ops;
   weft_status *st = queued_error(frame, error);
-  /* If other steps wait for this step's start, the run cannot end before rt_thunk_started has told them, so the
+  /* If other steps wait for this step's start, the run cannot end before rt_thunk_started has released them, so the
    * frame is still there at that call. */
   bool awaited = thunk->parent->nodes[thunk->node].started_count > 0 && !thunk->parent->in_order, ended;
 

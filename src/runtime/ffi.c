@@ -269,7 +269,7 @@ typedef struct run {
 } run;
 
 /* ---- elements below a byte ---------------------------------------------------------------------------------------------
- * Weft keeps one a byte; handlers expect them packed, the first in the low bits. */
+ * Weft keeps each such element in a byte of its own; handlers expect them packed, the first element in the low bits. */
 
 /* Bits of an element that handlers expect packed; 0 for all others. */
 static int packed_bits(const XLA_FFI_Buffer *buffer)
@@ -463,7 +463,8 @@ void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, c
 
 bool rt_ffi_call_packs(const rt_ffi_call *call) { return call->packed_bytes > 0; }
 
-/* A thread that waits for the end of a call; freed by the one of both that comes last. */
+/* What a thread that waits for the end of a call shares with the call; freed by the thread or by the end of the call,
+ * whichever comes last. */
 typedef struct waiter {
   weft_mutex mu;
   weft_cond ended;

@@ -66,7 +66,7 @@ struct rt_thunk {
   int seq_count;       /* control flow: the sequences it runs */
   struct rt_seq *const *seqs;
   /* set by rt_program_finish: */
-  /* `ops` as the thunk's maker set it; `ops` may since have got a wait for the stream before it */
+  /* `ops` as the thunk's maker set it; `ops` itself may be a wrapper that waits for the stream first (rt_make_late) */
   const rt_thunk_ops *own_ops;
   int first_arg;       /* index of uses[0]'s pointer in rt_ctx.args */
   int index;           /* of its rt_ctx.states; -1: it has neither `start` nor `control` */

@@ -1,4 +1,5 @@
-/* runtime/untyped.h -- custom calls as they were before XLA's typed FFI: functions by name, called on bare pointers.
+/* runtime/untyped.h -- custom calls by XLA's older conventions, without the typed FFI: functions by name, called on
+ * bare pointers.
  *
  * XLA's conventions for CPUs, by the call's API version:
  *
