@@ -325,7 +325,7 @@ static weft_status *write_folder(const cli_package *p, const char *name, const s
 
 /* ---- the shared library -------------------------------------------------------------------------------------------------- */
 
-/* The folder `configured` as it is now: the installation may have been moved as a whole, with this command in it. */
+/* Where the folder `configured` is: the installation may have been moved as a whole, with this command in it. */
 static void place_of(const char *configured, char out[PATH_BYTES])
 {
   static const char bin[] = WEFT_BINDIR;

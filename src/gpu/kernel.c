@@ -130,7 +130,7 @@ static weft_status *make_kernels(gpu_code *code, const weft_compile_options *opt
  *   launch  := entry, blocks, threads, numbers, number, number, copy_from, copy_to
  *
  * Kernels are in the order of list_kernels.  The bytes may come from an untrusted source: what the launches do with
- * memory of the host is checked here, what the kernels do with the device's is theirs. */
+ * memory of the host is checked here, what the kernels do with the device's memory cannot be checked. */
 
 enum { LEAST_LAUNCH_BYTES = 64, LEAST_KERNEL_BYTES = 8, MOST_LAUNCH_THREADS = 1024 };
 

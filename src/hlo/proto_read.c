@@ -269,7 +269,7 @@ static hlo_computation *find_computation(const proto_reader *r, int64_t id)
   return found ? found->comp : NULL;
 }
 
-/* Opcodes of old files that are other opcodes with an attribute today. */
+/* Opcodes of old files that XLA has replaced by other opcodes with an attribute. */
 static hlo_opcode old_opcode(const char *name, const char **out_direction)
 {
   static const struct { const char *name; hlo_opcode op; const char *direction; } old[] = {

@@ -24,7 +24,7 @@ static void free_incoming(incoming *in)
   free(in);
 }
 
-/* Whoever waits for the buffer finds that the transfer holds nothing. */
+/* The buffer's event is set last: a thread that waits for it then finds that the transfer holds nothing. */
 static void arrived(void *ctx, weft_status *error)
 {
   incoming *in = ctx;

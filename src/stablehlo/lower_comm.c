@@ -147,8 +147,8 @@ static weft_status *flatten_partition_groups(lowering *l, const hlo_collective_a
   return NULL;
 }
 
-/* A pred[] that is true at the root of the group. The root tells the group 1 + its ids, because a rank that is told
- * nothing gets zeros. */
+/* A pred[] that is true at the root of the group. The root broadcasts 1 + its ids, because a rank that receives nothing
+ * gets zeros. */
 static weft_status *is_root(lowering *l, hlo_collective_attrs *c, hlo_instr *root, hlo_instr **out)
 {
   hlo_instr *ids[2], *told, *same[2];

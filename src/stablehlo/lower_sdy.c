@@ -4,7 +4,8 @@
  *   Sharding -> SPMDFullToShardShape -> region -> SPMDShardToFullShape -> Sharding
  *
  * Shardings stay named, with their open dimensions, for the partitioner to complete.  Those of the borders have the manual
- * axes alone, which they list; a manual computation may leave axes free.  On one partition all of it says nothing. */
+ * axes alone, which they list; a manual computation may leave axes free.  On one partition all of this has no
+ * effect. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

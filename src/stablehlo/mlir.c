@@ -89,7 +89,8 @@ weft_status *mlir_check_quant(const mlir_quant *q)
 
 /* ---- references ---------------------------------------------------------------------------------------------------- */
 
-/* Counts are noted in what is shared.  Recursion ends there, and is as deep as one alias or entry is written. */
+/* Counts are kept in shared types and attributes.  The recursion ends at these, so it is as deep as one alias or entry
+ * nests. */
 static void count_type(const mlir_type *shared)
 {
   mlir_type *t = (mlir_type *)(uintptr_t)shared;
@@ -265,13 +266,14 @@ weft_status *mlir_attr_ints(const mlir_program *program, const mlir_module *modu
   if ((!weft_dtype_is_integer(a->type->dtype) && a->type->dtype != WEFT_PRED) || elems > INT32_MAX)
     return WEFT_ERR(INVALID_ARGUMENT, "expected a list of integers");
   WEFT_TRY(mlir_dense_size(program, module, a, &n, &splat));
-  if (a->form == MLIR_DENSE_BLOB && a->type->dtype == WEFT_S64 && !splat) { /* what artifacts have most of */
+  if (a->form == MLIR_DENSE_BLOB && a->type->dtype == WEFT_S64 && !splat) { /* most lists of artifacts have this form */
     out->count = (int)elems;
     out->v = weft_arena_memdup(arena, a->u.text.s, (size_t)elems * sizeof(int64_t));
     WEFT_TRY_ALLOC(out->v);
     return NULL;
   }
-  /* A splat names many numbers in few bytes: what dims and paddings have is bounded by the rank. */
+  /* A splat stands for many numbers in few bytes. Valid lists of dimensions and paddings are short, since the rank
+   * bounds them. */
   if (splat && elems > 1 << 20) return WEFT_ERR(INVALID_ARGUMENT, "a list of %" PRId64 " integers", elems);
   hlo_literal lit = {.shape = hlo_shape_array(arena, a->type->dtype, 1, &elems)};
   WEFT_TRY_ALLOC(lit.shape);
@@ -504,7 +506,7 @@ static weft_status *hex_bytes(const mlir_program *program, const char *hex, size
   return NULL;
 }
 
-/* Raw elements come as they are stored elsewhere: bring bool to 0/1 and narrow integers to sign-extended bytes. */
+/* Brings raw elements into the form of literals: bool to 0 or 1, narrow integers to sign-extended bytes. */
 static void normalize_bytes(weft_dtype type, char *data, int64_t n)
 {
   int bits = weft_dtype_bits(type);

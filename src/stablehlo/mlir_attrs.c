@@ -248,7 +248,7 @@ weft_status *text_conv_dims(text_parser *ps, text_attrs *attrs)
                       "output_spatial_dimensions");
 }
 
-/* key = value, ... up to '>'; what VHLO holds is its own. */
+/* key = value, ... up to '>'. */
 static weft_status *struct_body(text_parser *ps, bool vhlo, text_attrs *attrs)
 {
   while (text_peek(ps) != '>') {

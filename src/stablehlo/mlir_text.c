@@ -449,7 +449,7 @@ static weft_status *parse_op(text_parser *ps, mlir_block *block)
     WEFT_TRY_NOTE(text_pretty_op(ps, op, &attrs), "in %.*s", (int)WEFT_MIN(size, 64), word);
   }
   WEFT_TRY(text_location(ps, &location));
-  if (location) op->location = location; /* else what was said before a region */
+  if (location) op->location = location; /* otherwise a location that stood before a region stays */
   op->attrs = attrs.items;
   op->attr_count = attrs.count;
   WEFT_TRY(mlir_spread(ps->arena, op));
@@ -560,7 +560,7 @@ static weft_status *alias(text_parser *ps)
   if (text_accept_word(ps, "loc")) {
     ps->p = start;
     WEFT_TRY(text_location_alias(ps, name, size));
-    ps->p = start; /* and an attribute that says nothing */
+    ps->p = start; /* the text is then read once more, as an attribute without meaning */
   }
   return text_attr(ps, (const mlir_attr **)slot);
 }

@@ -34,7 +34,7 @@ static weft_status *dimensions(text_parser *ps, int *rank, int64_t *dims)
   return NULL;
 }
 
-/* An error that does not know where it is. */
+/* Gives an error (taken) the position `at`; NULL for NULL. */
 static weft_status *positioned(text_parser *ps, const char *at, weft_status *st)
 {
   weft_status *out = st ? text_fail(ps, at, "%s", weft_status_message(st)) : NULL;
@@ -76,7 +76,7 @@ static weft_status *shaped_type(text_parser *ps, mlir_type_kind kind, const mlir
   return NULL;
 }
 
-/* Quotes the text of a type as a key: up to the bracket that closes it, if near. */
+/* The length of a type's text up to the bracket that closes it, for use as a key; 0: the bracket is not near. */
 static size_t type_span(const char *p, const char *end)
 {
   int depth = 0;

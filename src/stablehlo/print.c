@@ -126,7 +126,7 @@ static mlir_location *number_location(shlo_printer *p, const mlir_location *loca
   return p->locations[p->location_count++] = loc;
 }
 
-/* What it says is behind the module. */
+/* Prints a reference to the location, whose definition stands behind the module. */
 static void print_location(shlo_printer *p, const mlir_location *location)
 {
   const mlir_location *loc = is_known(location) ? number_location(p, location) : NULL;
@@ -144,7 +144,8 @@ static void print_place(shlo_printer *p, const mlir_location *loc)
   fprintf(p->out, ":%d", loc->end_column);
 }
 
-/* A part of a location that is being defined: what is not defined itself by now, in a circle or too deep, is unknown. */
+/* A part of a location that is being defined: a part that has no definition yet, because it is in a circle or nested
+ * too deep, is printed as unknown. */
 static void print_part(shlo_printer *p, const mlir_location *loc)
 {
   bool is_defined = is_known(loc) && aliased(loc)->made_by == DEFINED;
@@ -182,7 +183,7 @@ static void print_definition(shlo_printer *p, const mlir_location *loc)
   shlo_put(p, ")");
 }
 
-/* Aliases are defined by earlier ones: the parts of `loc` first. */
+/* An alias may use only aliases that are defined before it, so the parts of `loc` are defined first. */
 static void define_location(shlo_printer *p, const mlir_location *location, int depth)
 {
   mlir_location *loc;
@@ -471,7 +472,7 @@ static bool print_custom(shlo_printer *p, const mlir_op *op)
   return print_universal(p, op);
 }
 
-/* Between spellings of one type, as artifacts have it: the values themselves. */
+/* A cast between two spellings of one type, as artifacts contain them: its results are its operands. */
 static bool skip_cast(const mlir_op *op)
 {
   if (op->dialect != SHLO_BUILTIN || !named(op, "unrealized_conversion_cast") || op->operand_count != op->result_count)

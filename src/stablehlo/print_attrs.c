@@ -121,7 +121,7 @@ void shlo_print_symbol(shlo_printer *p, const char *s)
   else shlo_print_string(p, s, strlen(s));
 }
 
-/* A decimal that reads back as the same number, or the bits of what is none. */
+/* A decimal that reads back as the same number, or the bits of an infinity or a NaN. */
 static void print_float(shlo_printer *p, double v, weft_dtype type, uint64_t bits)
 {
   char buf[40];
@@ -401,7 +401,8 @@ typedef enum form { /* how an attribute is written */
   SHARDING, SHARDINGS, MESH, MANUAL_AXES, API_VERSION, QUOTED, UNIT
 } form;
 
-/* `neutral`: in VHLO the attribute stands for none when it is empty, or all of this number or word. */
+/* `neutral`: in VHLO the attribute counts as absent when it is empty or when all its elements are this number or
+ * word. */
 static const struct attr_form { const char *name; form form; const char *neutral, *word; } forms[] = {
     {"allowed_direction", AS_IS, NULL, NULL},
     {"api_version", API_VERSION, "API_VERSION_ORIGINAL", NULL},
@@ -762,7 +763,7 @@ static void print_formed(shlo_printer *p, const mlir_op *op, const struct attr_f
   }
 }
 
-/* Empty, or all of the number or word. */
+/* True if the attribute is empty, or if all its elements are the number or word. */
 bool shlo_print_is_neutral(shlo_printer *p, const mlir_attr *a, const char *neutral)
 {
   hlo_ints v;

@@ -71,7 +71,8 @@ void raise_called(raising *r, mlir_op *op, const hlo_instr *in)
   for (int i = 0; i < in->called_count; i++) raise_region(r, op, i, in->called[i], NULL);
 }
 
-/* A function gives the elements of a flat tuple one by one, anything else as one value: as the lowering has it. */
+/* A function returns the elements of a flat tuple as results of their own, and any other value as one result. The
+ * lowering reads functions in the same way. */
 bool raise_gives_elements(const hlo_shape *s)
 {
   if (!hlo_shape_is_tuple(s) || s->rank == 1) return false;
@@ -130,7 +131,7 @@ static void same_value(raising *r, const hlo_instr *in)
 
   r->at[in->id] = raise_operand(r, in, 0);
   if (!sharding || in->op != HLO_COPY || !hlo_shape_is_array(in->shape)) return;
-  op = raise_give(r, in, raise_as_op(r, in, "stablehlo.custom_call")); /* what says nothing but how it is cut */
+  op = raise_give(r, in, raise_as_op(r, in, "stablehlo.custom_call")); /* a copy that only states a sharding */
   raise_set(r, op, "call_target_name", raise_words(r, MLIR_STRING, "Sharding"));
 }
 
@@ -147,7 +148,7 @@ static void get_tuple_element(raising *r, const hlo_instr *in)
   r->at[in->id] = raise_element(r, raise_operand(r, in, 0), in->u.tuple_index);
 }
 
-/* StableHLO's takes tokens alone: what it is to come after besides, HLO computes anyway. */
+/* StableHLO's after_all takes tokens only. Other operands are left out, since they are computed in any case. */
 static void after_all(raising *r, const hlo_instr *in)
 {
   raised_values operands = raise_operand_leaves(r, in, 0);
@@ -163,7 +164,7 @@ static void after_all(raising *r, const hlo_instr *in)
   raise_give(r, in, op);
 }
 
-/* Everything at once, and for add-dependency the token too. */
+/* One barrier for all leaves of the operand; for add-dependency also for the token. */
 static void barrier(raising *r, const hlo_instr *in)
 {
   raised_values all = raise_operand_leaves(r, in, 0);
@@ -186,7 +187,7 @@ static void while_loop(raising *r, const hlo_instr *in)
   raise_region(r, op, 1, in->called[0], NULL);
 }
 
-/* Branches see their operand from outside. */
+/* The regions of branches have no arguments: they use the conditional's operands as values from outside. */
 static void conditional(raising *r, const hlo_instr *in)
 {
   mlir_value *which = raise_array_operand(r, in, 0);
@@ -211,7 +212,7 @@ const mlir_attr *raise_parsed_dict(raising *r, const char *text)
   return good ? a : NULL;
 }
 
-/* A composite says what it is in its frontend attributes. */
+/* The name, version and attributes of a composite are in the frontend attributes of the call. */
 static bool composite(raising *r, const hlo_instr *in)
 {
   const char *name = hlo_frontend_attribute(in, "composite.name"),
@@ -273,7 +274,7 @@ static void raise_instr(raising *r, const hlo_instr *in)
 {
   const mlir_location *outer = r->location;
 
-  if (in->op == HLO_PARAMETER) return; /* whoever began the computation knows it */
+  if (in->op == HLO_PARAMETER) return; /* the function that began the computation has set its value */
   r->location = raise_location(r, in);
   if (rules[in->op]) rules[in->op](r, in);
   else if (hlo_opcode_is_elementwise(in->op)) raise_elementwise(r, in);
@@ -283,7 +284,7 @@ static void raise_instr(raising *r, const hlo_instr *in)
 
 /* ---- functions and the module ------------------------------------------------------------------------------------- */
 
-/* The output that an alias names, as a result of the entry function; -1: StableHLO has no such thing. */
+/* The output that an alias names, as a result of the entry function; -1: StableHLO cannot express the alias. */
 static int64_t aliased_result(const hlo_module *m, const hlo_input_output_alias *a)
 {
   bool elements = raise_gives_elements(m->entry->root->shape);
@@ -389,7 +390,8 @@ static bool calls_functions(hlo_opcode op)
   return op == HLO_CALL || op == HLO_FUSION || op == HLO_CUSTOM_CALL || op == HLO_ASYNC_START;
 }
 
-/* kind, where in the parameters, where in the result: XLA's attribute for what arguments cannot say */
+/* kind, where in the parameters, where in the result: XLA's attribute for aliases that attributes of arguments cannot
+ * express */
 static const mlir_attr *module_aliases(raising *r)
 {
   const hlo_module *m = r->module;

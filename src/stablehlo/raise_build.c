@@ -1,4 +1,4 @@
-/* stablehlo/raise_build.c -- types, attributes, operations and values of the way back from HLO (raise.h). */
+/* stablehlo/raise_build.c -- makes the types, attributes, operations and values of a StableHLO program (raise.h). */
 #include <config.h>
 
 #include "stablehlo/raise.h"
@@ -214,7 +214,8 @@ mlir_op *raise_emit(raising *r, const char *spelling, int operand_count, mlir_va
 
   if (r->left-- == 0) raise_give_up(r, WEFT_ERR(RESOURCE_EXHAUSTED, "computations called from too many places"));
   *op = (mlir_op){.operand_count = operand_count, .result_count = result_count, .location = r->location};
-  if (strncmp(spelling, "mhlo.", 5) == 0) { /* what StableHLO lacks; the readers take it for StableHLO's */
+  /* an operation that StableHLO lacks; Weft's readers take it for one of StableHLO's */
+  if (strncmp(spelling, "mhlo.", 5) == 0) {
     op->kind = MAKE(r, mlir_op_kind, 1);
     *op->kind = (mlir_op_kind){.name = spelling, .dialect = SHLO_OTHER};
   } else {
@@ -257,7 +258,7 @@ const raised *raise_tuple_of(raising *r, int count, const raised *const *element
 
 const raised *raise_operand(raising *r, const hlo_instr *in, int i) { return r->at[in->operands[i]->id]; }
 
-/* As one value: a tuple is put together. */
+/* The value as one MLIR value: a tuple becomes a stablehlo.tuple. */
 mlir_value *raise_value_of(raising *r, const raised *x)
 {
   mlir_value **values;
@@ -326,7 +327,7 @@ const mlir_type **raise_leaf_types(raising *r, const hlo_shape *s, int *out_coun
   return types;
 }
 
-/* A value of shape s from its leaves, of which *at counts those that are taken. */
+/* A value of shape s from its leaves. *at is the number of leaves that have been taken. */
 const raised *raise_from_leaves(raising *r, const hlo_shape *s, mlir_value *leaves, int *at)
 {
   const raised **elements;
@@ -342,7 +343,7 @@ const raised *raise_results_of(raising *r, const mlir_op *op, const hlo_shape *s
   return raise_from_leaves(r, s, op->results, &(int){0});
 }
 
-/* What any instruction may carry. */
+/* Sets the attributes that any instruction may have. */
 void raise_set_extra(raising *r, mlir_op *op, const hlo_instr *in)
 {
   static const char *const modes[] = {"DEFAULT", "HIGHEST", "TOLERANCE"};
@@ -367,7 +368,7 @@ void raise_set_extra(raising *r, mlir_op *op, const hlo_instr *in)
   }
 }
 
-/* `in` as one operation, from and to leaves. */
+/* Makes `in` one operation, whose operands and results are leaves. */
 mlir_op *raise_as_op(raising *r, const hlo_instr *in, const char *spelling)
 {
   raised_values operands = raise_operand_leaves(r, in, 0);

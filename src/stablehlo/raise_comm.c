@@ -107,7 +107,8 @@ void raise_custom_call(raising *r, const hlo_instr *in)
 
 /* ---- communication ------------------------------------------------------------------------------------------------ */
 
-/* Groups as lists; *out_size is the size of the largest, or what a group of everybody has. */
+/* Groups as lists; *out_size is the size of the largest group. One group of all participants has no list: *out_size is
+ * their number. */
 static hlo_replica_groups listed_groups(raising *r, const hlo_instr *in, int64_t *out_size)
 {
   hlo_replica_groups g = {0};
@@ -120,7 +121,7 @@ static hlo_replica_groups listed_groups(raising *r, const hlo_instr *in, int64_t
   *out_size = everybody                          ? r->module->num_partitions * r->module->replica_count
               : in->u.collective->channel_id > 0 ? r->module->num_partitions
                                                  : r->module->replica_count;
-  if (everybody || in->op == HLO_ALL_TO_ALL) { /* these have to say who takes part */
+  if (everybody || in->op == HLO_ALL_TO_ALL) { /* these operations must name their participants */
     int64_t *ids = MAKE(r, int64_t, *out_size);
     hlo_ints *one = MAKE(r, hlo_ints, 1);
     for (int64_t i = 0; i < *out_size; i++) ids[i] = i;
@@ -150,7 +151,8 @@ static void set_channel(raising *r, mlir_op *op, const hlo_instr *in, int64_t ty
   raise_set_int(r, op, "channel_type", type);
 }
 
-/* Of the operands and their order, as the collective itself; starts are the same and give what their done takes. */
+/* Makes the collective as one operation with results of `shape`. A start becomes the same operation; its results are
+ * the values that its done takes. */
 static const raised *collective(raising *r, const hlo_instr *in, const char *spelling, const char *dim,
                                 const hlo_shape *shape)
 {
@@ -272,7 +274,7 @@ void raise_collective_start(raising *r, const hlo_instr *in)
     part_of_start(r, in->shape, listed ? raise_tuple_of(r, in->operand_count, inputs) : inputs[0], result);
 }
 
-/* A value that means nothing: zeros and new tokens. */
+/* A value without meaning: zeros and new tokens. */
 static const raised *nothing(raising *r, const hlo_shape *s)
 {
   const raised **elements;

@@ -193,7 +193,7 @@ void raise_scatter(raising *r, const hlo_instr *in)
 
 /* ---- reductions and windows --------------------------------------------------------------------------------------- */
 
-/* The parts of a window, under the names that this operation has for them; a name that is NULL: it has no such part. */
+/* The parts of a window, under the names that this operation has for them; NULL: the operation has no such part. */
 static void set_window(raising *r, mlir_op *op, const hlo_window *w, const char *sizes, const char *base,
                        const char *window)
 {
@@ -517,7 +517,7 @@ void raise_stochastic_convert(raising *r, const hlo_instr *in)
 
 /* ---- bitcasts ----------------------------------------------------------------------------------------------------- */
 
-/* x with its dimensions in the order of memory, slowest first; or the way back to shape s. */
+/* x with its dimensions in the order of memory, slowest first; or from that order back to shape s. */
 static mlir_value *transposed(raising *r, mlir_value *x, const hlo_shape *s, bool to_memory)
 {
   int64_t permutation[HLO_MAX_RANK], dims[HLO_MAX_RANK];

@@ -48,7 +48,7 @@ static weft_status *string(bc_reader *r, bc_cursor *c, const mlir_attr **out)
   return text_attr(r, c, MLIR_STRING, s.s, s.size, out);
 }
 
-/* An enumeration: its number is written, its word is the attribute. */
+/* An enumeration: bytecode holds its number, and its word becomes the attribute. */
 static weft_status *word(bc_reader *r, bc_cursor *c, const char *const *words, size_t count, const mlir_attr **out)
 {
   const uint8_t *at = c->p;
@@ -99,7 +99,7 @@ static weft_status *integer_attr(bc_reader *r, bc_cursor *c, const mlir_attr **o
   if (bits == 0) return bc_fail(r, c->p, "an integer of a type that has none");
   WEFT_TRY(integer(r, c, bits, &a->u.i));
   bool is_signed = !weft_dtype_is_unsigned(a->type->dtype) && bits > 1;
-  if (bits < 64) { /* the bits above the width are not said */
+  if (bits < 64) { /* the bits above the width are undefined */
     uint64_t v = (uint64_t)a->u.i << (64 - bits);
     a->u.i = is_signed ? (int64_t)v >> (64 - bits) : (int64_t)(v >> (64 - bits));
   }
@@ -430,7 +430,8 @@ static weft_status *vhlo_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out)
   }
 }
 
-/* The dialect as programs use it that are not portable artifacts (what JAX hands over for one operation). */
+/* The stablehlo dialect itself, which programs that are not portable artifacts use (JAX passes single operations
+ * so). */
 static weft_status *stablehlo_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out)
 {
   enum { INT, INTS };
@@ -630,7 +631,7 @@ static weft_status *function_type(bc_reader *r, bc_cursor *c, const mlir_type **
   return NULL;
 }
 
-/* An error that does not know where it is. */
+/* Gives an error (taken) the position `at`; NULL for NULL. */
 static weft_status *positioned(bc_reader *r, const uint8_t *at, weft_status *st)
 {
   weft_status *out = st ? bc_fail(r, at, "%s", weft_status_message(st)) : NULL;
@@ -828,8 +829,9 @@ weft_status *bc_decode_type(bc_reader *r, const char *dialect, bc_cursor *c, con
 
 /* ---- properties --------------------------------------------------------------------------------------------------- */
 
-/* Inherent attributes in stored order, alphabetical; `?` marks an optional one, `version` a row for that one alone (0: all).
- * Operations of stablehlo that are not here have those of vhlo. */
+/* Inherent attributes in the order in which they are stored, which is alphabetical. `?` marks an optional attribute.
+ * `version`: the row is for that version only; 0: for all. Operations of stablehlo that are not listed have the
+ * attributes of vhlo's. */
 static const struct { const char *dialect, *op; int version; const char *attrs; } properties[] = {
     {"builtin", "module", 0, "?sym_name ?sym_visibility"},
     {"chlo", "constant", 0, "value"},
@@ -1096,7 +1098,8 @@ static weft_status *fused_location(bc_reader *r, bc_cursor *c, mlir_location *lo
   return NULL;
 }
 
-/* `entry` is marked busy while it is decoded: what contains itself, or is too deep, says nothing. */
+/* `entry` is marked busy while it is decoded: a location that contains itself, or is nested too deep, counts as
+ * unknown. */
 static weft_status *decode_location(bc_reader *r, bc_cursor c, mlir_location *loc)
 {
   const mlir_attr *name;
