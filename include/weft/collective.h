@@ -211,6 +211,7 @@ weft_status *weft_comm_health(weft_comm *comm);
  * the communicator? */
 bool weft_comm_is_told(weft_comm *comm);
 
+/* The rank of `comm` among weft_comm_size() ranks, and the incarnation of the process that holds a rank. */
 int weft_comm_rank(const weft_comm *comm);
 int weft_comm_size(const weft_comm *comm);
 int weft_comm_local_count(const weft_comm *comm); /* ranks that live in this process */

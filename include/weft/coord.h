@@ -127,6 +127,7 @@ WEFT_NODISCARD weft_status *weft_coord_agent_observe(weft_coord_agent *agent);
  *         FAILED_PRECONDITION  this agent was in error */
 WEFT_NODISCARD weft_status *weft_coord_agent_shutdown(weft_coord_agent *agent);
 
+/* The random number that tells this process from an earlier one with the same id. */
 uint64_t weft_coord_agent_incarnation(const weft_coord_agent *agent);
 
 /* A copy of the error that on_error was called with; NULL if there is none. */
@@ -332,6 +333,8 @@ typedef struct weft_coord_preemption_options {
 } weft_coord_preemption_options;
 
 extern const weft_option_table weft_coord_preemption_option_table;
+/* Sets the defaults and what the WEFT_COORD_PREEMPTION* variables say.  Errors: INVALID_ARGUMENT, naming the
+ * variable. */
 WEFT_NODISCARD weft_status *weft_coord_preemption_options_load(weft_coord_preemption_options *out_options);
 
 /* Starts to listen for notices; jaxlib's processes take part in the same protocol.  Borrows the agent, which must

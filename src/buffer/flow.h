@@ -95,6 +95,7 @@ typedef struct buf_classes {
   } *classes;              /* by representative */
 } buf_classes;
 
+/* Each value in a class of its own. *out_classes is owned by the caller. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *buf_classes_new(const buf_flow *flow, buf_classes **out_classes);
 void buf_classes_free(buf_classes *classes);
 WEFT_DEFINE_AUTO(buf_classes, buf_classes_free)

@@ -22,6 +22,8 @@ typedef struct buf_hazards {
   void *ctx;
 } buf_hazards;
 
+/* Each of the `alloc_count` allocations starts as one segment that nobody has written. `edge` is called with `ctx`; its
+ * error ends the call that reports the use. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *buf_hazards_init(buf_hazards *h, weft_arena *arena, int alloc_count, buf_hazard_edge *edge,
                                              void *ctx);
 /* Reports that `step` reads or writes `slice`.  A step's reads are reported before its writes. */

@@ -94,6 +94,7 @@ int buf_plan_param_alloc(const buf_plan *plan, int param_leaf);
 int buf_plan_output_count(const buf_plan *plan);
 int buf_plan_output_alloc(const buf_plan *plan, int output_leaf); /* -1 for a token */
 
+/* Borrowed from the plan. */
 const buf_stats *buf_plan_stats(const buf_plan *plan);
 
 /* Estimated nanoseconds of a computation that runs by steps: `work` of all its steps, `path` of the longest path

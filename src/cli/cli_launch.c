@@ -694,14 +694,14 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
       {"--plain", NULL, "output without \"[rank] \" in front of each line", .out = &l->is_plain},
       {"--no-jax-env", NULL, "set WEFT_* only, not what jax.distributed.initialize() reads", .out = &l->no_jax_env},
       {"--local", NULL, "start the processes here even inside an allocation", .out = &l->is_local},
-      {"--runner", "'WORDS'", "let this start them, wherever: \"mpirun --hostfile hosts\"; it gets -n N and the command", .type = WEFT_OPT_STRING, .out = &l->runner},
+      {"--runner", "'WORDS'", "let this command start them: \"mpirun --hostfile hosts\"; it gets -n N and the command", .type = WEFT_OPT_STRING, .out = &l->runner},
       {"--fault", "SPEC", "for tests: kill:rank=2,after=3s  stop:rank=1,after=2s,for=5s\n"
                           "restart:rank=0,after=3s,delay=1s; may be given again", .set = add_fault, .out = l},
   };
   const cli_command command = {
       "launch", "-n N [OPTIONS] -- COMMAND ...",
-      "Starts N processes of COMMAND on this machine, with the coordination service inside, and minds them.\n"
-      "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here all the same).\n"
+      "Starts N processes of COMMAND on this machine, with the coordination service inside, and watches them.\n"
+      "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here even then).\n"
       "A command that is `weft run PROGRAM` runs the program on the devices of all processes.",
       .options = options, .option_count = WEFT_COUNT(options), .ends_at_words = true, .notes =
       "\nEach process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID, and in\n"

@@ -80,7 +80,7 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *o
   };
   const cli_command command = {
       "run", "PROGRAM [OPTIONS]",
-      "Compiles PROGRAM (HLO text, HloModuleProto or StableHLO, told apart by content; `-` is standard input), runs it and\n"
+      "Compiles PROGRAM (HLO text, HloModuleProto or StableHLO, recognised by content; `-` is standard input), runs it and\n"
       "prints a summary.", .options = options, .option_count = WEFT_COUNT(options)};
 
   *o = (run_options){.rtol = -1, .atol = -1, .inputs = calloc((size_t)argc, sizeof *o->inputs)};

@@ -45,6 +45,7 @@ void coll_context_each(void (*visit)(coll_group *g, void *ctx), void *ctx);
 
 /* ---- for the progress thread ---- */
 
+/* Opens and closes the descriptors on which the progress thread sleeps. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *coll_context_open(void);
 void coll_context_close(void);
 void coll_context_ring(void); /* ends a sleep; signal-safe */

@@ -76,6 +76,7 @@ typedef enum coll_shake {
   COLL_SHAKE_ENDED,  /* the connection closed, or there is no memory or no random number */
 } coll_shake;
 
+/* `dials`: this side is the dialler. `pair`: the pair key, copied. */
 void coll_handshake_init(coll_handshake *shake, bool dials, const coll_key *pair);
 
 /* Continues the handshake without blocking.  `seals`: the session's frames are sealed.  When the handshake is done,

@@ -11,6 +11,7 @@ typedef struct coll_ended {
   char reason[256];
 } coll_ended;
 
+/* Adds an entry, or finds one: false if there is none. `reason` is copied, at most 255 bytes. Thread-safe. */
 void coll_ended_add(uint64_t group_id, uint64_t posted, const char *reason);
 bool coll_ended_find(uint64_t group_id, coll_ended *out);
 

@@ -22,6 +22,8 @@ typedef struct coll_flight_header {
 
 /* ---- writing ---- */
 
+/* Gives the rank its ring: in a file if WEFT_COLLECTIVE_FLIGHT_DIR is set and the file can be made, else in memory.
+ * Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *coll_flight_open(weft_comm *comm);
 void coll_flight_close(weft_comm *comm);
 void coll_flight_failed_locked(const coll_group *g) WEFT_REQUIRES(g->mu); /* the group's error has been set */

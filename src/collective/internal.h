@@ -395,6 +395,7 @@ void coll_op_describe(const coll_op *op, char *out, size_t size);
 /* FAILED_PRECONDITION whose text has both operations. */
 weft_status *coll_op_disagreement(const coll_op *a, const coll_op *b);
 
+/* Continues the hash `h` (FNV-1a) over the bytes of `text`. */
 uint64_t coll_hash_text(const char *text, uint64_t h);
 
 /* "rank 3 (device 7 on host-b, pid 12)" */

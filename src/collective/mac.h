@@ -19,6 +19,7 @@ typedef struct coll_mac {
   uint64_t powers[1 + COLL_MAC_WORDS]; /* r, r^2, ... */
 } coll_mac;
 
+/* Derives k, r and the powers of r from `key`. */
 void coll_mac_init(coll_mac *mac, const coll_key *key);
 
 /* A text in two parts, each a multiple of four bytes long, COLL_MAC_MOST_BYTES in all. */
@@ -27,6 +28,7 @@ typedef struct coll_mac_text {
   size_t first_bytes, second_bytes;
 } coll_mac_text;
 
+/* The code of message `number` of `lane`. */
 uint64_t coll_mac_code(const coll_mac *mac, uint32_t lane, uint64_t number, coll_mac_text text);
 
 #endif

@@ -32,6 +32,7 @@ bool coll_key_equal(const coll_key *a, const coll_key *b);
 
 void coll_key_wipe(coll_key *key);
 
+/* Fills `out` with random bytes of the system. Errors: UNAVAILABLE. */
 WEFT_NODISCARD weft_status *coll_random(void *out, size_t bytes);
 
 /* A cipher with the key of one direction of a connection.  Not thread-safe. */

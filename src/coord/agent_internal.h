@@ -45,6 +45,8 @@ typedef struct coord_agent_call {
   coord_job job;
 } coord_agent_call;
 
+/* Runs the call on the loop thread and waits for its end; op.deadline_ns bounds it. Errors: FAILED_PRECONDITION on the
+ * agent's own thread; the call's. */
 WEFT_NODISCARD weft_status *coord_agent_run(weft_coord_agent *agent, coord_agent_call *call);
 
 /* Loop thread only: makes sure that a connection exists or is being made. */

@@ -40,6 +40,7 @@ void coord_kv_store_remove(coord_kv_store *store, const char *key);
 void coord_kv_store_each_below(const coord_kv_store *store, const char *directory,
                                bool (*visit)(void *ctx, const char *key, coord_blob *value), void *ctx);
 
+/* The number of keys, and the bytes of all values. */
 size_t coord_kv_store_count(const coord_kv_store *store);
 size_t coord_kv_store_value_bytes(const coord_kv_store *store);
 

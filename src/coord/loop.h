@@ -22,6 +22,8 @@ typedef struct coord_job {
   void (*run)(struct coord_job *job);
 } coord_job;
 
+/* Makes a loop without a thread: the thread that calls coord_loop_run is the loop's thread. Errors:
+ * RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *coord_loop_new(coord_loop **out_loop);
 void coord_loop_free(coord_loop *loop); /* NULL is fine; the thread has returned; jobs not yet run stay the callers' */
 

@@ -52,12 +52,15 @@ typedef struct coord_service_config {
   void *answer_ctx;
 } coord_service_config;
 
+/* Makes the service for config->task_count tasks. `config` is copied; budget and answer_ctx are borrowed. Errors:
+ * INVALID_ARGUMENT for options out of range; RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *coord_service_new(const coord_service_config *config, int64_t now_ns,
                                               coord_service **out_service);
 
 /* Stops the service as coord_service_stop does, then frees it. NULL is fine. */
 void coord_service_free(coord_service *service);
 
+/* Handles one request (borrowed for the call) of `call`: answers it by config->answer before returning, or holds it. */
 void coord_service_handle(coord_service *service, int64_t now_ns, const coord_request *request, coord_call *call);
 
 /* Forgets a held call without answering; a call that is not held is fine. */

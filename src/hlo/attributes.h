@@ -134,6 +134,7 @@ struct hlo_attr_family {
   const hlo_attr_group *group;
 };
 
+/* The attributes of an opcode; static. */
 const hlo_attr_family *hlo_attrs_of(hlo_opcode op);
 const hlo_attr_family *hlo_common_attrs(void); /* of every instruction */
 const hlo_attr_family *hlo_module_attrs(void); /* those of a module's header */

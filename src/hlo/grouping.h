@@ -15,6 +15,7 @@ typedef enum hlo_group_mode {
   HLO_FLATTENED_ID,                /* channel and use_global_device_ids: replica * partitions + partition */
 } hlo_group_mode;
 
+/* How the ids of a collective are meant. Errors: INVALID_ARGUMENT for use_global_device_ids without a channel. */
 WEFT_NODISCARD weft_status *hlo_group_mode_of(const hlo_instr *instr, hlo_group_mode *out_mode);
 
 /* The groups of one collective; place = replica * partitions + partition. */

@@ -329,6 +329,7 @@ struct hlo_module {
 
 /* ---- modules and computations ------------------------------------------------------------------------------------ */
 
+/* Makes an empty module, owned by the caller; `name` is copied. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *hlo_module_new(const char *name, hlo_module **out_module);
 void hlo_module_free(hlo_module *module); /* NULL is fine */
 WEFT_DEFINE_AUTO(hlo_module, hlo_module_free)
@@ -336,6 +337,8 @@ WEFT_DEFINE_AUTO(hlo_module, hlo_module_free)
  * character except letters, digits, '-', '_' and '.' becomes '_'; so does a '.' at the beginning. */
 enum { HLO_FILE_NAME_BYTES = 128 };
 const char *hlo_module_file_name(const hlo_module *module, char buf[HLO_FILE_NAME_BYTES]); /* returns buf */
+/* A deep copy, owned by the caller. It shares attributes with `module`, whose memory it keeps alive. Errors:
+ * RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *hlo_module_clone(const hlo_module *module, hlo_module **out_module);
 
 /* Appends an empty computation.  `name` is copied and must be new in the module (hlo_unique_name makes one). */
@@ -435,6 +438,8 @@ WEFT_NODISCARD weft_status *hlo_ints_new(hlo_module *module, int count, const in
 
 /* ---- editing ----------------------------------------------------------------------------------------------------- */
 
+/* Replaces or appends an operand, which must be of the same computation; the caller keeps the list topological
+ * (hlo_computation_sort) and the shapes right. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *hlo_set_operand(hlo_instr *instr, int index, hlo_instr *operand);
 WEFT_NODISCARD weft_status *hlo_append_operand(hlo_instr *instr, hlo_instr *operand);
 void hlo_keep_operands(hlo_instr *instr, const bool *keep); /* keep[i]: for operand i; the others are dropped */

@@ -43,6 +43,7 @@ static inline hlo_instr *pb_sub(pass_build *b, hlo_instr *x, hlo_instr *y) { ret
 static inline hlo_instr *pb_mul(pass_build *b, hlo_instr *x, hlo_instr *y) { return pb_op2(b, HLO_MULTIPLY, x, y); }
 static inline hlo_instr *pb_div(pass_build *b, hlo_instr *x, hlo_instr *y) { return pb_op2(b, HLO_DIVIDE, x, y); }
 
+/* Scalar constants by value, and a constant with a copy of `literal`. */
 hlo_instr *pb_scalar(pass_build *b, weft_dtype type, double value);
 hlo_instr *pb_int(pass_build *b, weft_dtype type, int64_t value);
 hlo_instr *pb_constant(pass_build *b, const hlo_literal *literal);
@@ -53,6 +54,7 @@ hlo_instr *pb_splat_int(pass_build *b, const hlo_instr *like, int64_t value);
 hlo_instr *pb_fill(pass_build *b, hlo_instr *scalar, const hlo_shape *dims);
 hlo_instr *pb_iota(pass_build *b, const hlo_shape *shape, int64_t dim);
 
+/* Dimension i of x becomes dimension map[i] of the result; a vector becomes dimension `dim`. */
 hlo_instr *pb_broadcast(pass_build *b, hlo_instr *x, int rank, const int64_t *dims, const int64_t *map);
 hlo_instr *pb_broadcast_1d(pass_build *b, hlo_instr *vector, const hlo_shape *dims, int64_t dim);
 /* x itself if it has these dimensions */

@@ -42,6 +42,9 @@ typedef struct pass_pipeline {
 /* Is called after each pass, for `weft inspect --passes`; or NULL. */
 typedef void pass_observer(void *ctx, const char *pass, bool changed, int64_t ns, const hlo_module *module);
 
+/* Runs the pipeline on `module`, which is borrowed and changed. After an error the module may be half rewritten: free
+ * it. Errors: those of the passes; in debug builds INTERNAL, if a pass leaves a module that does not verify.
+ * Thread-safe for different modules. */
 WEFT_NODISCARD weft_status *pass_run(const pass_pipeline *pipeline, hlo_module *module, const pass_options *options,
                                      pass_observer *observer, void *observer_ctx);
 

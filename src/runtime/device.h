@@ -31,6 +31,7 @@ int weft_device_attributes(const weft_device *device, weft_device_attribute *out
 typedef struct weft_memory_stats {
   int64_t bytes_in_use, peak_bytes, cached_bytes, bytes_limit, allocation_count, largest_bytes;
 } weft_memory_stats;
+/* A snapshot of the device's counters, all in bytes but allocation_count. */
 weft_memory_stats weft_device_memory(const weft_device *device);
 /* Sets the peak to the bytes now in use, and the allocation count and the largest allocation to 0. */
 void weft_device_clear_memory_stats(weft_device *device);

@@ -21,6 +21,7 @@ bool weft_executable_has_excess_precision(const weft_executable *exe); /* narrow
 int64_t weft_executable_code_bytes(const weft_executable *exe);
 int weft_executable_param_count(const weft_executable *exe);  /* leaves of all parameters */
 int weft_executable_output_count(const weft_executable *exe); /* leaves of the result */
+/* The type of a parameter's or result's leaf, borrowed from `exe`. */
 const weft_array_type *weft_executable_param_type(const weft_executable *exe, int param);
 const weft_array_type *weft_executable_output_type(const weft_executable *exe, int output);
 bool weft_executable_donates(const weft_executable *exe, int param); /* the program can reuse the input's bytes */

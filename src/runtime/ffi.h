@@ -13,6 +13,7 @@
 #include "runtime/thunk.h"
 #include "weft/xla_ffi.h"
 
+/* The table of functions that handlers call; static. */
 const XLA_FFI_Api *rt_ffi_api(void);
 
 /* Thread-safe.  `name` is copied.  Errors: INVALID_ARGUMENT without an execute handler; RESOURCE_EXHAUSTED. */

@@ -101,6 +101,8 @@ void weft_platform_incarnation_died(weft_platform *platform, uint64_t incarnatio
  * coll_cliques_leave. */
 void weft_platform_leave(weft_platform *platform, uint64_t incarnation, const char *reason);
 
+/* Compiles `module` (verified; taken, also on failure) for the platform. *out_executable is owned by the caller.
+ * Thread-safe. Errors: UNIMPLEMENTED if the platform has no compiler; those of the platform's compiler. */
 WEFT_NODISCARD weft_status *weft_compile(weft_platform *platform, hlo_module *module,
                                          const weft_compile_options *options, weft_executable **out_executable);
 

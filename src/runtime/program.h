@@ -17,6 +17,8 @@ typedef struct rt_frame rt_frame;
 
 /* ---- building ---- */
 
+/* Makes an empty program, owned by the caller: add sequences and control flow, then call rt_program_finish. Errors:
+ * RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *rt_program_new(rt_program **out_program);
 void rt_program_free(rt_program *program); /* no frame may be running; destroys its thunks */
 WEFT_DEFINE_AUTO(rt_program, rt_program_free)

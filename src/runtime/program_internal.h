@@ -108,6 +108,7 @@ bool rt_starts_late(const rt_thunk *thunk);
  * why not. False: rt_flag_arrived will be called. */
 bool rt_read_flag(rt_frame *frame, const rt_thunk *thunk, size_t bytes, weft_status **out);
 
+/* executor.c: the `control` of control thunks (thunk.h). */
 bool rt_control_while(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 bool rt_control_conditional(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 bool rt_control_call(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);

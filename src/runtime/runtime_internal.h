@@ -88,6 +88,7 @@ struct weft_device {
   int64_t no_room_at WEFT_GUARDED_BY(mu); /* `ended` when a launch last gave up waiting for room; -1: none has */
 };
 
+/* Fills the device; `kind` is borrowed for the device's life. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_t id, int ordinal,
                                            const char *kind);
 /* Once the platform's table is known: takes its device operations and makes the streams. */

@@ -83,6 +83,7 @@ typedef struct bc_reader {
   bc_values values;
 } bc_reader;
 
+/* INVALID_ARGUMENT "byte N: ..." for the place `at` in the input. */
 WEFT_PRINTF(3, 4) weft_status *bc_fail(const bc_reader *r, const uint8_t *at, const char *fmt, ...);
 
 WEFT_NODISCARD weft_status *bc_byte(const bc_reader *r, bc_cursor *c, uint8_t *out);

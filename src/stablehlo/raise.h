@@ -50,6 +50,7 @@ void raise_check(raising *r, weft_status *st); /* gives up if the status is an e
 #define MAKE(r, type, count) WEFT_ARENA_ARRAY(&(r)->program.arena, type, count)
 #define TEXT(r, ...) weft_arena_printf(&(r)->program.arena, __VA_ARGS__)
 
+/* Types: of a kind with `elements`, of an array, and of a value of shape `s`. */
 const mlir_type *raise_new_type(raising *r, mlir_type_kind kind, int count, const mlir_type *const *elements);
 const mlir_type *raise_array_type(raising *r, weft_dtype type, int rank, const int64_t *dims);
 const mlir_type *raise_type_of(raising *r, const hlo_shape *s);
@@ -101,18 +102,26 @@ const mlir_location *raise_location(raising *r, const hlo_instr *in); /* NULL: n
 
 /* ---- raise.c ------------------------------------------------------------------------------------------------------ */
 
+/* Makes the computations that `in` calls the regions of `op`. */
 void raise_called(raising *r, mlir_op *op, const hlo_instr *in);
+/* True if a function with a result of shape `s` returns the elements of a flat tuple as results of their own; else it
+ * returns one value. */
 bool raise_gives_elements(const hlo_shape *s);
 const mlir_type **raise_function_results(raising *r, const hlo_shape *s, int *out_count);
+/* The entry is "main"; a computation of that name gets another one. */
 const char *raise_function_name(raising *r, const hlo_computation *c);
+/* The operation that calls functions with whole values (call, custom_call, composite); raise_give_call makes its
+ * results the value of `in`. */
 mlir_op *raise_as_call(raising *r, const hlo_instr *in, const char *spelling);
 void raise_give_call(raising *r, const hlo_instr *in, mlir_op *op);
+/* The dictionary that `text` is in MLIR's assembly; NULL: it is none. */
 const mlir_attr *raise_parsed_dict(raising *r, const char *text);
 
 typedef void raise_rule(raising *r, const hlo_instr *in);
 
 /* ---- raise_ops.c -------------------------------------------------------------------------------------------------- */
 
+/* Constants and operations on single values. */
 mlir_value *raise_scalar(raising *r, weft_dtype type, int64_t v);
 mlir_value *raise_slice_of(raising *r, mlir_value *x, const int64_t *start, const int64_t *limit,
                            const int64_t *stride);

@@ -46,6 +46,8 @@ typedef struct gen_memory {
 /* From here on an allocation of the arena that fails jumps to out_of_memory. most_bytes 0: no bound. */
 void gen_memory_guard(gen_memory *memory, int64_t most_bytes);
 
+/* Makes an empty LLVM module in a context of its own. Borrows all but `name` for the part's life. Errors:
+ * RESOURCE_EXHAUSTED. */
 weft_status *gen_part_init(gen_part *p, const gen_options *options, const gen_target *target, const gen_walker *walker,
                            weft_arena *arena, const char *name);
 void gen_part_fini(gen_part *p);
@@ -114,6 +116,7 @@ typedef struct gen_emit {
   const hlo_instr *kernel; /* for messages */
 } gen_emit;
 
+/* Begins the body of function `fn` in scalar mode, without a mask. `kernel` is named in errors. */
 void gen_emit_init(gen_emit *e, gen_part *part, gen_ssa fn, const hlo_instr *kernel);
 /* Ends the function with `ret`, or with `ret void` if `ret` is NULL. */
 void gen_emit_finish(gen_emit *e, gen_ssa ret);
@@ -134,6 +137,8 @@ gen_ssa gen_fbits(gen_emit *e, gen_ssa like, uint64_t bits);
 gen_ssa gen_i64(gen_emit *e, int64_t value); /* scalar */
 
 gen_ssa gen_bin(gen_emit *e, LLVMOpcode op, gen_ssa a, gen_ssa b); /* unifies */
+/* Comparisons, a select, and a cast by `op`, which is left out if `v` has that type. Operands that are scalars are
+ * splatted where another operand is a vector. */
 gen_ssa gen_icmp(gen_emit *e, LLVMIntPredicate p, gen_ssa a, gen_ssa b);
 gen_ssa gen_fcmp(gen_emit *e, LLVMRealPredicate p, gen_ssa a, gen_ssa b);
 gen_ssa gen_select(gen_emit *e, gen_ssa c, gen_ssa a, gen_ssa b);
@@ -199,6 +204,8 @@ int gen_widest_bytes(const hlo_computation *comp);
 
 /* ---- indices (index.c) ----------------------------------------------------------------------------------------- */
 
+/* Terms of indices: a constant; a loop variable by its number; a value in registers that lies in [lo, hi]; sums and
+ * multiples. */
 gen_affine gen_affine_const(int64_t base);
 gen_affine gen_affine_var(gen_emit *e, int var);
 gen_affine gen_affine_value(gen_emit *e, gen_ssa value, int64_t lo, int64_t hi);
@@ -221,10 +228,12 @@ void gen_affine_split(gen_emit *e, gen_affine a, gen_ssa *out_uniform, int64_t *
 /* The condition lo <= a < hi as i1 or a vector of i1. NULL if it always holds, or never; *never says which. */
 gen_ssa gen_affine_within(gen_emit *e, gen_affine a, int64_t lo, int64_t hi, bool *never);
 
+/* An index into an array of that rank. The caller sets d[0] to d[rank - 1] and then seals the index. */
 gen_index *gen_index_new(gen_emit *e, int rank);
 const gen_index *gen_index_seal(gen_index *idx); /* computes the hash */
 bool gen_index_equal(const gen_index *a, const gen_index *b);
 bool gen_index_varies(gen_emit *e, const gen_index *idx);
+/* The row-major number of the element at `idx` in an array of `shape`, and the index of the element of that number. */
 gen_affine gen_linearize(gen_emit *e, const hlo_shape *shape, const gen_index *idx);
 const gen_index *gen_delinearize(gen_emit *e, const hlo_shape *shape, gen_affine linear);
 
@@ -275,8 +284,10 @@ WEFT_NODISCARD weft_status *gen_hoist(gen_emit *e, gen_env *env, const hlo_instr
 int gen_memo_push(gen_emit *e);
 void gen_memo_pop(gen_emit *e, int mark);
 
+/* The elementwise operation of `instr` on values in registers. Errors: UNIMPLEMENTED, naming operation and type. */
 WEFT_NODISCARD weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_value *operands,
                                             gen_value *out);
+/* HLO's convert between values in registers. Errors: UNIMPLEMENTED. */
 WEFT_NODISCARD weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype to, gen_value v, gen_value *out);
 /* A transcendental of f32 or f64. b is for atan2 and power, else NULL. */
 gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b);
@@ -285,11 +296,15 @@ gen_ssa gen_remainder(gen_emit *e, gen_ssa a, gen_ssa b);
 /* Where |x| > limit, which is at least 2^20: x = *quadrant * pi/2 + (*r + *low) modulo 2 pi, |*r| <= pi/4, for f64. Other
  * lanes keep what they have. Infinity yields NaN. */
 void gen_reduce_angle(gen_emit *e, gen_ssa x, double limit, gen_ssa *r, gen_ssa *low, gen_ssa *quadrant);
+/* The operation on complex numbers; false: there is none for complex numbers. `b` counts for operations of two operands
+ * only. */
 bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value *out);
 gen_value gen_complex_mul(gen_emit *e, gen_value a, gen_value b);
 gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b);
+/* The maximum (or minimum, if `min`) of two numbers; NaN wins. */
 gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b);
 
+/* UNIMPLEMENTED, naming operation, type and instruction; `what` (or NULL) is added. */
 weft_status *gen_unimplemented(gen_emit *e, const hlo_instr *instr, const char *what);
 
 /* ---- accumulators (accumulate.c) ------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 
 #include "collective/internal.h"
 
+/* Allocates the slots of a group whose ranks are all in this process. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *coll_direct_init(coll_group *g);
 
 bool coll_direct_fits(const coll_op *op); /* is the operation slotted: does its input fit in a slot? */

@@ -81,6 +81,7 @@ struct coll_link {
 
 /* ---- link.c ---- */
 
+/* Closes socket, stream and session of the link. */
 void coll_link_hang_up(coll_link *link);
 weft_status *coll_link_prove(coll_link *link); /* begins the challenge, or continues it */
 /* Opens the stream that a greeting, which came on `fd`, asks for.  passed_fd: the descriptor that came with it; -1:
@@ -100,11 +101,14 @@ void coll_link_peer_died(coll_link *link, bool dead, const char *how);
 
 /* ---- drive.c ---- */
 
+/* Queues a message of a schedule on the link to `peer`, which is made if there is none, and moves what can be moved. */
 void coll_link_post_locked(coll_group *g, int local, int peer, coll_msg *msg) WEFT_REQUIRES(g->mu);
+/* Moves what can be moved on all links. True if anything moved, or if a spent group still has data to send. */
 bool coll_links_poll_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
 /* ---- message.c ---- */
 
+/* Are magic number, checksum and size those of a header that a peer's Weft wrote? */
 bool coll_header_is_sound(const coll_header *h);
 
 /* Writes a header into one unit and, for COLL_MESSAGE_HAS_SITE, the site into the next.  Returns the bytes used. */

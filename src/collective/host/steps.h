@@ -5,6 +5,7 @@
 
 #include "collective/internal.h"
 
+/* Where the payload of a send is; the bytes of a payload. */
 const char *coll_msg_source(const coll_msg *msg);
 char *coll_msg_target(const coll_msg *msg); /* where the payload of a receive goes unchanged; NULL: it is reduced */
 int64_t coll_msg_bytes(const coll_msg *msg);
@@ -12,7 +13,9 @@ int64_t coll_msg_bytes(const coll_msg *msg);
 /* The next `bytes` of the payload have come: copies or reduces them into place. */
 void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes);
 
+/* The message has ended. With the last message of a round its operation becomes runnable; a send or receive ends. */
 void coll_engine_msg_done_locked(coll_msg *msg);
+/* Puts the operation on the group's runnable list, unless it is there. */
 void coll_engine_make_runnable_locked(coll_op *op);
 
 /* All ranks have met at the operation, or it is a send or receive: posts it to the platform's communicator.  The

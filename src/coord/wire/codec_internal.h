@@ -14,9 +14,11 @@ static inline uint8_t *codec_bytes(const void *borrowed) { return (uint8_t *)(ui
 /* Unpacks on the arena; the message lives as long as the arena. NULL if the bytes are no such message. */
 void *codec_unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t size, weft_arena *arena);
 
+/* Packs a message into bytes on the arena. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *codec_pack(const ProtobufCMessage *message, weft_arena *arena, const uint8_t **out,
                                        size_t *out_size);
 
+/* INVALID_ARGUMENT, naming the method whose message cannot be decoded. */
 weft_status *codec_malformed(coord_method method);
 
 /* The start of `message { Entry kv = 1; }` up to its value, which follows as a blob. */

@@ -52,6 +52,8 @@ typedef struct spmd_program {
   spmd_edge *edges;
 } spmd_program;
 
+/* Fills p->leaves, borders, roots and results from p's module. Errors: INVALID_ARGUMENT for shardings that do not fit;
+ * RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *spmd_propagate(spmd_program *p);
 
 static inline const spmd_leaves *spmd_leaves_of(const spmd_program *p, const hlo_instr *instr)
