@@ -472,6 +472,22 @@ TEST(rows_of_stacks_of_stacks)
   T_TRUE(!is_in_code(fusion(params, body, "f32[40,256]"), "masked.gather"));
 }
 
+/* A small loop's elements that are computed alike are computed together. */
+TEST(elements_of_a_small_loop_are_vectors)
+{
+  static const char program[] =
+    "HloModule m\n"
+    "body { s = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(s), index=0 one = s32[] constant(1) n = s32[] add(i, one) "
+    "x = f32[8] get-tuple-element(s), index=1 e = f32[8] exponential(x) m = f32[8] negate(e) ROOT t = (s32[], f32[8]) tuple(n, m) }\n"
+    "cond { s = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(s), index=0 ten = s32[] constant(10) "
+    "ROOT c = pred[] compare(i, ten), direction=LT }\n"
+    "f { i = s32[] parameter(0) x = f32[8] parameter(1) t = (s32[], f32[8]) tuple(i, x) "
+    "w = (s32[], f32[8]) while(t), condition=cond, body=body ROOT r = f32[8] get-tuple-element(w), index=1 }\n"
+    "ENTRY e { i = s32[] parameter(0) x = f32[8] parameter(1) ROOT r = f32[8] fusion(i, x), kind=kCustom, calls=f }\n";
+
+  T_TRUE(is_in_code(program, "x float>"));
+}
+
 /* That a sum is no number is asked of it in one instruction, as it is rounded. */
 TEST(rounding_to_bf16_asks_once)
 {
@@ -529,7 +545,7 @@ int main(void)
     UNIT(floats_become_integers),
     UNIT(comparisons),
     UNIT(data_movement_alone_and_fused),
-    UNIT(neighbours_that_differ), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks), UNIT(rounding_to_bf16_asks_once),
+    UNIT(neighbours_that_differ), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks), UNIT(rounding_to_bf16_asks_once), UNIT(elements_of_a_small_loop_are_vectors),
     UNIT(channels_of_pixels),
     UNIT(concatenations_of_the_same_again_and_again),
   };

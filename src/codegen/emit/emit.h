@@ -33,6 +33,7 @@ typedef struct gen_part {
   LLVMMetadataRef alias_domain, empty_node;
   unsigned md_scope, md_noalias, md_invariant;
   bool raw_narrow;               /* narrow floats are only moved: registers hold their storage form */
+  bool unrolled_scalars;         /* a kernel computes element after element without a loop over them */
   struct gen_inner_table *inner; /* kernels inside regions (region.c), or NULL */
 } gen_part;
 

@@ -246,7 +246,11 @@ static weft_status *compile_part(compile_job *job, int part)
   mine->emit_ns = weft_now_ns() - start;
   if (!st) {
     bool fast = job->options->quick || mine->weight > HUGE_KERNEL;
-    st = gen_part_compile(&p, job->machine, fast ? GEN_OPT_FAST : GEN_OPT_FULL, mine->table, &mine->object);
+    st = gen_part_compile(&p, job->machine,
+                          fast                 ? GEN_OPT_FAST
+                          : p.unrolled_scalars ? GEN_OPT_FULL_SCALARS
+                                               : GEN_OPT_FULL,
+                          mine->table, &mine->object);
   }
   gen_part_fini(&p);
   weft_arena_fini(&memory.arena);

@@ -24,7 +24,8 @@ WEFT_NODISCARD weft_status *gen_host_machine(const gen_machine **out_machine);
 /* The machine of a level, "x86-64" to "x86-64-v4", in `arena`. Errors: INVALID_ARGUMENT for another name, listing the
  * levels; those of gen_host_machine. */
 WEFT_NODISCARD weft_status *gen_machine_of(const char *level, weft_arena *arena, const gen_machine **out_machine);
-enum { GEN_OPT_FAST, GEN_OPT_FULL };
+/* How much LLVM optimises a part; GEN_OPT_FULL_SCALARS is for parts with kernels of unrolled scalars. */
+enum { GEN_OPT_FAST, GEN_OPT_FULL, GEN_OPT_FULL_SCALARS };
 WEFT_NODISCARD weft_status *gen_target_machine(const gen_machine *machine, int level,
                                                LLVMTargetMachineRef *out_machine);
 

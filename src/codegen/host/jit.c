@@ -28,11 +28,15 @@
 #define INSTCOMBINE "instcombine"
 #endif
 
-/* Kernels come as vector code in rotated loops: what is left to do is to clean up and to hoist. */
+#define FULL(more) \
+  "always-inline,function(sroa,early-cse<memssa>,simplifycfg," INSTCOMBINE ",loop-mssa(licm),early-cse," INSTCOMBINE "," more "simplifycfg)"
+
+/* Kernels come as vector code in rotated loops: what is left to do is to clean up and to hoist. Small loops come as
+ * scalars, one for each element of their state: those that go the same way are made into vectors. */
 static const char *const pipelines[] = {
   [GEN_OPT_FAST] = "always-inline,function(sroa,early-cse,simplifycfg)",
-  [GEN_OPT_FULL] = "always-inline,function(sroa,early-cse<memssa>,simplifycfg," INSTCOMBINE
-                   ",loop-mssa(licm),early-cse," INSTCOMBINE ",simplifycfg)",
+  [GEN_OPT_FULL] = FULL(""),
+  [GEN_OPT_FULL_SCALARS] = FULL("slp-vectorizer,"),
 };
 
 static weft_status *take_error(LLVMErrorRef error, const char *what)

@@ -23,7 +23,7 @@ static weft_status *emit_by_strategy(gen_part *part, gen_kernel_spec *spec)
   WEFT_TRY(gen_decide(part->arena, spec->fusion, &spec->info->strategy));
   switch (spec->info->strategy) {
   case GEN_STRATEGY_REGION: return gen_emit_region_kernel(part, spec);
-  case GEN_STRATEGY_SMALL_LOOP: return gen_emit_small_loop_kernel(part, spec);
+  case GEN_STRATEGY_SMALL_LOOP: part->unrolled_scalars = true; return gen_emit_small_loop_kernel(part, spec);
   case GEN_STRATEGY_SCATTER: return gen_emit_scatter_kernel(part, spec);
   case GEN_STRATEGY_PICK: return gen_emit_select_and_scatter_kernel(part, spec);
   case GEN_STRATEGY_UPDATE: return gen_emit_dus_kernel(part, spec);
