@@ -509,7 +509,7 @@ def jax_cfd_advection():
 
         return lax.scan(step, (u, v), None, 20)[0]
 
-    return run, (normal(0, 128, 128), normal(1, 128, 128))
+    return run, (normal(0, 128, 128, scale=0.1), normal(1, 128, 128, scale=0.1))
 
 
 @program

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #include "base/macros.h"
 #include "cpu/blas.h"
 #include "cpu/cholesky.h"
+#include "cpu/small_solve.h"
 #include "runtime/ffi.h"
 
 /* ---- reading a call -------------------------------------------------------------------------------------------- */
@@ -101,31 +103,86 @@ static bool call_init(call *c, XLA_FFI_CallFrame *frame, int args, int rets, int
   return c->batch > 0;
 }
 
-static const void *attr(const call *c, const char *name)
+/* The value of a scalar attribute of at least `bytes` bytes, or NULL. */
+static const void *attr(const call *c, const char *name, size_t bytes)
 {
   const XLA_FFI_Attrs *attrs = &c->frame->attrs;
   size_t n = strlen(name);
 
   for (int64_t i = 0; i < attrs->size; i++)
     if (attrs->names[i]->len == n && memcmp(attrs->names[i]->ptr, name, n) == 0 &&
-        attrs->types[i] == XLA_FFI_AttrType_SCALAR)
-      return ((const XLA_FFI_Scalar *)attrs->attrs[i])->value;
+        attrs->types[i] == XLA_FFI_AttrType_SCALAR) {
+      const XLA_FFI_Scalar *scalar = attrs->attrs[i];
+      return weft_dtype_bytes(weft_dtype_from_proto(scalar->dtype)) >= bytes ? scalar->value : NULL;
+    }
   return NULL;
 }
 
 /* A character attribute, stored as u8; `otherwise` if it is absent. */
 static char attr_char(const call *c, const char *name, char otherwise)
 {
-  const void *value = attr(c, name);
+  const void *value = attr(c, name, 1);
   return value ? *(const char *)value : otherwise;
 }
 static lapack_int attr_int(const call *c, const char *name, lapack_int otherwise)
 {
-  const void *value = attr(c, name);
+  const void *value = attr(c, name, sizeof(lapack_int));
   lapack_int x = otherwise;
   if (value) memcpy(&x, value, sizeof x);
   return x;
 }
+
+/* ---- checking a call --------------------------------------------------------------------------------------------
+ * A program may give a target any operands, results and attributes: what LAPACK would read or write has to be there. */
+
+/* What an array holds: the operand's type, its real part, a complex number of that, or s32. */
+typedef enum content { SAME, REAL, COMPLEX, INTEGER } content;
+
+static bool refuse(call *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(call *c, const char *format, ...)
+{
+  char message[200];
+  va_list args;
+
+  va_start(args, format);
+  vsnprintf(message, sizeof message, format, args);
+  va_end(args);
+  c->error = fail(c->frame, WEFT_INVALID_ARGUMENT, message);
+  return false;
+}
+
+/* Whether `b` holds `count` elements for each matrix, and of that type; otherwise the call has an error that names it. */
+static bool holds(call *c, const XLA_FFI_Buffer *b, const char *what, int index, content content, int64_t count)
+{
+  bool is_double = c->real_bytes == 8;
+  weft_dtype real = is_double ? WEFT_F64 : WEFT_F32, complex = is_double ? WEFT_C128 : WEFT_C64;
+  weft_dtype want = content == INTEGER                ? WEFT_S32
+                    : content == COMPLEX              ? complex
+                    : content == SAME && c->kind >= C ? complex
+                                                      : real;
+
+  if (weft_dtype_from_proto(b->dtype) == want && elems(b) == c->batch * count) return true;
+  return refuse(c, "%s %d holds %lld elements of %s, want %lld of %s", what, index, (long long)elems(b),
+                weft_dtype_name(weft_dtype_from_proto(b->dtype)), (long long)(c->batch * count), weft_dtype_name(want));
+}
+static bool takes(call *c, int i, content content, int64_t count)
+{
+  return holds(c, arg(c, i), "operand", i, content, count);
+}
+static bool gives(call *c, int i, content content, int64_t count)
+{
+  return holds(c, ret(c, i), "result", i, content, count);
+}
+static bool is_square(call *c)
+{
+  return c->rows == c->cols || refuse(c, "operand 0 is no square matrix: it is %d by %d", c->rows, c->cols);
+}
+static bool is_one_of(call *c, const char *name, char value, const char *allowed)
+{
+  return (value && strchr(allowed, value)) || refuse(c, "attribute %s is %d, want one of \"%s\"", name, value, allowed);
+}
+static int64_t size(const call *c) { return (int64_t)c->rows * c->cols; }
+static int64_t least(const call *c) { return WEFT_MIN(c->rows, c->cols); }
 
 /* Result r starts as a copy of operand a. */
 static void *copy_arg(const call *c, int a, int r)
@@ -208,6 +265,8 @@ HANDLER(potrf, 1, 2, 2)
 {
   char uplo = attr_char(c, "uplo", 'L');
 
+  if (!is_square(c) || !is_one_of(c, "uplo", uplo, "LU") || !gives(c, 0, SAME, size(c)) || !gives(c, 1, INTEGER, 1))
+    return c->error;
   copy_arg(c, 0, 0);
   for (int64_t i = 0; i < c->batch; i++) {
     lapack_int *info = part(c, ret(c, 1), i);
@@ -224,7 +283,11 @@ HANDLER(potrf, 1, 2, 2)
 
 HANDLER(getrf, 1, 3, 2)
 {
+  weft_dtype type = weft_dtype_from_proto(arg(c, 0)->dtype);
+
+  if (!gives(c, 0, SAME, size(c)) || !gives(c, 1, INTEGER, least(c)) || !gives(c, 2, INTEGER, 1)) return c->error;
   copy_arg(c, 0, 0);
+  if (cpu_lu_small(type, c->rows, c->cols, c->batch, ret(c, 0)->data, ret(c, 1)->data, ret(c, 2)->data)) return NULL;
   for (int64_t i = 0; i < c->batch; i++)
     BY_KIND(c, getrf)(&c->rows, &c->cols, part(c, ret(c, 0), i), &c->ld, part(c, ret(c, 1), i), part(c, ret(c, 2), i));
   return NULL;
@@ -234,6 +297,7 @@ HANDLER(geqrf, 1, 2, 2)
 {
   lapack_int info;
 
+  if (!gives(c, 0, SAME, size(c)) || !gives(c, 1, SAME, least(c))) return c->error;
   copy_arg(c, 0, 0);
   WITH_WORKSPACE(
     c, BY_KIND(c, geqrf)(&c->rows, &c->cols, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK, LWORK, &info));
@@ -244,6 +308,9 @@ HANDLER(geqp3, 2, 3, 2)
 {
   lapack_int info;
 
+  if (!takes(c, 1, INTEGER, c->cols) || !gives(c, 0, SAME, size(c)) || !gives(c, 1, INTEGER, c->cols) ||
+      !gives(c, 2, SAME, least(c)))
+    return c->error;
   copy_arg(c, 0, 0);
   copy_arg(c, 1, 1);
   if (!IS_COMPLEX(c)) {
@@ -264,6 +331,9 @@ HANDLER(orgqr, 2, 1, 2)
 {
   lapack_int info, k = (lapack_int)dim(arg(c, 1), 0);
 
+  if (k > c->cols || c->cols > c->rows)
+    return refuse(c, "%d reflectors, and a matrix of %d by %d", k, c->rows, c->cols), c->error;
+  if (!takes(c, 1, SAME, k) || !gives(c, 0, SAME, size(c))) return c->error;
   copy_arg(c, 0, 0);
   if (!IS_COMPLEX(c))
     WITH_WORKSPACE(c, BY_REAL(c, orgqr)(&c->rows, &c->cols, &k, part(c, ret(c, 0), m), &c->ld, part(c, arg(c, 1), m),
@@ -282,6 +352,10 @@ HANDLER(ormqr, 3, 1, 2)
   lapack_int info, k = (lapack_int)dim(arg(c, 1), 0);
   lapack_int rows = (lapack_int)dim(ret(c, 0), 1), cols = (lapack_int)dim(ret(c, 0), 0), ldc = WEFT_MAX(1, rows);
 
+  if (k > c->cols || k > c->rows || c->rows != (side == 'L' ? rows : cols))
+    return refuse(c, "%d reflectors of %d elements, and a matrix of %d by %d", k, c->rows, rows, cols), c->error;
+  if (!takes(c, 1, SAME, k) || !takes(c, 2, SAME, (int64_t)rows * cols) || !gives(c, 0, SAME, (int64_t)rows * cols))
+    return c->error;
   copy_arg(c, 2, 0);
   if (!IS_COMPLEX(c))
     WITH_WORKSPACE(c, BY_REAL(c, ormqr)(&side, &trans, &rows, &cols, &k, part(c, arg(c, 0), m), &c->ld,
@@ -303,8 +377,22 @@ HANDLER(trsm, 2, 1, 2)
   static const float one_f[2] = {1, 0};
   static const double one_d[2] = {1, 0};
   const void *one = c->real_bytes == 4 ? (const void *)one_f : one_d;
+  bool left = side == 'L', turned = (trans != 'N') == left; /* x op(a) = b is op(a)^T x^T = b^T */
+  cpu_small_system small = {
+    .type = weft_dtype_from_proto(arg(c, 0)->dtype), .n = c->rows, .columns = left ? cols : rows,
+    .a_row = turned ? c->ld : 1, .a_col = turned ? 1 : c->ld, .x_row = left ? 1 : ldb, .x_col = left ? ldb : 1,
+    .lower = (uplo == 'L') != turned, .unit = diag == 'U',
+  };
 
+  if (!is_square(c) || !is_one_of(c, "side", side, "LR") || !is_one_of(c, "uplo", uplo, "LU") ||
+      !is_one_of(c, "trans_x", trans, "NTC") || !is_one_of(c, "diag", diag, "NU"))
+    return c->error;
+  if (c->rows != (left ? rows : cols))
+    return refuse(c, "a matrix of order %d, and right-hand sides of %d by %d", c->rows, rows, cols), c->error;
+  if (!takes(c, 1, SAME, (int64_t)rows * cols) || !gives(c, 0, SAME, (int64_t)rows * cols)) return c->error;
   copy_arg(c, 1, 0);
+  if (cpu_small_system_fits(&small))
+    return cpu_small_system_solve(&small, c->batch, arg(c, 0)->data, ret(c, 0)->data), NULL;
   for (int64_t i = 0; i < c->batch; i++)
     BY_KIND(c, trsm)(&side, &uplo, &trans, &diag, &rows, &cols, one, part(c, arg(c, 0), i), &c->ld,
                      part(c, ret(c, 0), i), &ldb, 1, 1, 1, 1);
@@ -316,6 +404,11 @@ HANDLER(gtsv, 4, 5, 1)
 {
   lapack_int columns = (lapack_int)dim(arg(c, 3), 0);
 
+  for (int i = 0; i < 4; i++) {
+    int64_t count = (int64_t)c->rows * (i == 3 ? columns : 1);
+    if (!takes(c, i, SAME, count) || !gives(c, i, SAME, count)) return c->error;
+  }
+  if (!gives(c, 4, INTEGER, 1)) return c->error;
   for (int i = 0; i < 4; i++) copy_arg(c, i, i);
   for (int64_t i = 0; i < c->batch; i++)
     BY_KIND(c, gtsv)(&c->rows, &columns, (char *)part(c, ret(c, 0), i) + c->bytes, part(c, ret(c, 1), i),
@@ -329,15 +422,25 @@ static XLA_FFI_Error *svd(call *c, bool divide)
 {
   char mode = attr_char(c, "mode", 'A');
   const XLA_FFI_Buffer *x = ret(c, 0), *s = ret(c, 1), *u = ret(c, 2), *vt = ret(c, 3), *info = ret(c, 4);
-  int64_t least = WEFT_MIN(c->rows, c->cols), most = WEFT_MAX(c->rows, c->cols);
-  lapack_int ldu = WEFT_MAX(1, c->rows), ldvt = (lapack_int)WEFT_MAX(1, mode == 'A' ? c->cols : least);
-  lapack_int *iwork = malloc((size_t)(8 * least + 1) * sizeof *iwork);
+  int64_t k = least(c), most = WEFT_MAX(c->rows, c->cols);
+  lapack_int ldu = WEFT_MAX(1, c->rows), ldvt = (lapack_int)WEFT_MAX(1, mode == 'A' ? c->cols : k);
+
+  if (!is_one_of(c, "mode", mode, "ASN") || !gives(c, 0, SAME, size(c)) || !gives(c, 1, REAL, k) ||
+      !gives(c, 4, INTEGER, 1))
+    return c->error;
+  if (mode != 'N' && (!gives(c, 2, SAME, (int64_t)c->rows * (mode == 'S' ? k : c->rows)) ||
+                      !gives(c, 3, SAME, (int64_t)c->cols * (mode == 'S' ? k : c->cols))))
+    return c->error;
+  lapack_int *iwork = malloc((size_t)(8 * k + 1) * sizeof *iwork);
   /* the largest workspace that the documentation of ?gesdd asks for */
-  int64_t rwork_size = WEFT_MAX(5 * least * least + 7 * least, 2 * most * least + 2 * least * least + least) +
-                       5 * most + 1;
+  int64_t rwork_size = WEFT_MAX(5 * k * k + 7 * k, 2 * most * k + 2 * k * k + k) + 5 * most + 1;
   void *rwork = IS_COMPLEX(c) ? malloc((size_t)rwork_size * (size_t)c->real_bytes) : iwork;
 
-  if (!iwork || !rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  if (!iwork || !rwork) {
+    if (rwork != iwork) free(rwork);
+    free(iwork);
+    return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  }
   copy_arg(c, 0, 0);
 #define COMMON &c->rows, &c->cols, part(c, x, m), &c->ld, part(c, s, m), part(c, u, m), &ldu, part(c, vt, m), &ldvt, WORK, LWORK
   if (divide && !IS_COMPLEX(c)) WITH_WORKSPACE(c, BY_REAL(c, gesdd)(&mode, COMMON, iwork, part(c, info, m), 1));
@@ -358,12 +461,20 @@ HANDLER(syevd, 1, 3, 2)
 {
   char mode = attr_char(c, "mode", 'V'), uplo = attr_char(c, "uplo", 'L');
   int64_t n = c->rows;
+
+  if (!is_square(c) || !is_one_of(c, "mode", mode, "VN") || !is_one_of(c, "uplo", uplo, "LU") ||
+      !gives(c, 0, SAME, size(c)) || !gives(c, 1, REAL, n) || !gives(c, 2, INTEGER, 1))
+    return c->error;
   /* the largest workspace that ?syevd and ?heevd ask for */
   lapack_int lrwork = (lapack_int)WEFT_MIN(1 + 5 * n + 2 * n * n, INT32_MAX), liwork = (lapack_int)(3 + 5 * n);
   lapack_int *iwork = malloc((size_t)liwork * sizeof *iwork);
   void *rwork = IS_COMPLEX(c) ? malloc((size_t)lrwork * (size_t)c->real_bytes) : iwork;
 
-  if (!iwork || !rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  if (!iwork || !rwork) {
+    if (rwork != iwork) free(rwork);
+    free(iwork);
+    return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  }
   copy_arg(c, 0, 0);
 #define COMMON &mode, &uplo, &c->rows, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK, LWORK
   if (!IS_COMPLEX(c)) WITH_WORKSPACE(c, BY_REAL(c, syevd)(COMMON, iwork, &liwork, part(c, ret(c, 2), m), 1, 1));
@@ -449,9 +560,14 @@ static XLA_FFI_Error *geev_real(call *c, char left, char right, char *a)
 static XLA_FFI_Error *geev_any(call *c)
 {
   char left = attr_char(c, "compute_left", 'V'), right = attr_char(c, "compute_right", 'V');
-  char *a = malloc((size_t)(3 * (int64_t)c->rows * c->rows * c->bytes) + 1); /* LAPACK overwrites its matrix */
+  int values = IS_COMPLEX(c) ? 1 : 2; /* results with eigenvalues: complex numbers, or real and imaginary parts */
   XLA_FFI_Error *error;
 
+  if (!is_square(c) || !is_one_of(c, "compute_left", left, "VN") || !is_one_of(c, "compute_right", right, "VN") ||
+      !gives(c, 0, SAME, c->rows) || !gives(c, values - 1, SAME, c->rows) || !gives(c, values, COMPLEX, size(c)) ||
+      !gives(c, values + 1, COMPLEX, size(c)) || !gives(c, values + 2, INTEGER, 1))
+    return c->error;
+  char *a = malloc((size_t)(3 * size(c) * c->bytes) + 1); /* LAPACK overwrites its matrix */
   if (!a) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
   error = IS_COMPLEX(c) ? geev_complex(c, left, right, a) : geev_real(c, left, right, a);
   free(a);
@@ -460,11 +576,20 @@ static XLA_FFI_Error *geev_any(call *c)
 HANDLER(geev, 1, 5, 2) { return geev_any(c); }
 HANDLER(geev_c, 1, 4, 2) { return geev_any(c); }
 
+/* Results: the form, the vectors, `values` arrays of eigenvalues, the number of those that were chosen, info. */
+static bool is_schur(call *c, char mode, int values)
+{
+  return is_square(c) && is_one_of(c, "mode", mode, "VN") && gives(c, 0, SAME, size(c)) &&
+         (mode == 'N' || gives(c, 1, SAME, size(c))) && gives(c, 2, SAME, c->rows) &&
+         gives(c, 1 + values, SAME, c->rows) && gives(c, 2 + values, INTEGER, 1) && gives(c, 3 + values, INTEGER, 1);
+}
+
 /* Schur form without ordering. */
 HANDLER(gees, 1, 6, 2)
 {
   char mode = attr_char(c, "mode", 'V'), sort = 'N';
 
+  if (!is_schur(c, mode, 2)) return c->error;
   copy_arg(c, 0, 0);
   WITH_WORKSPACE(c, BY_REAL(c, gees)(&mode, &sort, NULL, &c->rows, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 4), m),
                                      part(c, ret(c, 2), m), part(c, ret(c, 3), m), part(c, ret(c, 1), m), &c->ld, WORK,
@@ -474,8 +599,9 @@ HANDLER(gees, 1, 6, 2)
 HANDLER(gees_c, 1, 5, 2)
 {
   char mode = attr_char(c, "mode", 'V'), sort = 'N';
-  void *rwork = malloc((size_t)(c->rows + 1) * (size_t)c->real_bytes);
 
+  if (!is_schur(c, mode, 1)) return c->error;
+  void *rwork = malloc((size_t)(c->rows + 1) * (size_t)c->real_bytes);
   if (!rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
   copy_arg(c, 0, 0);
   WITH_WORKSPACE(c, BY_COMPLEX(c, gees)(&mode, &sort, NULL, &c->rows, part(c, ret(c, 0), m), &c->ld,
@@ -491,6 +617,11 @@ HANDLER(gehrd, 1, 3, 2)
 {
   lapack_int low = attr_int(c, "low", 1), high = attr_int(c, "high", c->rows);
 
+  if (!is_square(c) || !gives(c, 0, SAME, size(c)) || !gives(c, 1, SAME, WEFT_MAX(0, c->rows - 1)) ||
+      !gives(c, 2, INTEGER, 1))
+    return c->error;
+  if (c->rows > 0 && (low < 1 || high > c->rows || low > high))
+    return refuse(c, "rows %d to %d of a matrix of order %d", low, high, c->rows), c->error;
   copy_arg(c, 0, 0);
   WITH_WORKSPACE(c, BY_KIND(c, gehrd)(&c->rows, &low, &high, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK,
                                       LWORK, part(c, ret(c, 2), m)));
@@ -501,6 +632,10 @@ HANDLER(sytrd, 1, 5, 2)
 {
   char uplo = attr_char(c, "uplo", 'L');
 
+  if (!is_square(c) || !is_one_of(c, "uplo", uplo, "LU") || !gives(c, 0, SAME, size(c)) ||
+      !gives(c, 1, REAL, c->rows) || !gives(c, 2, REAL, WEFT_MAX(0, c->rows - 1)) ||
+      !gives(c, 3, SAME, WEFT_MAX(0, c->rows - 1)) || !gives(c, 4, INTEGER, 1))
+    return c->error;
   copy_arg(c, 0, 0);
 #define COMMON &uplo, &c->rows, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), part(c, ret(c, 2), m), part(c, ret(c, 3), m)
   if (!IS_COMPLEX(c)) WITH_WORKSPACE(c, BY_REAL(c, sytrd)(COMMON, WORK, LWORK, part(c, ret(c, 4), m), 1));

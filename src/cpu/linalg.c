@@ -13,6 +13,7 @@
 #include "cpu/blas.h"
 #include "cpu/cholesky.h"
 #include "cpu/lapack.h"
+#include "cpu/small_solve.h"
 
 enum { STRIP = 256 }; /* right-hand sides that one task solves */
 
@@ -128,6 +129,19 @@ static void solve_task(void *ctx, int64_t task)
   blasint lda = (blasint)t->n, ldx = (blasint)t->cols;
   static const float one_c[2] = {1, 0};
   static const double one_z[2] = {1, 0};
+  /* x op(a) = b is op(a)^T x^T = b^T */
+  bool turned = (t->transpose != HLO_NO_TRANSPOSE) == t->left;
+  cpu_small_system small = {
+    .type = t->type, .n = t->n, .columns = t->left ? cols : rows,
+    .a_row = turned ? 1 : t->n, .a_col = turned ? t->n : 1,
+    .x_row = t->left ? t->cols : 1, .x_col = t->left ? 1 : t->cols,
+    .lower = t->lower != turned, .unit = t->unit,
+  };
+
+  if (cpu_small_system_fits(&small)) {
+    cpu_small_system_solve(&small, 1, a, x);
+    return;
+  }
 
   switch (t->type) {
   case WEFT_F32:

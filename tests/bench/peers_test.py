@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/peers.py runs a case of each group beside XLA and numpy, in its shortest form: results agree, and both reports are written;
+"""bench/peers.py and the programs of users run a case of each group beside XLA and numpy, in its shortest form: results agree, and both reports are written;
 a side that dies is reported and ends nothing else.  Needs jaxlib (WEFT_PYTHON) and the built plugin."""
 import os
 import signal
@@ -36,6 +36,16 @@ def cases_run_and_agree():
             assert os.path.getsize(f"{out}/p.svg") > 0
 
 
+def programs_of_users_run():
+    plugin = os.path.join(BUILD, ".libs", "pjrt_weft.so")
+    for script, word in (("jax_programs.py", "wave_stencil"), ("jax_programs_small.py", "quaternion_rotations"), ("users.py", "numpyro_hidden_markov_3")):
+        done = subprocess.run([PYTHON, os.path.join(os.path.dirname(PEERS), script), "--rounds", "1", "-k", word], capture_output=True, text=True,
+                              timeout=240, env=dict(os.environ, PJRT_NAMES_AND_LIBRARY_PATHS="weft:" + os.path.abspath(plugin)))
+        assert done.returncode == 0, done.stderr
+        rows = [line for line in done.stdout.splitlines() if line.startswith(f"| {word} |")]
+        assert len(rows) == 1 and float(rows[0].split("|")[-2]) < 1e-4, done.stdout
+
+
 def a_dead_side_is_an_error_of_its_own():
     sys.path.insert(0, os.path.dirname(PEERS))
     import peers
@@ -50,7 +60,7 @@ def a_dead_side_is_an_error_of_its_own():
 
 
 def main():
-    tests, failed = [cases_run_and_agree, a_dead_side_is_an_error_of_its_own], 0
+    tests, failed = [cases_run_and_agree, programs_of_users_run, a_dead_side_is_an_error_of_its_own], 0
     reason = skip_reason()
     if reason:
         print(f"1..0 # SKIP {reason}")

@@ -88,9 +88,32 @@ for t in ["float32", "float64", "complex64", "complex128"]:
         for trans, op in [(0, low), (1, low.swapaxes(-1, -2)), (2, adjoint(low))]:
             yield op @ run(lambda m, r: jsl.solve_triangular(m, r, lower=True, trans=trans), low, x) - x
 
+    def triangular_of(n, columns):
+        m = random(t, 3, n, n) / n + 2 * np.eye(n, dtype=t)
+        for left in (True, False):
+            r = random(t, 3, n, columns) if left else random(t, 3, columns, n)
+            for lower in (True, False):
+                for unit in (True, False):
+                    half = np.tril(m) if lower else np.triu(m)
+                    if unit:
+                        half = half - half * np.eye(n, dtype=t) + np.eye(n, dtype=t)
+                    for transpose in (True, False):
+                        y = run(lambda m, r: lax_linalg.triangular_solve(m, r, left_side=left, lower=lower, unit_diagonal=unit,
+                                                                         transpose_a=transpose), m, r)
+                        op = half.swapaxes(-1, -2) if transpose else half
+                        yield (op @ y if left else y @ op) - r
+
     def lu():
         perm, l, u = run(jsl.lu, b[0])
         return [perm @ l @ u - b[0]]
+
+    def lu_of(m, n):
+        x = random(t, 3, m, n)
+        x[1, :, n // 2] = 0  # no pivot there
+        factors, pivots, order = run(lax_linalg.lu, x)
+        l = np.tril(factors, -1)[..., :min(m, n)] + np.eye(m, min(m, n), dtype=t)
+        yield l @ np.triu(factors)[..., :min(m, n), :] - np.take_along_axis(x, order[..., None], 1)
+        yield np.maximum(np.abs(l) - (1 if t.startswith("f") else 1.5), 0)  # of complex numbers LAPACK compares |re| + |im|
 
     def qr(mode, m):
         q, r = run(lambda m: jnp.linalg.qr(m, mode=mode), m)
@@ -136,6 +159,10 @@ for t in ["float32", "float64", "complex64", "complex128"]:
     check("cholesky of a NaN is NaN " + t, nan_pivot, 0)
     check("eig of inf is NaN, of the next matrix not " + t, not_finite, tol)
     check("triangular solve " + t, triangular, tol)
+    for n, columns in ((1, 1), (3, 1), (3, 4), (16, 16), (32, 4), (33, 5)) if t == "float32" else ((3, 4),):
+        check("triangular systems of %d x %d, %d columns, %s" % (n, n, columns, t), lambda: triangular_of(n, columns), tol)
+    for m, n in ((1, 1), (3, 3), (3, 7), (7, 3), (32, 32), (33, 32), (40, 40)):
+        check("lu of %d x %d %s" % (m, n, t), lambda: lu_of(m, n), tol)
     check("lu " + t, lu, tol)
     check("solve " + t, lambda: [a @ run(jnp.linalg.solve, a, x) - x], tol)
     check("qr " + t, lambda: qr("reduced", b), tol)
