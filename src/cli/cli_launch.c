@@ -1,9 +1,10 @@
-/* cli/cli_launch.c -- weft launch: starts N processes on this machine, with the coordination service in the
- * launcher.
+/* cli/cli_launch.c -- weft launch: starts N processes on this machine or on others, with the coordination service in
+ * the launcher.
  *
  * One loop over poll(2) handles the output of the processes, signals (through a signalfd), and the next timed action
- * (a fault to inject, a restart, the end of a grace period). With a runner (srun, mpirun) the same loop watches the
- * runner alone. */
+ * (a fault to inject, a restart, the end of a grace period). With --hosts the processes belong to a node on each host
+ * (hosts.h), which tells of their output and their ends. With a runner (srun, mpirun) the loop watches the runner
+ * alone. */
 #include <config.h>
 
 #include <errno.h>
@@ -11,11 +12,11 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -24,17 +25,23 @@
 #include <weft/coord.h>
 
 #include "base/fd.h"
+#include "base/secret.h"
+#include "cli/bind.h"
 #include "cli/cli.h"
+#include "cli/environment.h"
+#include "cli/hosts.h"
 #include "cli/job_secret.h"
+#include "cli/node.h"
 #include "cli/options.h"
+#include "cli/output_files.h"
+#include "cli/spawn.h"
 
-enum { MAX_PROCESSES = 4096, MAX_FAULTS = 64, LINE_BYTES = 8192, STREAMS = 2, EXIT_SIGNAL = 128, RESTARTS = 10 };
-
-extern char **environ;
+#define SSH "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15"
+enum { MAX_PROCESSES = 4096, MAX_FAULTS = 64, LINE_BYTES = 8192, STREAMS = CLI_STREAMS, EXIT_SIGNAL = 128, RESTARTS = 10 };
 
 /* The read end of a pipe that a process writes to, and the line that the process has begun. */
 typedef struct stream {
-  int fd; /* -1: closed */
+  int fd; /* -1: closed, or the process is on another host */
   int out_fd;
   size_t size;
   char line[LINE_BYTES];
@@ -42,7 +49,7 @@ typedef struct stream {
 
 typedef struct process {
   int rank;
-  pid_t pid; /* 0: not running */
+  pid_t pid; /* 0: not running; -1: running under a node */
   bool has_ended;
   int exit_code;
   int asked_by; /* the signal by which stop_next or do_due asked the process to end; 0: none */
@@ -61,12 +68,6 @@ typedef struct fault {
   bool is_done, has_stopped;
 } fault;
 
-/* A list of "NAME=value" strings, each allocated by malloc; NULL ends the list. */
-typedef struct environment {
-  char **vars;
-  size_t count, capacity;
-} environment;
-
 typedef struct launch {
   int count;
   int64_t devices; /* devices of each process; 0: not given */
@@ -76,7 +77,11 @@ typedef struct launch {
   int64_t grace_ns;
   char **command;
   const char *runner;  /* "srun", "mpirun --hostfile hosts", ...; NULL: start the processes here */
-  environment to_runner; /* what the runner carries on its command line */
+  cli_environment to_runner; /* what the runner carries on its command line */
+  cli_hosts machines;        /* with --hosts */
+  cli_bind bind_to;
+  const char *files[STREAMS]; /* patterns of files for the output (output_files.h); NULL: this process's own output */
+  bool has_lost_output;
   weft_coord_service_options service_options;
   weft_coord_service *service;
   cli_job_secret secret;
@@ -84,6 +89,7 @@ typedef struct launch {
   const char *address;
   char address_text[300];
   process *processes;
+  int process_count; /* of `processes` */
   int running;
   fault faults[MAX_FAULTS];
   int fault_count;
@@ -100,85 +106,45 @@ typedef struct launch {
 
 /* ---- environment ---- */
 
-static bool same_name(const char *var, const char *assignment)
+static int local_rank(const launch *l, int rank)
 {
-  size_t length = strcspn(assignment, "=");
+  const cli_host *host = cli_hosts_find(&l->machines, rank);
 
-  return strncmp(var, assignment, length) == 0 && var[length] == '=';
-}
-
-/* Adds `assignment` ("NAME=value" from malloc, taken) to the list and replaces an entry of the same name. */
-static weft_status *env_put(environment *env, char *assignment)
-{
-  WEFT_TRY_ALLOC(assignment);
-  for (size_t i = 0; i < env->count; i++) {
-    if (!same_name(env->vars[i], assignment)) continue;
-    free(env->vars[i]);
-    env->vars[i] = assignment;
-    return NULL;
-  }
-  if (env->count + 1 >= env->capacity) {
-    size_t bigger = env->capacity ? 2 * env->capacity : 128;
-    char **grown = realloc(env->vars, bigger * sizeof *grown);
-    if (!grown) free(assignment);
-    WEFT_TRY_ALLOC(grown);
-    env->vars = grown;
-    env->capacity = bigger;
-  }
-  env->vars[env->count++] = assignment;
-  env->vars[env->count] = NULL;
-  return NULL;
-}
-
-WEFT_PRINTF(2, 3) static weft_status *env_set(environment *env, const char *fmt, ...)
-{
-  char *assignment = NULL;
-  va_list args;
-
-  va_start(args, fmt);
-  if (vasprintf(&assignment, fmt, args) < 0) assignment = NULL;
-  va_end(args);
-  return env_put(env, assignment);
-}
-
-static void env_free(environment *env)
-{
-  for (size_t i = 0; i < env->count; i++) free(env->vars[i]);
-  free(env->vars);
+  return host ? rank - host->first : rank;
 }
 
 /* Sets what jax.distributed.initialize() reads. JAX has no variables of its own for the number of processes and the
  * rank. It looks for those of Open MPI first, and reads them as text. Processes of a runner find theirs in the
  * runner's variables. */
-static weft_status *jax_environment(const launch *l, int rank, environment *env)
+static weft_status *jax_environment(const launch *l, int rank, cli_environment *env)
 {
-  WEFT_TRY(env_set(env, "JAX_COORDINATOR_ADDRESS=%s", l->address));
+  WEFT_TRY(cli_environment_set(env, "JAX_COORDINATOR_ADDRESS=%s", l->address));
   /* rank 0 starts a service of its own at this address; it stays unused, because all connect to the launcher's */
-  WEFT_TRY(env_set(env, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0"));
-  if (l->devices > 0) WEFT_TRY(env_set(env, "JAX_NUM_CPU_DEVICES=%" PRId64, l->devices));
+  WEFT_TRY(cli_environment_set(env, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0"));
+  if (l->devices > 0) WEFT_TRY(cli_environment_set(env, "JAX_NUM_CPU_DEVICES=%" PRId64, l->devices));
   if (rank < 0) return NULL;
-  WEFT_TRY(env_set(env, "OMPI_MCA_orte_hnp_uri=0.0;tcp://127.0.0.1%s", strrchr(l->address, ':')));
-  WEFT_TRY(env_set(env, "OMPI_COMM_WORLD_SIZE=%d", l->count));
-  WEFT_TRY(env_set(env, "OMPI_COMM_WORLD_RANK=%d", rank));
-  return env_set(env, "OMPI_COMM_WORLD_LOCAL_RANK=%d", rank);
+  WEFT_TRY(cli_environment_set(env, "OMPI_MCA_orte_hnp_uri=0.0;tcp://127.0.0.1%s", strrchr(l->address, ':')));
+  WEFT_TRY(cli_environment_set(env, "OMPI_COMM_WORLD_SIZE=%d", l->count));
+  WEFT_TRY(cli_environment_set(env, "OMPI_COMM_WORLD_RANK=%d", rank));
+  return cli_environment_set(env, "OMPI_COMM_WORLD_LOCAL_RANK=%d", local_rank(l, rank));
 }
 
 /* Sets the environment of one rank. With rank -1 it is the environment that a runner passes on, and the runner
  * numbers the processes. */
-static weft_status *make_environment(const launch *l, int rank, environment *env)
+static weft_status *make_environment(const launch *l, int rank, cli_environment *env)
 {
-  for (char **var = environ; *var; var++) WEFT_TRY(env_put(env, strdup(*var)));
-  WEFT_TRY(env_set(env, "WEFT_COORD_ADDRESS=%s", l->address));
-  WEFT_TRY(env_set(env, "WEFT_NUM_PROCESSES=%d", l->count));
-  WEFT_TRY(
-    env_set(env, "WEFT_COORD_HEARTBEAT_TIMEOUT=%gs", (double)l->service_options.heartbeat_timeout_ns / WEFT_NS_PER_S));
-  if (l->secret.file) WEFT_TRY(env_set(env, "WEFT_COORD_SECRET_FILE=%s", l->secret.file));
-  if (l->devices > 0) WEFT_TRY(env_set(env, "WEFT_NUM_DEVICES=%" PRId64, l->devices));
-  if (l->recoverable) WEFT_TRY(env_set(env, "JAX_ENABLE_RECOVERABILITY=1"));
+  WEFT_TRY(cli_environment_inherit(env));
+  WEFT_TRY(cli_environment_set(env, "WEFT_COORD_ADDRESS=%s", l->address));
+  WEFT_TRY(cli_environment_set(env, "WEFT_NUM_PROCESSES=%d", l->count));
+  WEFT_TRY(cli_environment_set(env, "WEFT_COORD_HEARTBEAT_TIMEOUT=%gs",
+                               (double)l->service_options.heartbeat_timeout_ns / WEFT_NS_PER_S));
+  if (l->secret.file) WEFT_TRY(cli_environment_set(env, "WEFT_COORD_SECRET_FILE=%s", l->secret.file));
+  if (l->devices > 0) WEFT_TRY(cli_environment_set(env, "WEFT_NUM_DEVICES=%" PRId64, l->devices));
+  if (l->recoverable) WEFT_TRY(cli_environment_set(env, "JAX_ENABLE_RECOVERABILITY=1"));
   if (rank >= 0) {
-    WEFT_TRY(env_set(env, "WEFT_PROCESS_ID=%d", rank));
-    WEFT_TRY(env_set(env, "WEFT_LOCAL_PROCESS_ID=%d", rank));
-    WEFT_TRY(env_set(env, "WEFT_COORD_TASK=%d", rank));
+    WEFT_TRY(cli_environment_set(env, "WEFT_PROCESS_ID=%d", rank));
+    WEFT_TRY(cli_environment_set(env, "WEFT_LOCAL_PROCESS_ID=%d", local_rank(l, rank)));
+    WEFT_TRY(cli_environment_set(env, "WEFT_COORD_TASK=%d", rank));
   }
   return l->no_jax_env ? NULL : jax_environment(l, rank, env);
 }
@@ -188,34 +154,6 @@ static weft_status *make_environment(const launch *l, int rank, environment *env
 static void write_all(int fd, const char *data, size_t size)
 {
   if (!weft_fd_write_all(fd, data, size) && fd == STDOUT_FILENO) cli_output_lost(errno);
-}
-
-/* Writes whole lines, each with its rank in front, by one write call, so that lines of different ranks do not mix. */
-static void put_line(const launch *l, const process *p, stream *s, size_t size)
-{
-  char out[LINE_BYTES + 32];
-  int n = l->runner || l->is_plain ? 0 : snprintf(out, 32, "[%d] ", p->rank);
-
-  memcpy(out + n, s->line, size);
-  n += (int)size;
-  if (out[n - 1] != '\n') out[n++] = '\n';
-  write_all(s->out_fd, out, (size_t)n);
-  memmove(s->line, s->line + size, s->size - size);
-  s->size -= size;
-}
-
-static void read_stream(const launch *l, const process *p, stream *s)
-{
-  ssize_t n = read(s->fd, s->line + s->size, LINE_BYTES - 1 - s->size);
-  char *newline;
-
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n > 0) s->size += (size_t)n;
-  while ((newline = memchr(s->line, '\n', s->size))) put_line(l, p, s, (size_t)(newline - s->line) + 1);
-  if (s->size > 0 && (n <= 0 || s->size == LINE_BYTES - 1)) put_line(l, p, s, s->size);
-  if (n > 0) return;
-  close(s->fd);
-  s->fd = -1;
 }
 
 WEFT_PRINTF(1, 2) static void say(const char *fmt, ...)
@@ -231,73 +169,176 @@ WEFT_PRINTF(1, 2) static void say(const char *fmt, ...)
   write_all(STDERR_FILENO, text, strlen(text));
 }
 
-/* ---- processes ---- */
-
-/* Runs in the child between fork and exec. Only async-signal-safe calls are allowed, because the parent has threads. */
-static void become(const launch *l, char **command, char **env, const int *write_ends)
+static void write_output(launch *l, const stream *s, const char *data, size_t size)
 {
-  int null_fd = open("/dev/null", O_RDONLY);
-
-  prctl(PR_SET_PDEATHSIG, SIGKILL); /* a killed launcher leaves no processes behind */
-  setpgid(0, 0);                    /* signals to the process group reach the child's own children too */
-  if (null_fd >= 0) dup2(null_fd, STDIN_FILENO);
-  dup2(write_ends[0], STDOUT_FILENO);
-  dup2(write_ends[1], STDERR_FILENO);
-  sigprocmask(SIG_SETMASK, &l->original_mask, NULL);
-  environ = env;
-  execvp(command[0], command);
-  bool missing = errno == ENOENT;
-  write_all(STDERR_FILENO, "weft launch: cannot run ", 24);
-  write_all(STDERR_FILENO, command[0], strlen(command[0]));
-  write_all(STDERR_FILENO, missing ? ": no such command\n" : ": it cannot be executed\n", missing ? 18 : 24);
-  _exit(missing ? 127 : 126);
+  if (s->out_fd == STDOUT_FILENO || s->out_fd == STDERR_FILENO) return write_all(s->out_fd, data, size);
+  if (weft_fd_write_all(s->out_fd, data, size) || l->has_lost_output) return;
+  say("output is lost, its file cannot be written: %s", strerror(errno));
+  l->has_lost_output = true;
 }
 
-static weft_status *start_process(launch *l, process *p, char **command, int rank)
+/* Writes whole lines, each with its rank in front, by one write call, so that lines of different ranks do not mix. A
+ * file that belongs to one rank has no ranks in it. */
+static void put_line(launch *l, const process *p, stream *s, size_t size)
 {
-  environment env = {0};
-  int pipes[STREAMS][2] = {{-1, -1}, {-1, -1}}, write_ends[STREAMS];
-  weft_status *st = make_environment(l, rank, &env);
-  pid_t pid = -1;
+  const char *pattern = l->files[s - p->streams];
+  char out[LINE_BYTES + 32];
+  bool is_plain = l->runner || l->is_plain || (pattern && cli_output_is_by_rank(pattern));
+  int n = is_plain ? 0 : snprintf(out, 32, "[%d] ", p->rank);
 
-  for (int i = 0; i < STREAMS && !st; i++) {
-    if (pipe2(pipes[i], O_CLOEXEC) != 0) st = WEFT_ERR(RESOURCE_EXHAUSTED, "pipe: %s", strerror(errno));
-    write_ends[i] = pipes[i][1];
+  memcpy(out + n, s->line, size);
+  n += (int)size;
+  if (out[n - 1] != '\n') out[n++] = '\n';
+  write_output(l, s, out, (size_t)n);
+  memmove(s->line, s->line + size, s->size - size);
+  s->size -= size;
+}
+
+/* Puts out the whole lines; with `is_last` also a line without its end. */
+static void put_lines(launch *l, const process *p, stream *s, bool is_last)
+{
+  char *newline;
+
+  while ((newline = memchr(s->line, '\n', s->size))) put_line(l, p, s, (size_t)(newline - s->line) + 1);
+  if (s->size > 0 && (is_last || s->size == LINE_BYTES - 1)) put_line(l, p, s, s->size);
+}
+
+static void read_stream(launch *l, const process *p, stream *s)
+{
+  ssize_t n = read(s->fd, s->line + s->size, LINE_BYTES - 1 - s->size);
+
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) s->size += (size_t)n;
+  put_lines(l, p, s, n <= 0);
+  if (n > 0) return;
+  close(s->fd);
+  s->fd = -1;
+}
+
+/* Opens the files of all ranks before anything starts. */
+static weft_status *open_files(launch *l)
+{
+  char here[HOST_NAME_MAX + 1] = "";
+
+  gethostname(here, sizeof here - 1);
+  for (int i = 0; i < l->count; i++) {
+    process *p = &l->processes[i];
+    const cli_host *host = cli_hosts_find(&l->machines, i);
+    for (int k = 0; k < STREAMS; k++) {
+      if (!l->files[k]) continue;
+      if (k > 0 && l->files[k] == l->files[0]) p->streams[k].out_fd = p->streams[0].out_fd;
+      else WEFT_TRY(cli_output_open(l->files[k], i, host ? host->name : here, &p->streams[k].out_fd));
+    }
   }
-  if (!st) {
-    pid = fork();
-    if (pid == 0) become(l, command, env.vars, write_ends);
-    if (pid < 0) st = WEFT_ERR(RESOURCE_EXHAUSTED, "fork: %s", strerror(errno));
+  return NULL;
+}
+
+static void close_files(launch *l)
+{
+  for (int i = 0; l->processes && i < l->process_count; i++)
+    for (int k = 0; k < STREAMS; k++) {
+      stream *s = &l->processes[i].streams[k];
+      if (s->fd >= 0) close(s->fd);
+      if (s->out_fd > STDERR_FILENO && (k == 0 || s->out_fd != l->processes[i].streams[0].out_fd)) close(s->out_fd);
+    }
+}
+
+/* ---- processes ---- */
+
+static weft_status *put_string(cli_queue *strings, char kind, const char *text)
+{
+  WEFT_TRY(cli_queue_add(strings, &kind, 1));
+  return cli_queue_add(strings, text, strlen(text) + 1);
+}
+
+/* What the node of its host gets to start rank `rank`. */
+static weft_status *describe_start(const launch *l, const cli_host *host, int rank, char **command, cli_queue *out)
+{
+  WEFT_AUTO_STR directory = getcwd(NULL, 0);
+  cli_environment env = {0};
+  char binding[64];
+  weft_status *st = make_environment(l, rank, &env);
+
+  for (size_t i = 0; i < env.count && !st; i++)
+    if ((cli_environment_concerns_job(env.vars[i]) && strncmp(env.vars[i], "WEFT_COORD_SECRET_FILE=", 23) != 0) ||
+        strncmp(env.vars[i], "OMPI_", 5) == 0)
+      st = put_string(out, CLI_START_VARIABLE, env.vars[i]);
+  cli_environment_free(&env);
+  WEFT_TRY(st);
+  if (directory) WEFT_TRY(put_string(out, CLI_START_DIRECTORY, directory));
+  snprintf(binding, sizeof binding, "%s %d %d", cli_bind_words[l->bind_to], rank - host->first, host->count);
+  WEFT_TRY(put_string(out, CLI_START_BIND, binding));
+  for (; *command; command++) WEFT_TRY(put_string(out, CLI_START_ARGUMENT, *command));
+  return NULL;
+}
+
+static weft_status *start_on_host(launch *l, cli_host *host, process *p, char **command)
+{
+  cli_queue strings = {0};
+  weft_status *st = describe_start(l, host, p->rank, command, &strings);
+
+  if (!st)
+    st = cli_host_send(&l->machines, host, CLI_FRAME_START, p->rank, strings.data + strings.begin,
+                       cli_queue_size(&strings));
+  cli_queue_free(&strings);
+  p->pid = st ? 0 : -1;
+  return st;
+}
+
+static weft_status *start_here(launch *l, process *p, char **command, int rank)
+{
+  cli_environment env = {0};
+  cpu_set_t cpus;
+  int fds[STREAMS];
+  cli_spawn what = {.command = command, .mask = l->original_mask, .in_fd = -1};
+  weft_status *st = make_environment(l, rank, &env);
+
+  what.environment = env.vars;
+  if (l->bind_to != CLI_BIND_NONE) {
+    if (!st) st = cli_bind_here(l->bind_to, rank, l->count, &cpus);
+    what.cpus = &cpus;
+  }
+  if (!st) st = cli_spawn_process(&what, &p->pid, fds);
+  cli_environment_free(&env);
+  if (st) {
+    p->pid = 0;
+    return st;
   }
   for (int i = 0; i < STREAMS; i++) {
-    if (pipes[i][1] >= 0) close(pipes[i][1]);
-    if (st && pipes[i][0] >= 0) close(pipes[i][0]);
-    if (st) continue;
     if (p->streams[i].fd >= 0) close(p->streams[i].fd); /* of the process that had this rank before */
-    fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
-    p->streams[i].fd = pipes[i][0];
-    p->streams[i].out_fd = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
-    p->streams[i].size = 0;
+    p->streams[i].fd = fds[i];
   }
-  env_free(&env);
-  if (st) return st;
-  setpgid(pid, pid); /* parent or child, whichever runs first */
-  p->pid = pid;
+  return NULL;
+}
+
+/* Starts the process of a rank; with rank -1 it is the runner. */
+static weft_status *start_process(launch *l, process *p, char **command, int rank)
+{
+  cli_host *host = cli_hosts_find(&l->machines, rank);
+
+  WEFT_TRY(host ? start_on_host(l, host, p, command) : start_here(l, p, command, rank));
+  for (int i = 0; i < STREAMS; i++) p->streams[i].size = 0;
   p->has_ended = false;
   p->restart_at_ns = 0;
   l->running++;
   return NULL;
 }
 
-static void signal_process(const process *p, int signal_number)
+static void signal_process(launch *l, const process *p, int signal_number)
 {
-  if (p->pid > 0 && kill(-p->pid, signal_number) != 0) kill(p->pid, signal_number);
+  char text[16];
+
+  if (p->pid > 0) cli_spawn_signal(p->pid, signal_number);
+  if (p->pid >= 0) return;
+  snprintf(text, sizeof text, "%d", signal_number);
+  weft_status_ignore(
+    cli_host_send(&l->machines, cli_hosts_find(&l->machines, p->rank), CLI_FRAME_SIGNAL, p->rank, text, strlen(text)));
 }
 
-static void ask_to_end(process *p, int signal_number)
+static void ask_to_end(launch *l, process *p, int signal_number)
 {
   p->asked_by = signal_number;
-  signal_process(p, signal_number);
+  signal_process(l, p, signal_number);
 }
 
 /* Asks the running process of the highest rank to end. The next one is asked when this one has ended. */
@@ -305,8 +346,8 @@ static void stop_next(launch *l)
 {
   while (l->stop_next >= 0 && l->processes[l->stop_next].pid == 0) l->stop_next--;
   if (l->stop_next < 0) return;
-  signal_process(&l->processes[l->stop_next], SIGCONT);
-  ask_to_end(&l->processes[l->stop_next], SIGTERM);
+  signal_process(l, &l->processes[l->stop_next], SIGCONT);
+  ask_to_end(l, &l->processes[l->stop_next], SIGTERM);
   l->kill_at_ns = weft_now_ns() + l->grace_ns;
 }
 
@@ -321,10 +362,12 @@ static void stop_all(launch *l)
 
 static void say_how_ended(const launch *l, const process *p, int wait_status)
 {
+  const cli_host *host = cli_hosts_find(&l->machines, p->rank);
   char name[256];
 
   if (l->runner) /* the options do not name the runner */
     snprintf(name, sizeof name, "the runner (%.*s)", (int)WEFT_MIN(strcspn(l->runner, " \t"), (size_t)200), l->runner);
+  else if (host) snprintf(name, sizeof name, "rank %d on %.200s", p->rank, host->name);
   else snprintf(name, sizeof name, "rank %d", p->rank);
   if (WIFSIGNALED(wait_status))
     say("%s was killed by signal %d (%s)", name, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
@@ -389,6 +432,8 @@ static void ended_while_stopping(launch *l, const process *p, int wait_status)
 
 static void process_ended(launch *l, process *p, int wait_status)
 {
+  bool is_remote = p->pid < 0;
+
   p->pid = 0;
   p->has_ended = true;
   p->exit_code = WIFSIGNALED(wait_status) ? EXIT_SIGNAL + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
@@ -399,6 +444,7 @@ static void process_ended(launch *l, process *p, int wait_status)
       if (poll(&ready, 1, 0) <= 0) break;
       read_stream(l, p, &p->streams[i]);
     }
+  for (int i = 0; i < STREAMS && is_remote; i++) put_lines(l, p, &p->streams[i], true);
   if (l->is_stopping) return ended_while_stopping(l, p, wait_status);
   if (p->exit_code == 0 || p->restart_at_ns) return;
   say_how_ended(l, p, wait_status);
@@ -417,8 +463,63 @@ static void process_ended(launch *l, process *p, int wait_status)
   stop_all(l);
 }
 
+/* ---- what hosts tell ---- */
+
+static void host_output(void *context, int rank, int stream_index, const char *data, size_t size)
+{
+  launch *l = context;
+  process *p = &l->processes[rank];
+  stream *s = &p->streams[stream_index];
+
+  while (size > 0) {
+    size_t part = WEFT_MIN(size, LINE_BYTES - 1 - s->size);
+    memcpy(s->line + s->size, data, part);
+    s->size += part;
+    put_lines(l, p, s, false);
+    data += part;
+    size -= part;
+  }
+}
+
+static void host_ended(void *context, int rank, int wait_status)
+{
+  launch *l = context;
+
+  if (l->processes[rank].pid < 0) process_ended(l, &l->processes[rank], wait_status);
+}
+
+static void host_said(void *context, const cli_host *host, const char *line)
+{
+  (void)context;
+  say("%.200s: %.350s", host->name, line);
+}
+
+/* The ssh process of a host has ended. What the host ran counts as ended with ssh's exit code. */
+static void host_lost(launch *l, const cli_host *host, int wait_status)
+{
+  int lost = 0, code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : EXIT_SIGNAL + WTERMSIG(wait_status);
+
+  for (int i = host->first; i < host->first + host->count; i++) lost += l->processes[i].pid < 0;
+  if (lost == 0) return;
+  say("the connection to %.200s has ended (exit code %d), and with it %d process%s", host->name, code, lost,
+      lost == 1 ? "" : "es");
+  for (int i = host->first; i < host->first + host->count; i++)
+    if (l->processes[i].pid < 0) process_ended(l, &l->processes[i], (code ? code : CLI_FAILED) << 8);
+}
+
+static cli_host_sink host_sink(launch *l)
+{
+  return (cli_host_sink){.context = l, .output = host_output, .ended = host_ended, .said = host_said};
+}
+
 static void reap(launch *l)
 {
+  cli_host_sink sink = host_sink(l);
+
+  for (int i = 0; i < l->machines.count; i++) {
+    int wait_status;
+    if (cli_host_reap(&l->machines.list[i], &sink, &wait_status)) host_lost(l, &l->machines.list[i], wait_status);
+  }
   for (int i = 0; i < l->count; i++) {
     process *p = &l->processes[i];
     int wait_status;
@@ -478,16 +579,16 @@ static void strike(launch *l, fault *f, int64_t now_ns)
   switch (f->kind) {
   case FAULT_KILL:
     say("fault: rank %d is killed", f->rank);
-    signal_process(p, SIGKILL);
+    signal_process(l, p, SIGKILL);
     break;
   case FAULT_RESTART:
     say("fault: rank %d is killed and restarted", f->rank);
     p->restart_at_ns = now_ns + WEFT_MAX(f->length_ns, 1);
-    signal_process(p, SIGKILL);
+    signal_process(l, p, SIGKILL);
     break;
   case FAULT_STOP:
     say("fault: rank %d is %s", f->rank, f->has_stopped ? "continued" : "stopped");
-    signal_process(p, f->has_stopped ? SIGCONT : SIGSTOP);
+    signal_process(l, p, f->has_stopped ? SIGCONT : SIGSTOP);
     f->is_done = f->has_stopped || f->length_ns == 0;
     f->at_ns += f->length_ns;
     f->has_stopped = true;
@@ -509,7 +610,7 @@ static int64_t do_due(launch *l)
   }
   for (int i = 0; i < l->count; i++) {
     process *p = &l->processes[i];
-    if (!p->restart_at_ns || p->pid > 0) continue;
+    if (!p->restart_at_ns || p->pid != 0) continue;
     if (now_ns >= p->restart_at_ns) {
       weft_status *st = start_process(l, p, l->command, p->rank);
       if (st) say("rank %d cannot be restarted: %s", p->rank, weft_status_message(st));
@@ -519,9 +620,15 @@ static int64_t do_due(launch *l)
       next_ns = WEFT_MIN(next_ns, p->restart_at_ns);
     }
   }
+  for (int i = 0; i < l->machines.count; i++) {
+    const cli_host *host = &l->machines.list[i];
+    if (host->pid <= 0 || !host->kill_at_ns) continue;
+    if (now_ns >= host->kill_at_ns) cli_spawn_signal(host->pid, SIGKILL);
+    else next_ns = WEFT_MIN(next_ns, host->kill_at_ns);
+  }
   if (l->is_stopping && l->stop_next >= 0) {
     if (now_ns >= l->kill_at_ns) {
-      ask_to_end(&l->processes[l->stop_next], SIGKILL);
+      ask_to_end(l, &l->processes[l->stop_next], SIGKILL);
       l->kill_at_ns = now_ns + WEFT_NS_PER_S;
     }
     next_ns = WEFT_MIN(next_ns, l->kill_at_ns);
@@ -532,11 +639,11 @@ static int64_t do_due(launch *l)
 static void on_signal(launch *l, int signal_number)
 {
   if (signal_number == SIGCHLD) return reap(l);
-  for (int i = 0; i < l->count; i++) signal_process(&l->processes[i], signal_number);
+  for (int i = 0; i < l->count; i++) signal_process(l, &l->processes[i], signal_number);
   if (signal_number != SIGINT && signal_number != SIGTERM && signal_number != SIGHUP) return;
   if (!l->exit_code) l->exit_code = EXIT_SIGNAL + signal_number;
   if (++l->signals_seen > 1) { /* the user insists */
-    for (int i = 0; i < l->count; i++) signal_process(&l->processes[i], SIGKILL);
+    for (int i = 0; i < l->count; i++) signal_process(l, &l->processes[i], SIGKILL);
   }
   l->recoverable = false;
 }
@@ -553,13 +660,14 @@ static bool is_over(const launch *l)
 static int exit_code(const launch *l)
 {
   for (int i = 0; l->recoverable && i < l->count; i++)
-    if (l->processes[i].has_ended && l->processes[i].exit_code == 0) return 0;
-  return l->exit_code;
+    if (l->processes[i].has_ended && l->processes[i].exit_code == 0) return l->has_lost_output ? CLI_FAILED : 0;
+  return l->exit_code || !l->has_lost_output ? l->exit_code : CLI_FAILED;
 }
 
 static weft_status *mind(launch *l, int signal_fd)
 {
-  struct pollfd *fds = calloc((size_t)l->count * STREAMS + 1, sizeof *fds);
+  size_t most = (size_t)l->count * STREAMS + (size_t)l->machines.count * CLI_HOST_POLLS + 1;
+  struct pollfd *fds = calloc(most, sizeof *fds);
   stream **streams = calloc((size_t)l->count * STREAMS + 1, sizeof *streams);
 
   if (!fds || !streams) {
@@ -567,6 +675,7 @@ static weft_status *mind(launch *l, int signal_fd)
     free(streams);
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
+  cli_host_sink sink = host_sink(l);
   fds[0] = (struct pollfd){.fd = signal_fd, .events = POLLIN};
   while (!is_over(l)) {
     int64_t next_ns = do_due(l);
@@ -579,8 +688,13 @@ static weft_status *mind(launch *l, int signal_fd)
         fds[count] = (struct pollfd){.fd = streams[count]->fd, .events = POLLIN};
         count++;
       }
+    nfds_t of_hosts = count;
+    for (int i = 0; i < l->machines.count; i++, count += CLI_HOST_POLLS)
+      cli_host_poll(&l->machines.list[i], &fds[count]);
     if (poll(fds, count, weft_deadline_poll_ms((weft_deadline){next_ns})) < 0 && errno != EINTR) break;
-    for (nfds_t i = 1; i < count; i++) {
+    for (int i = 0; i < l->machines.count; i++)
+      cli_host_move(&l->machines.list[i], &fds[of_hosts + (nfds_t)i * CLI_HOST_POLLS], &sink);
+    for (nfds_t i = 1; i < of_hosts; i++) {
       process *p = NULL;
       if (!fds[i].revents || streams[i]->fd != fds[i].fd) continue;
       for (int r = 0; r < l->count && !p; r++)
@@ -622,23 +736,13 @@ static const char *find_runner(void)
   return NULL;
 }
 
-/* True for variables that the processes need on every machine. */
-static bool concerns_processes(const char *assignment)
-{
-  static const char *const beginnings[] = {"WEFT_", "JAX_", "FI_", "XLA_FLAGS=", "PJRT_NAMES_AND_LIBRARY_PATHS="};
-
-  for (size_t i = 0; i < WEFT_COUNT(beginnings); i++)
-    if (strncmp(assignment, beginnings[i], strlen(beginnings[i])) == 0) return true;
-  return false;
-}
-
 /* Starts the runner, which numbers and watches the processes: RUNNER -n COUNT [env NAME=value ...] COMMAND. srun
  * passes the environment on to all machines. mpirun passes it on only on its own machine, and each MPI library has
  * other options for more, so `env` carries the variables. */
 static weft_status *start_runner(launch *l, int count, char ***out_command)
 {
   static char number[16], runner[4096];
-  const environment *env = &l->to_runner;
+  const cli_environment *env = &l->to_runner;
   size_t n = 0, words = 0;
   bool is_srun = strncmp(l->runner, "srun", 4) == 0;
   char **command, *rest = runner;
@@ -658,7 +762,7 @@ static weft_status *start_runner(launch *l, int count, char ***out_command)
   command[n++] = number;
   command[n++] = (char *)(uintptr_t)(is_srun ? "--label" : "env");
   for (size_t i = 0; i < env->count && !is_srun; i++)
-    if (concerns_processes(env->vars[i])) command[n++] = env->vars[i];
+    if (cli_environment_concerns_job(env->vars[i])) command[n++] = env->vars[i];
   memcpy(command + n, l->command, words * sizeof *command);
   return start_process(l, &l->processes[0], command, -1);
 }
@@ -671,6 +775,40 @@ static weft_status *add_fault(void *out, const char *text)
 
   if (l->fault_count == MAX_FAULTS) return WEFT_ERR(INVALID_ARGUMENT, "more than %d faults", MAX_FAULTS);
   return parse_fault(text, &l->faults[l->fault_count++]);
+}
+
+static weft_status *set_hosts(void *out, const char *text)
+{
+  cli_hosts *hosts = out;
+
+  if (hosts->list) return WEFT_ERR(INVALID_ARGUMENT, "--hosts: given twice; put a comma between the hosts");
+  return cli_hosts_parse(text, hosts);
+}
+
+static weft_status *set_binding(void *out, const char *text) { return cli_bind_parse(text, out); }
+
+/* What options say about each other. */
+static weft_status *check_options(launch *l, int64_t *count)
+{
+  if (l->machines.count > 0) {
+    if (l->runner || l->is_local) return WEFT_ERR(INVALID_ARGUMENT, "--hosts goes with neither --runner nor --local");
+    if (*count == 0) *count = l->machines.slots;
+  }
+  if (*count < 1 || *count > MAX_PROCESSES)
+    return WEFT_ERR(INVALID_ARGUMENT, "-n: expected 1 to %d processes (see `weft launch --help`)", MAX_PROCESSES);
+  if (l->machines.count > 0) WEFT_TRY(cli_hosts_assign(&l->machines, (int)*count));
+  else if (!l->is_local && !l->runner) l->runner = find_runner();
+  if (l->runner && l->bind_to != CLI_BIND_NONE)
+    return WEFT_ERR(INVALID_ARGUMENT,
+                    "--bind-to: the runner binds processes: srun --cpu-bind=cores, mpirun --bind-to core");
+  if (!l->files[1]) l->files[1] = l->files[0];
+  for (int k = 0; k < STREAMS && l->runner; k++)
+    if (l->files[k] && cli_output_is_by_rank(l->files[k]))
+      return WEFT_ERR(INVALID_ARGUMENT,
+                      "%s: a runner gives the output of all ranks as one: leave %%r out, or let the "
+                      "runner write files (srun --output 'out.%%t')",
+                      l->files[k]);
+  return NULL;
 }
 
 static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
@@ -692,15 +830,20 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
       {"--insecure", NULL, "make no secret for the job: everyone who reaches the service is let in", .out = &service->insecure},
       {"--grace", "T", "between SIGTERM and SIGKILL when the rest is stopped (default 10s)", .type = WEFT_OPT_DURATION, .out = &l->grace_ns},
       {"--plain", NULL, "output without \"[rank] \" in front of each line", .out = &l->is_plain},
+      {"--output-file", "PATTERN", "write output to files, 'out.%r': %r is the rank, %h the host; without %r one file for all", .type = WEFT_OPT_STRING, .out = &l->files[0]},
+      {"--error-file", "PATTERN", "the same for standard error (default: where --output-file writes)", .type = WEFT_OPT_STRING, .out = &l->files[1]},
       {"--no-jax-env", NULL, "set WEFT_* only, not what jax.distributed.initialize() reads", .out = &l->no_jax_env},
       {"--local", NULL, "start the processes here even inside an allocation", .out = &l->is_local},
+      {"--hosts", "a,b:4", "start them on these machines by ssh, 4 on b, as many as there is room (or -n N)", .set = set_hosts, .out = &l->machines},
+      {"--ssh", "'WORDS'", "the command that reaches a host (default \"" SSH "\")", .type = WEFT_OPT_STRING, .out = &l->machines.ssh},
+      {"--bind-to", "WHAT", "spread the processes of a machine over its CPUs, bound: none (default), core, numa, socket", .set = set_binding, .out = &l->bind_to},
       {"--runner", "'WORDS'", "let this command start them: \"mpirun --hostfile hosts\"; it gets -n N and the command", .type = WEFT_OPT_STRING, .out = &l->runner},
       {"--fault", "SPEC", "for tests: kill:rank=2,after=3s  stop:rank=1,after=2s,for=5s\n"
                           "restart:rank=0,after=3s,delay=1s; may be given again", .set = add_fault, .out = l},
   };
   const cli_command command = {
-      "launch", "-n N [OPTIONS] -- COMMAND ...",
-      "Starts N processes of COMMAND on this machine, with the coordination service inside, and watches them.\n"
+      "launch", "-n N | --hosts a,b:4 [OPTIONS] -- COMMAND ...",
+      "Starts N processes of COMMAND on this machine or on others, with the coordination service inside, and watches them.\n"
       "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here even then).\n"
       "A command that is `weft run PROGRAM` runs the program on the devices of all processes.",
       .options = options, .option_count = WEFT_COUNT(options), .ends_at_words = true, .notes =
@@ -711,8 +854,7 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
 
   WEFT_TRY(cli_parse_options(&command, &argc, argv, out_helped));
   if (*out_helped) return NULL;
-  if (count < 1 || count > MAX_PROCESSES)
-    return WEFT_ERR(INVALID_ARGUMENT, "-n: expected 1 to %d processes (see `weft launch --help`)", MAX_PROCESSES);
+  WEFT_TRY(check_options(l, &count));
   if (argc < 2) return WEFT_ERR(INVALID_ARGUMENT, "no command (see `weft launch --help`)");
   l->count = (int)count;
   l->command = argv + 1;
@@ -720,6 +862,29 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
     if (l->faults[k].rank >= l->count)
       return WEFT_ERR(INVALID_ARGUMENT, "--fault: there is no rank %d", l->faults[k].rank);
   return NULL;
+}
+
+/* True if other machines are not part of the job as far as --hosts says. */
+static bool is_here_only(const launch *l)
+{
+  for (int i = 0; i < l->machines.count; i++)
+    if (l->machines.list[i].count > 0 && !cli_host_is_here(&l->machines.list[i])) return false;
+  return true;
+}
+
+/* The names of the hosts with commas between them, without users: "ada@node1" is node1. */
+static char *join_hosts(const launch *l)
+{
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+
+  for (int i = 0; out && i < l->machines.count; i++) {
+    const char *name = l->machines.list[i].name, *at = strchr(name, '@');
+    fprintf(out, "%s%s", i ? "," : "", at ? at + 1 : name);
+  }
+  if (out) fclose(out);
+  return text;
 }
 
 /* Makes the job's secret, which tells its processes from strangers. Processes of a runner may be on other machines;
@@ -732,8 +897,10 @@ static weft_status *protect(launch *l)
     WEFT_TRY(cli_job_secret_make(l->runner, &l->secret));
     service->secret_file = l->secret.file;
   }
-  if (!l->runner || *service->hosts) return NULL;
-  l->hosts = cli_allocation_hosts();
+  if (l->machines.count > 0)
+    WEFT_TRY(weft_secret_read(service->insecure ? "" : service->secret_file, &l->machines.secret));
+  if ((!l->runner && is_here_only(l)) || *service->hosts) return NULL;
+  l->hosts = l->machines.count > 0 ? join_hosts(l) : cli_allocation_hosts();
   WEFT_TRY_ALLOC(l->hosts);
   service->hosts = l->hosts;
   return NULL;
@@ -741,7 +908,8 @@ static weft_status *protect(launch *l)
 
 static weft_status *start_service(launch *l)
 {
-  bool is_anywhere = l->runner && strcmp(l->service_options.address, "127.0.0.1:0") == 0; /* the default */
+  bool is_anywhere = (l->runner || !is_here_only(l)) &&
+                     strcmp(l->service_options.address, "127.0.0.1:0") == 0; /* the default */
   const char *port;
   char host[256];
 
@@ -772,15 +940,18 @@ static weft_status *run(launch *l)
   sigprocmask(SIG_BLOCK, &signals, &l->original_mask);
   signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd < 0) return WEFT_ERR(RESOURCE_EXHAUSTED, "signalfd: %s", strerror(errno));
-  if (!l->is_local && !l->runner) l->runner = find_runner();
+  l->machines.mask = l->original_mask;
   WEFT_TRY(protect(l));
   WEFT_TRY(start_service(l));
   l->processes = calloc((size_t)l->count, sizeof *l->processes);
   WEFT_TRY_ALLOC(l->processes);
+  l->process_count = l->count;
   for (int i = 0; i < l->count; i++) {
     l->processes[i].rank = i;
-    for (int k = 0; k < STREAMS; k++) l->processes[i].streams[k].fd = -1;
+    for (int k = 0; k < STREAMS; k++)
+      l->processes[i].streams[k] = (stream){.fd = -1, .out_fd = k == 0 ? STDOUT_FILENO : STDERR_FILENO};
   }
+  WEFT_TRY(open_files(l));
   l->started_ns = weft_now_ns();
   if (l->runner) {
     say("running %s -n %d", l->runner, count);
@@ -792,23 +963,23 @@ static weft_status *run(launch *l)
   if (st) stop_all(l);
   if (!st) st = mind(l, signal_fd);
   free(command);
-  env_free(&l->to_runner);
+  cli_environment_free(&l->to_runner);
   close(signal_fd);
   return st;
 }
 
 int cli_launch_main(int argc, char **argv)
 {
-  launch l = {.grace_ns = 10 * WEFT_NS_PER_S, .restarts = RESTARTS, .secret.fd = -1};
+  if (argc == 2 && strcmp(argv[1], "--node") == 0) return cli_node_main();
+  launch l = {.grace_ns = 10 * WEFT_NS_PER_S, .restarts = RESTARTS, .secret.fd = -1, .machines.ssh = SSH};
   bool helped = false;
   weft_status *st = weft_coord_service_options_load(&l.service_options);
 
   if (!st) st = parse(&l, argc, argv, &helped);
   if (helped) return CLI_OK;
   if (!st) st = run(&l);
-  for (int i = 0; l.processes && i < l.count; i++)
-    for (int k = 0; k < STREAMS; k++)
-      if (l.processes[i].streams[k].fd >= 0) close(l.processes[i].streams[k].fd);
+  cli_hosts_free(&l.machines);
+  close_files(&l);
   weft_coord_service_stop(l.service);
   cli_job_secret_remove(&l.secret);
   free(l.hosts);

@@ -160,6 +160,14 @@ static weft_status *make_on_disk(const char *text, cli_job_secret *out)
 
 /* ---- life ---- */
 
+weft_status *cli_job_secret_hold(const char *text, cli_job_secret *out)
+{
+  *out = (cli_job_secret){.fd = -1};
+  weft_status *st = make_in_memory(text, out);
+  if (!st && !out->file) st = make_on_disk(text, out);
+  return st;
+}
+
 weft_status *cli_job_secret_make(bool is_shared, cli_job_secret *out)
 {
   char text[2 * SECRET_BYTES + 1];
@@ -167,8 +175,7 @@ weft_status *cli_job_secret_make(bool is_shared, cli_job_secret *out)
 
   *out = (cli_job_secret){.fd = -1};
   WEFT_TRY(random_hex(SECRET_BYTES, text));
-  st = is_shared ? NULL : make_in_memory(text, out);
-  if (!st && !out->file) st = make_on_disk(text, out);
+  st = is_shared ? make_on_disk(text, out) : cli_job_secret_hold(text, out);
   explicit_bzero(text, sizeof text);
   return st;
 }

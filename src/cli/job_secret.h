@@ -19,6 +19,8 @@ typedef struct cli_job_secret {
  * killed launchers left below that folder are removed. Errors:
  *   FAILED_PRECONDITION  no file can be made; the text says what to do */
 WEFT_NODISCARD weft_status *cli_job_secret_make(bool is_shared, cli_job_secret *out);
+/* The same with a secret that the job has already: for processes of this machine alone. */
+WEFT_NODISCARD weft_status *cli_job_secret_hold(const char *text, cli_job_secret *out);
 void cli_job_secret_remove(cli_job_secret *secret); /* also accepts a secret that was not made: {.fd = -1} */
 
 /* The hosts of the batch system's allocation that this process is in, separated by commas. "" if there is no

@@ -15,3 +15,7 @@ TESTS += %D%/check_test.sh
 EXTRA_DIST += %D%/check_test.sh
 TESTS += %D%/compile_test.sh
 EXTRA_DIST += %D%/compile_test.sh
+check_PROGRAMS += %D%/bind_test
+%C%_bind_test_SOURCES = %D%/bind_test.c src/cli/bind.c tests/test.h
+%C%_bind_test_CFLAGS = $(TEST_CFLAGS)
+%C%_bind_test_LDADD = $(TEST_LIBS)

@@ -1,6 +1,6 @@
 # tests of src/coord
 COORD_PY_TESTS = %D%/jaxlib_client_test.py %D%/agent_jaxlib_test.py %D%/launch_test.py %D%/hostile_test.py %D%/bench_test.py \
-  %D%/allocation_test.py %D%/run_test.py
+  %D%/allocation_test.py %D%/run_test.py %D%/hosts_test.py
 TESTS += $(COORD_PY_TESTS)
 EXTRA_DIST += $(COORD_PY_TESTS) %D%/jaxlib_common.py %D%/jaxlib_peer.py %D%/jaxlib_service.py %D%/collective_programs.py %D%/jax_program.py %D%/weft_program.py
 
