@@ -138,8 +138,8 @@ static void disconnect(cli_host *host)
 
 /* The command line. On the host, this program is looked for where it is here, then in PATH. The login shell there may
  * be any: all that is special stands between single quotes. */
-static weft_status *make_command(const cli_hosts *hosts, const cli_host *host, char *words, size_t bytes,
-                                 char *remote, size_t remote_bytes, char **command)
+static weft_status *make_command(const cli_hosts *hosts, const cli_host *host, char *words, size_t bytes, char *remote,
+                                 size_t remote_bytes, char **command)
 {
   static char shell[] = "sh", dash_c[] = "-c";
   static char script[] = "test -x \"$0\" && exec \"$0\" launch --node; exec weft launch --node";

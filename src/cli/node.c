@@ -199,8 +199,7 @@ static void signal_member(const node *n, const cli_frame *frame)
   memcpy(text, frame->data, WEFT_MIN(frame->size, sizeof text - 1));
   signal_number = (int)strtol(text, NULL, 10);
   for (int i = 0; i < n->count; i++)
-    if (n->members[i].rank == frame->rank && n->members[i].pid > 0)
-      cli_spawn_signal(n->members[i].pid, signal_number);
+    if (n->members[i].rank == frame->rank && n->members[i].pid > 0) cli_spawn_signal(n->members[i].pid, signal_number);
 }
 
 static weft_status *take_frame(node *n, const cli_frame *frame)

@@ -51,6 +51,5 @@ weft_status *cli_output_open(const char *pattern, int rank, const char *host, in
   WEFT_TRY(expand(pattern, rank, host, &path));
   WEFT_TRY_ALLOC(path);
   *out_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-  return *out_fd >= 0 ? NULL
-                      : WEFT_ERR(INVALID_ARGUMENT, "the file %s cannot be written: %s", path, strerror(errno));
+  return *out_fd >= 0 ? NULL : WEFT_ERR(INVALID_ARGUMENT, "the file %s cannot be written: %s", path, strerror(errno));
 }
