@@ -408,6 +408,8 @@ static weft_status *get_output_aliases(const proto_source *s)
     const HloPb__OutputAlias *alias = ITEMS(s, HloPb__OutputAlias *)[i];
     COPY_INTS(s->r, alias, output_index, &list[i].output_index);
     list[i].operand = alias->operand;
+    if (alias->operand < 0 || alias->operand > INT32_MAX)
+      return BAD("output_operand_aliasing names operand %" PRId64, alias->operand);
     COPY_INTS(s->r, alias, operand_index, &list[i].operand_index);
   }
   set_list(s, (int)count, list);
@@ -469,6 +471,7 @@ static weft_status *get_prefetch(const proto_source *s)
 
   prefetch->is_prefetch = s->message->is_cross_program_prefetch || item_count(s);
   if (item_count(s)) prefetch->prefetch_index = ITEMS(s, int32_t)[0];
+  if (prefetch->prefetch_index < 0) return BAD("cross_program_prefetch_index %" PRId64, prefetch->prefetch_index);
   return NULL;
 }
 

@@ -25,23 +25,30 @@ const hlo_literal_field *hlo_literal_field_of(weft_dtype type)
   return NULL;
 }
 
+static int64_t minor(const hlo_shape *shape, int i)
+{
+  return shape->layout ? shape->layout->minor_to_major[i] : shape->rank - 1 - i;
+}
+
 void hlo_layout_walk_init(hlo_layout_walk *walk, const hlo_shape *shape)
 {
   int64_t stride = 1;
 
-  *walk = (hlo_layout_walk){.shape = shape};
+  *walk = (hlo_layout_walk){.shape = shape, .run = 1};
   for (int i = shape->rank - 1; i >= 0; i--) {
     walk->stride[i] = stride;
     stride *= shape->dims[i];
   }
+  while (walk->outer < shape->rank && minor(shape, walk->outer) == shape->rank - 1 - walk->outer)
+    walk->run *= shape->dims[shape->rank - 1 - walk->outer++];
 }
 
 void hlo_layout_walk_next(hlo_layout_walk *walk)
 {
   const hlo_shape *shape = walk->shape;
 
-  for (int i = 0; i < shape->rank; i++) {
-    int64_t dim = shape->layout ? shape->layout->minor_to_major[i] : shape->rank - 1 - i;
+  for (int i = walk->outer; i < shape->rank; i++) {
+    int64_t dim = minor(shape, i);
 
     walk->at += walk->stride[dim];
     if (++walk->index[dim] < shape->dims[dim]) return;

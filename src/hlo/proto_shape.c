@@ -116,12 +116,17 @@ weft_status *hlo_proto_read_shape(proto_reader *r, const HloPb__Shape *p, int de
   return hlo_shape_is_array(shape) ? read_array_shape(r, p, shape, depth) : NULL;
 }
 
-/* Extends an element narrower than a byte to its form in memory: with zeros or copies of the sign. */
-static char narrow(char byte, int bits, bool is_signed)
+/* Extends elements narrower than a byte to their form in memory: with zeros or copies of the sign. */
+static void narrow(void *data, size_t count, int bits, bool is_signed)
 {
-  uint8_t high = (uint8_t)((uint8_t)byte << (8 - bits));
+  int unused = 8 - bits;
+  uint8_t *zeros = data;
+  int8_t *signs = data;
 
-  return (char)(is_signed ? (int8_t)high >> (8 - bits) : high >> (8 - bits));
+  if (is_signed)
+    for (size_t i = 0; i < count; i++) signs[i] = (int8_t)((int8_t)(uint8_t)(zeros[i] << unused) >> unused);
+  else
+    for (size_t i = 0; i < count; i++) zeros[i] = (uint8_t)((uint8_t)(zeros[i] << unused) >> unused);
 }
 
 /* Reads the elements of an array, which the message has in the order of the shape's layout. */
@@ -130,13 +135,14 @@ static weft_status *read_array_literal(proto_reader *r, const HloPb__Literal *p,
 {
   const hlo_literal_field *field = hlo_literal_field_of(shape->type);
   size_t width = weft_dtype_bytes(shape->type), count;
-  int64_t elems = hlo_shape_elems(shape);
   int bits = weft_dtype_bits(shape->type), parts = weft_dtype_is_complex(shape->type) ? 2 : 1;
   const char *data;
   hlo_layout_walk walk;
+  int64_t elems;
 
   if (!field) return WEFT_ERR(UNIMPLEMENTED, "literals of %s", weft_dtype_name(shape->type));
   if (hlo_shape_is_dynamic(shape)) return BAD("a literal of dynamic shape");
+  elems = hlo_shape_elems(shape);
   if (field->is_bytes) {
     ProtobufCBinaryData bytes = *(const ProtobufCBinaryData *)((const char *)p + field->data_offset);
     data = (const char *)bytes.data;
@@ -150,12 +156,13 @@ static weft_status *read_array_literal(proto_reader *r, const HloPb__Literal *p,
   if ((int64_t)count != elems) return BAD("a literal of %" PRId64 " elements has the data of %zu", elems, count);
   WEFT_TRY(hlo_literal_new(r->arena, shape, out));
   hlo_layout_walk_init(&walk, shape);
-  for (size_t i = 0; i < count; i++, hlo_layout_walk_next(&walk)) {
+  for (size_t i = 0; i < count; i += (size_t)walk.run, hlo_layout_walk_next(&walk)) {
     char *to = (char *)(*out)->data + (size_t)walk.at * width;
-    if (field->is_bool) *to = ((const protobuf_c_boolean *)data)[i] != 0;
-    else memcpy(to, data + i * width, width);
-    if (bits < 8) *to = narrow(*to, bits, weft_dtype_is_signed(shape->type));
+    if (!field->is_bool) memcpy(to, data + i * width, (size_t)walk.run * width);
+    else
+      for (int64_t j = 0; j < walk.run; j++) to[j] = ((const protobuf_c_boolean *)data)[i + (size_t)j] != 0;
   }
+  if (bits < 8 && !field->is_bool) narrow((*out)->data, count, bits, weft_dtype_is_signed(shape->type));
   return NULL;
 }
 

@@ -107,18 +107,23 @@ weft_status *hlo_proto_put_literal(proto_writer *w, const hlo_literal *literal, 
     protobuf_c_boolean *truths;
     NEW_ARRAY(w, &truths, elems);
     hlo_layout_walk_init(&walk, shape);
-    for (size_t i = 0; i < elems; i++, hlo_layout_walk_next(&walk)) truths[i] = ((const char *)literal->data)[walk.at];
+    for (size_t i = 0; i < elems; i += (size_t)walk.run, hlo_layout_walk_next(&walk))
+      for (int64_t j = 0; j < walk.run; j++) truths[i + (size_t)j] = ((const char *)literal->data)[walk.at + j];
     (*out)->preds = truths;
     (*out)->n_preds = elems;
     return NULL;
   }
-  data = weft_arena_alloc_array(&w->scratch, elems, width);
-  WEFT_TRY_ALLOC(data);
   hlo_layout_walk_init(&walk, shape);
-  for (size_t i = 0; i < elems; i++, hlo_layout_walk_next(&walk)) {
-    memcpy(data + i * width, (const char *)literal->data + (size_t)walk.at * width, width);
-    if (bits < 8) data[i] = (char)(data[i] & ((1 << bits) - 1));
+  if ((size_t)walk.run == elems && bits >= 8) { /* as they lie in memory */
+    data = literal->data;
+  } else {
+    data = weft_arena_alloc_array(&w->scratch, elems, width);
+    WEFT_TRY_ALLOC(data);
+    for (size_t i = 0; i < elems; i += (size_t)walk.run, hlo_layout_walk_next(&walk))
+      memcpy(data + i * width, (const char *)literal->data + (size_t)walk.at * width, (size_t)walk.run * width);
   }
+  if (bits < 8)
+    for (size_t i = 0; i < elems; i++) data[i] = (char)(data[i] & ((1 << bits) - 1));
   if (field->is_bytes) {
     *(ProtobufCBinaryData *)((char *)*out + field->data_offset) = (ProtobufCBinaryData){elems * width, (uint8_t *)data};
     return NULL;

@@ -85,12 +85,19 @@ weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_mod
   return NULL;
 }
 
+/* FNV-1a over words of 8 bytes, for programs with large constants. A product's high bits go down again, as those of a
+ * word would change no low bit otherwise. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
 {
-  const unsigned char *at = data;
+  const char *at = data;
 
-  for (size_t i = 0; i < size; i++) hash = (hash ^ at[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
-  return hash;
+  for (size_t i = 0; i < size; i += sizeof hash) {
+    uint64_t word = 0;
+    memcpy(&word, at + i, WEFT_MIN(size - i, sizeof word));
+    hash = (hash ^ word) * UINT64_C(0x100000001b3);
+    hash ^= hash >> 32;
+  }
+  return (hash ^ size) * UINT64_C(0x100000001b3);
 }
 
 /* HLO's memory spaces as indices of memory kinds: see src/stablehlo/lower.c. */

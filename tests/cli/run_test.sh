@@ -337,4 +337,36 @@ ok $? "the memory plan's estimates are those of the steps"
 { head -n 1 "$tmp/out"; estimates "$tmp/few.hlo" | head -n 1; } | tr '\n' ' ' >"$tmp/err"
 awk '{ exit !($1 > 8 * $3 && $2 > 8 * $4) }' "$tmp/err"
 ok $? "ten times the rounds take about ten times as long"
+# Summaries of results. Each way of reading elements: numbers of one and two bytes, wider ones, complex ones; NaN is counted apart.
+summary() { # TYPE MAXIMUM MEAN
+  printf 'ENTRY e { i = s32[1001] iota(), iota_dimension=0  c = s32[] constant(7)  b = s32[1001] broadcast(c), dimensions={}
+    r = s32[1001] remainder(i, b)  ROOT x = %s[1001] convert(r) }' "$1" >"$tmp/sum.hlo"
+  exits 0 "the summary of $1" "$weft" run "$tmp/sum.hlo"
+  says "result 0  $1\[1001\]  min 0  max $2  mean $3\$"
+}
+for type in s8 u8 s4 f8e5m2 s16 u16 bf16 f16 s32 u32 f32 s64 u64 f64 c64 c128; do summary $type 6 3; done
+summary pred 1 0.857143
+cat >"$tmp/nan.hlo" <<'END'
+ENTRY e { i = f32[1001] iota(), iota_dimension=0  c = f32[] constant(500)  b = f32[1001] broadcast(c), dimensions={}
+ d = f32[1001] subtract(i, b)  z = f32[1001] subtract(i, i)  g = pred[1001] compare(d, z), direction=GT  q = f32[1001] divide(z, z)
+ f = f32[1001] select(g, q, d)  h = bf16[1001] convert(f)  ROOT t = (f32[1001], bf16[1001]) tuple(f, h) }
+END
+exits 0 "a summary with NaN" "$weft" run "$tmp/nan.hlo"
+says "result 0  f32\[1001\]  min -500  max 0  mean -250  NaN 500\$"
+says "result 1  bf16\[1001\]  min -500  max 0  mean -2[45][0-9.]*  NaN 500\$"
+cat >"$tmp/large.hlo" <<'END'
+ENTRY e { a = u8[50000000] iota(), iota_dimension=0  ROOT c = f32[50000000] convert(a) }
+END
+echo 'ENTRY e { ROOT c = s4[50000000] constant(3) }' >"$tmp/constant.hlo"
+cat >"$tmp/user_time.py" <<'END'
+import resource, subprocess, sys
+subprocess.run(sys.argv[2:], stdout=subprocess.DEVNULL, check=True)
+seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+print(f'{seconds:.2f} s of processor time')
+sys.exit(seconds > float(sys.argv[1]))
+END
+if [ -z "$WEFT_SANITIZED" ] && command -v python3 >/dev/null; then
+  exits 0 "the summary of fifty million numbers takes little time" python3 "$tmp/user_time.py" 0.6 "$weft" run "$tmp/large.hlo" --threads 1
+  exits 0 "a constant of fifty million numbers too" python3 "$tmp/user_time.py" 0.6 "$weft" run "$tmp/constant.hlo" --threads 1
+fi
 echo "1..$cases"

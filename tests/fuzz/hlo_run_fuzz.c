@@ -9,6 +9,7 @@
 #include "fuzz.h"
 #include "hlo/eval.h"
 #include "hlo/infer.h"
+#include "hlo/proto.h"
 #include "hlo/text.h"
 
 enum {
@@ -87,7 +88,7 @@ static void check_output(weft_buffer *buffer, const hlo_literal *want, bool exac
   free(got);
 }
 
-/* Takes the module. */
+/* Takes the module.  Its arguments and results are row-major, as literals are. */
 static void compile_and_run(hlo_module *module, const hlo_literal *const *arguments, const hlo_literal *want,
                             bool exact)
 {
@@ -96,6 +97,7 @@ static void compile_and_run(hlo_module *module, const hlo_literal *const *argume
   weft_buffer *in[MOST_LEAVES], *out[MOST_LEAVES] = {NULL}, *const *ins[] = {in}, **outs[] = {out};
   weft_status *st;
 
+  FUZZ_OK(hlo_use_row_major_entry(module));
   if (!platform) FUZZ_OK(plat_new(&(weft_platform_options){.device_count = 1, .threads = 1}, &platform));
   if ((st = weft_compile(platform, module, &(weft_compile_options){0}, &exe))) { /* refused, with a reason */
     FUZZ_TRUE(weft_status_code(st) != WEFT_INTERNAL);

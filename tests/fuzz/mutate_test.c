@@ -7,15 +7,17 @@
 #include "hlo/proto.h"
 #include "hlo/text.h"
 #include "mutate.h"
+#include "runtime/saved.h"
 #include "stablehlo/stablehlo.h"
 #include "test.h"
 
 enum { MOST_FILES = 64, MOST_BYTES = 1 << 14, GUARD = 64, ROUNDS = 40 };
 
 /* libFuzzer's own changes are one changed, added or dropped byte here. */
+static mut_job job;
+
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most)
 {
-  static mut_job job;
   size_t at = mut_below(&job, size + 1);
 
   switch (mut_below(&job, 3)) {
@@ -94,6 +96,7 @@ static int share(bool (*is_program)(mut_bytes), bool plain)
   uint8_t *out = malloc(MOST_BYTES + GUARD);
   int programs = 0, all = 0;
 
+  job = (mut_job){0};
   if (plain) setenv("FUZZ_PLAIN", "1", 1);
   for (unsigned seed = 1; seed <= ROUNDS * file_count; seed++) {
     mut_bytes from = files[seed % file_count], donor = files[(seed / file_count + seed) % file_count];
@@ -131,6 +134,39 @@ TEST(changed_hlo_texts_are_programs_more_often) { compare("hlo_run", is_hlo_text
 TEST(changed_mlir_texts_are_programs_more_often) { compare("stablehlo_text", is_stablehlo, 11); }
 TEST(changed_protos_are_programs_more_often) { compare("hlo_proto", is_hlo_proto, 15); }
 TEST(changed_bytecode_is_a_program_about_as_often) { compare("stablehlo_bytecode", is_stablehlo, 8); }
+
+/* Are its blocks where their sizes say?  The header is repaired, as the target does. */
+static bool is_executable(mut_bytes b)
+{
+  weft_saved saved;
+
+  if (b.size < WEFT_SAVED_HEADER) return false;
+  uint8_t *copy = malloc(b.size);
+  memcpy(copy, b.data, b.size);
+  weft_saved_seal(copy, b.size);
+  weft_status *st = weft_saved_open(copy, b.size, &saved);
+  free(copy);
+  weft_status_free(st);
+  return !st;
+}
+
+TEST(changed_executables_keep_their_blocks)
+{
+  read_corpus("hlo_proto");
+  for (size_t i = 0; i < file_count; i++) {
+    weft_saved saved = {.platform = "cpu", .fingerprint = "weft-0123", .note = "note", .note_size = 4, .module = files[i].data, .module_size = files[i].size,
+                        .code = "machine code", .code_size = 12};
+    void *data;
+    size_t size;
+    T_OK(weft_saved_pack(&saved, &data, &size));
+    free((void *)files[i].data);
+    files[i] = (mut_bytes){data, size};
+  }
+  int structured = share(is_executable, false);
+  print_message("# pjrt_executable: %d of 1000 changed inputs are executables\n", structured);
+  for (size_t i = 0; i < file_count; i++) free((void *)files[i].data);
+  T_TRUE(structured > 360);
+}
 
 static mut_bytes text_bytes(const char *text) { return (mut_bytes){(const uint8_t *)text, strlen(text)}; }
 
@@ -181,5 +217,5 @@ TEST(the_same_seed_makes_the_same_change)
 }
 
 TEST_MAIN(UNIT(changed_hlo_texts_are_programs_more_often), UNIT(changed_mlir_texts_are_programs_more_often),
-          UNIT(changed_protos_are_programs_more_often), UNIT(changed_bytecode_is_a_program_about_as_often),
+          UNIT(changed_protos_are_programs_more_often), UNIT(changed_bytecode_is_a_program_about_as_often), UNIT(changed_executables_keep_their_blocks),
           UNIT(an_operation_of_the_donor_takes_operands_of_the_receiver), UNIT(the_same_seed_makes_the_same_change))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Floods at the coordination service, of strangers and of authenticated members: the job's barriers and keys go on, and the service
-does not grow.  WEFT_TEST_LONG=1: more rounds, more connections."""
+does not grow.  WEFT_TEST_LONG=1: more rounds, more connections.  --measure: nothing is judged, a table of ratios is printed at the end; it
+wants a quiet machine and takes less than five minutes."""
 import gzip
 import itertools
 import os
@@ -14,7 +15,10 @@ import coord_attacks
 from coord_attacks import (CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, RST, Answers, Child, Members, begin, connect, frame,
                            literal, memory, message, raise_descriptor_limit, request_headers, service)
 
-LONG = os.environ.get('WEFT_TEST_LONG', '0') != '0'
+MEASURE = '--measure' in sys.argv
+if MEASURE:
+  sys.argv.remove('--measure') # what is left are names of floods
+LONG = MEASURE or os.environ.get('WEFT_TEST_LONG', '0') != '0'
 ROUNDS = 400 if LONG else 60
 MOST_GROWTH = (512 if os.environ.get('WEFT_SANITIZED') else 32) << 20 # AddressSanitizer keeps what has been freed for a while
 SERVICE = '/tensorflow.CoordinationService/' # of the two dialects the one with the shorter messages
@@ -182,6 +186,27 @@ def idle(address, count, ready):
 
 # ---- the job meanwhile ----
 
+measured = [] # lines of the table
+
+
+def judge(what, quiet, busy, longest, grown):
+  """Says what the rounds of the members cost, and whether that is too much."""
+  print(f'# {what}: {ROUNDS} rounds took {quiet * 1e3:.0f} ms quiet and {busy * 1e3:.0f} ms in the flood, {busy / quiet:.2f} times; the longest '
+        f'{longest * 1e3:.1f} ms; memory +{grown / (1 << 20):.1f} MiB', flush=True)
+  if MEASURE:
+    measured.append(f'| {what} | {quiet * 1e3:.0f} ms | {busy * 1e3:.0f} ms | {busy / quiet:.2f} | {longest * 1e3:.1f} ms | {grown / (1 << 20):.1f} MiB |')
+    return
+  assert grown < MOST_GROWTH, f'grew by {grown >> 20} MiB'
+  # Generous: the attackers, the members and the service share the machine's processors, and so do other tests.
+  assert busy < 20 * quiet + 10 and longest < 10, (quiet, busy, longest)
+
+
+def print_table():
+  print(f'Rounds of two members, quiet and in a flood: {ROUNDS} rounds each, {os.cpu_count()} processors.\n')
+  print('| flood | quiet | in the flood | ratio | longest round | memory of the service |\n|---|---|---|---|---|---|')
+  print('\n'.join(measured))
+
+
 def job_goes_on(flood, *arguments, options=(), processes=1, nobody=False):
   with service(*options) as s:
     members = Members(s)
@@ -198,11 +223,7 @@ def job_goes_on(flood, *arguments, options=(), processes=1, nobody=False):
       for child in children:
         child.__exit__()
     grown = memory(s.process.pid)[1] - before
-    print(f'# {flood.__name__}: {ROUNDS} rounds took {quiet * 1e3:.0f} ms quiet and {busy * 1e3:.0f} ms in the flood, {busy / quiet:.2f} times; the longest '
-          f'{longest * 1e3:.1f} ms; memory +{grown / (1 << 20):.1f} MiB', flush=True)
-    assert grown < MOST_GROWTH, f'grew by {grown >> 20} MiB'
-    # Generous: the attackers, the members and the service share the machine's processors, and so do other tests.
-    assert busy < 20 * quiet + 10 and longest < 10, (quiet, busy, longest)
+    judge(flood.__name__.replace('_', ' '), quiet, busy, longest, grown)
     members.rounds(5)
 
 
@@ -284,15 +305,16 @@ def half_open_handshakes():
         with Child(half_handshakes, int(s.address.rsplit(':', 1)[1]), client_hello(), ready=True):
           busy, longest = members.rounds(ROUNDS)
           grown = memory(s.process.pid)[1] - before
-        print(f'# half handshakes: {quiet * 1e3:.0f} ms quiet, {busy * 1e3:.0f} ms in the flood; memory +{grown / (1 << 20):.1f} MiB', flush=True)
-        assert grown < MOST_GROWTH, f'grew by {grown >> 20} MiB'
-        assert busy < 20 * quiet + 10 and longest < 10, (quiet, busy, longest)
+        judge('half handshakes', quiet, busy, longest, grown)
     finally:
       del os.environ['WEFT_COORD_TLS_CA']
 
 
 if __name__ == '__main__':
-  sys.exit(coord_attacks.run([
+  code = coord_attacks.run([
     members_that_reset_their_calls, members_that_flood_with_headers, members_that_send_bombs, members_with_zero_windows, members_that_do_not_read,
     senders_of_a_byte_at_a_time, members_that_wait_for_ever, ten_thousand_idle_connections, half_open_handshakes,
-  ], needs_jaxlib=False, at_a_time=1))
+  ], needs_jaxlib=False, at_a_time=1)
+  if MEASURE:
+    print_table()
+  sys.exit(code)
