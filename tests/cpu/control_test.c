@@ -195,6 +195,36 @@ TEST(programs_of_the_folder_have_plans)
   }
 }
 
+/* What a custom call with side effects takes and declares aliased to its result is a kernel's result, which nothing else
+ * needs, and which the call may take twice. */
+TEST(a_custom_call_writes_over_what_a_kernel_made)
+{
+  static const char *const calls[] = {
+    "custom-call(r), output_to_operand_aliasing={{}: (0, {})}",
+    "custom-call(r, r), output_to_operand_aliasing={{}: (0, {}), {}: (1, {})}",
+    "custom-call(r, p, r), output_to_operand_aliasing={{}: (2, {}), {}: (0, {})}",
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(calls); i++)
+    for (int order = 0; order < ORDERS; order++) {
+      WEFT_AUTO(weft_executable) exe = NULL;
+      control_program p = {.replicas = 1, .partitions = 1};
+      char text[512];
+      snprintf(text, sizeof text,
+               "ENTRY e {\n"
+               "  p = f32[40] parameter(0)\n"
+               "  r = f32[40] rsqrt(p)\n"
+               "  ROOT c = f32[40] %s, custom_call_target=\"" CONTROL_TARGET "\", custom_call_has_side_effect=true, "
+               "api_version=API_VERSION_TYPED_FFI\n"
+               "}\n",
+               calls[i]);
+      T_OK(hlo_parse(text, strlen(text), &p.module));
+      T_OK(hlo_verify(p.module));
+      weft_compile_options options = compile_options(&p, order);
+      T_OK(weft_compile(platforms[0], p.module, &options, &exe));
+    }
+}
+
 static void check_seeds(seed_test *test, bool is_distributed, uint64_t default_count)
 {
   const char *seed = getenv("WEFT_SEED"), *count = getenv("WEFT_COUNT"), *first = getenv("WEFT_FIRST");
@@ -243,7 +273,7 @@ TEST(programs_of_collectives_give_the_same_bits_however_they_run) { check_seeds(
 int main(void)
 {
   const struct CMUnitTest units[] = {
-    UNIT(programs_of_the_folder_have_plans),
+    UNIT(programs_of_the_folder_have_plans), UNIT(a_custom_call_writes_over_what_a_kernel_made),
     UNIT(programs_of_control_flow_mean_the_same_and_have_plans),
     UNIT(programs_of_collectives_mean_the_same_and_have_plans),
     UNIT(programs_of_control_flow_give_the_same_bits_however_they_run),

@@ -52,8 +52,10 @@ static void write_program(char *text, size_t size, size_t i)
     at += (size_t)snprintf(text + at, size - at, "  p%d = %s parameter(%d)\n", count, shape, count);
     snprintf(names + strlen(names), sizeof names - strlen(names), "%sp%d", count ? ", " : "", count);
   }
-  snprintf(text + at, size - at, "  ROOT r = %s custom-call(%s), custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI, backend_config={%s}\n}\n",
-           wrong[i].results, names, wrong[i].target, wrong[i].config);
+  snprintf(
+    text + at, size - at,
+    "  ROOT r = %s custom-call(%s), custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI, backend_config={%s}\n}\n",
+    wrong[i].results, names, wrong[i].target, wrong[i].config);
 }
 
 TEST(calls_that_do_not_go_together)
