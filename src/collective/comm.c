@@ -72,7 +72,7 @@ static weft_status *add_communicator(coll_group *g, const weft_comm_spec *given)
   /* slots are how ranks meet here; a forced algorithm is for the host's data only */
   if (!st && g->local_count == g->size) g->use_direct = true;
   coll_group_unlock(g);
-  if (st) spec.communicator->destroy(c);
+  if (st) c->ops->destroy(c);
   return st;
 }
 

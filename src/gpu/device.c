@@ -64,11 +64,15 @@ static weft_status *open_peers(gpu_device *gpus, int ordinal, int count)
 {
   for (int peer = 0; peer < count; peer++) {
     int can = 0;
-    if (peer == ordinal) continue;
+    if (gpus[peer].device == gpus[ordinal].device) { /* itself, or one that shares the GPU */
+      gpus[ordinal].reaches[peer] = true;
+      continue;
+    }
     WEFT_TRY(GPU_CALL(cuDeviceCanAccessPeer, &can, gpus[ordinal].device, gpus[peer].device));
     if (!can) continue;
     wcu_result result = gpu_cu.cuCtxEnablePeerAccess(gpus[peer].context, 0);
     if (result != WCU_ERROR_PEER_ACCESS_ALREADY_ENABLED) WEFT_TRY(gpu_error(result, "cuCtxEnablePeerAccess"));
+    gpus[ordinal].reaches[peer] = true;
   }
   return NULL;
 }
@@ -87,6 +91,8 @@ weft_status *gpu_device_open(gpu_device *gpu)
 
 weft_status *gpu_device_join(gpu_device *gpus, int ordinal, int count)
 {
+  gpus[ordinal].reaches = calloc((size_t)count, sizeof *gpus[ordinal].reaches);
+  WEFT_TRY_ALLOC(gpus[ordinal].reaches);
   WEFT_TRY(gpu_enter(&gpus[ordinal]));
   weft_status *st = open_peers(gpus, ordinal, count);
   gpu_leave();
@@ -111,6 +117,7 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
   if (!atomic_load_explicit(&gpu->hung, memory_order_acquire)) gpu_cu.cuDevicePrimaryCtxRelease(gpu->device);
   weft_status_free(atomic_load_explicit(&gpu->hung, memory_order_acquire));
   for (int kind = 0; kind < GPU_EVENT_KINDS; kind++) free(gpu->events[kind].spare);
+  free(gpu->reaches);
   gpu_libraries_fini(&gpu->libraries);
   weft_mutex_fini(&gpu->clock_mu);
   weft_mutex_fini(&gpu->mu);

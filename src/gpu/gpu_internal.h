@@ -16,6 +16,8 @@ typedef struct gpu_settings {
   int64_t threads;      /* 0: one a usable core, at most MOST_THREADS */
   const char *dump_hlo; /* "": nowhere */
   int64_t timeout_ns;   /* without progress, after which a device counts as hung; 0: never */
+  const char *collectives; /* "auto", "nccl" or "peers" */
+  int64_t share;        /* devices that each GPU appears as */
 } gpu_settings;
 extern const weft_option_table gpu_options;
 
@@ -42,6 +44,7 @@ typedef struct gpu_device {
   const gen_target *target;  /* the newest that the device can run */
   int64_t bytes;             /* of its memory */
   int top_priority;          /* of streams; smaller numbers go first */
+  bool *reaches;             /* by ordinal: whether kernels here may use the memory of that device */
   wcu_stream own;            /* for what is done on return */
   weft_mutex mu;             /* a leaf */
   gpu_events events[GPU_EVENT_KINDS] WEFT_GUARDED_BY(mu);
@@ -73,7 +76,13 @@ typedef struct gpu_platform {
   int gpu_count;
   gpu_device *gpus;           /* by ordinal */
   gpu_completer completer;
-  struct gpu_ender *ender;    /* of NCCL's operations (nccl.h) */
+  struct gpu_ender *ender;    /* of operations between devices (jobs.h) */
+  bool alone;                 /* the job has no other process */
+  /* held while kernels that wait for each other are queued on several devices, and while a module is loaded, for which
+   * the driver may wait for what runs; order: before a communicator's lock and a stream's */
+  weft_mutex launching;
+  struct gpu_peer_kernels *peer_kernels WEFT_GUARDED_BY(launching); /* a list */
+  atomic_int threads_left;    /* threads that are in a call which does not return; what they use is not given back */
 } gpu_platform;
 
 static inline gpu_platform *gpu_platform_of(const weft_device *device) { return (gpu_platform *)device->platform; }
@@ -102,6 +111,9 @@ void gpu_leave(void);
 /* An event that nothing uses, and its way back. The caller has entered the device. */
 WEFT_NODISCARD weft_status *gpu_event_take(gpu_device *gpu, gpu_event_kind kind, wcu_event *out_event);
 void gpu_event_give(gpu_device *gpu, gpu_event_kind kind, wcu_event event);
+
+/* A thread that uses the platform was left to itself: the platform is never freed. */
+void gpu_platform_leave_thread(weft_platform *platform);
 
 /* ---- memory (memory.c) ---- */
 

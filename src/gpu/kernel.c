@@ -268,7 +268,10 @@ static weft_status *load_kernel(gpu_code *code, gpu_kernel *kernel, int ordinal)
     kernel->functions = WEFT_ARENA_ARRAY(&code->arena, wcu_function, code->platform->gpu_count * launches);
     if (!kernel->modules || !kernel->functions) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
-  WEFT_TRY(load_module(artefact->text, &kernel->modules[ordinal]));
+  weft_mutex_lock(&code->platform->launching);
+  weft_status *st = load_module(artefact->text, &kernel->modules[ordinal]);
+  weft_mutex_unlock(&code->platform->launching);
+  WEFT_TRY(st);
   for (int i = 0; i < launches; i++)
     WEFT_TRY(GPU_CALL(cuModuleGetFunction, &kernel->functions[ordinal * launches + i], kernel->modules[ordinal],
                       artefact->launches[i].entry));

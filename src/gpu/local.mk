@@ -1,5 +1,6 @@
 libweftcore_la_SOURCES += \
   %D%/blas.c %D%/blas.h \
+  %D%/communicator.c %D%/communicator.h \
   %D%/compiler.c \
   %D%/device.c \
   %D%/dnn.c %D%/dnn.h \
@@ -7,6 +8,7 @@ libweftcore_la_SOURCES += \
   %D%/fft.c %D%/fft.h \
   %D%/gpu_internal.h \
   %D%/host_linalg.c \
+  %D%/jobs.c %D%/jobs.h \
   %D%/kernel.c %D%/kernel.h \
   %D%/libraries.c %D%/libraries.h \
   %D%/library.c %D%/library.h \
@@ -14,6 +16,7 @@ libweftcore_la_SOURCES += \
   %D%/makers.c %D%/makers.h \
   %D%/memory.c \
   %D%/nccl.c %D%/nccl.h %D%/nccl_calls.c %D%/nccl_calls.h \
+  %D%/peer.c %D%/peer.h %D%/peer_ptx.c %D%/peer_ptx.h \
   %D%/platform.c %D%/platform.h \
   %D%/solver.c %D%/solver.h \
   %D%/steps.c %D%/steps.h \

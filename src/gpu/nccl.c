@@ -16,32 +16,21 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "gpu/jobs.h"
 #include "gpu/nccl_calls.h"
 
-enum { LEAST_POLL_US = 10, MOST_POLL_US = 1000, LOOK_MS = 20, RESERVED = 16, ID_SLICE_MS = 50, GONE_MS = 200 };
+enum { LEAST_POLL_US = 10, MOST_POLL_US = 1000, LOOK_MS = 20, ID_SLICE_MS = 50, GONE_MS = 200,
+       JOIN_MS = 10000 };
 #define FINALIZE_NS (5 * WEFT_NS_PER_S)
 
-typedef struct job job;
 typedef struct rank rank;
 typedef struct communicator communicator;
-
-/* An operation of a rank. */
-struct job {
-  job *next;
-  rank *owner;
-  coll_posting posting;
-  weft_stream_call call;
-  gpu_nccl_place place;
-  weft_status *error;      /* of queueing it, or of the stream */
-  bool reserved;           /* in its rank's reserve, not malloc'd */
-};
-
-typedef struct jobs { job *first, **last; } jobs;
 
 struct rank {
   communicator *all;
   int rank, local;
-  weft_device *device;
+  gpu_device *gpu;
+  int64_t device_id;
   weft_stream *stream;
   wnc_comm comm;           /* the owner's */
   weft_deadline leave_by;  /* the owner's */
@@ -49,20 +38,20 @@ struct rank {
   bool started;
   weft_mutex mu;
   weft_cond wake;
-  jobs waiting WEFT_GUARDED_BY(mu);
-  jobs landed WEFT_GUARDED_BY(mu);
+  gpu_jobs waiting WEFT_GUARDED_BY(mu);
+  gpu_jobs landed WEFT_GUARDED_BY(mu);
   int flying WEFT_GUARDED_BY(mu);
-  job *reserve WEFT_GUARDED_BY(mu); /* for posts without memory */
   bool ready WEFT_GUARDED_BY(mu);   /* the library's communicator is there, or `failure` is */
   bool stop WEFT_GUARDED_BY(mu);
   weft_status *failure WEFT_GUARDED_BY(mu); /* of making it */
   const char *state WEFT_GUARDED_BY(mu);    /* for reports; static */
   atomic_bool abort;
-  job reserved[RESERVED];
+  gpu_job_pool pool;
 };
 
 struct communicator {
   coll_communicator base;  /* first */
+  coll_communicator *whole; /* the one that the group knows: often this one */
   weft_platform *platform;
   gpu_ender *ender;
   int size, count;
@@ -73,118 +62,6 @@ struct communicator {
   _Atomic int64_t gone_ns;    /* likewise: when to ask next whether a rank has gone */
   rank ranks[];               /* [count] */
 };
-
-static void push(jobs *list, job *j)
-{
-  j->next = NULL;
-  *list->last = j;
-  list->last = &j->next;
-}
-
-static job *pop_all(jobs *list)
-{
-  job *first = list->first;
-  *list = (jobs){.last = &list->first};
-  return first;
-}
-
-static job *pop(jobs *list)
-{
-  job *j = list->first;
-  if (!j) return NULL;
-  list->first = j->next;
-  if (!list->first) list->last = &list->first;
-  return j;
-}
-
-/* ---- the ender -------------------------------------------------------------------------------------------------- */
-
-struct gpu_ender {
-  pthread_t thread;
-  weft_mutex mu;
-  weft_cond wake;
-  jobs done WEFT_GUARDED_BY(mu);
-  bool stop WEFT_GUARDED_BY(mu);
-};
-
-/* The job of an operation that has ended goes back before the operation's owner hears of the end: its rank may be
- * destroyed then. */
-static void end(job *j)
-{
-  coll_op *op = j->posting.op;
-  weft_status *st = WEFT_MOVE(j->error);
-  rank *r = j->owner;
-
-  if (j->reserved) {
-    weft_mutex_lock(&r->mu);
-    j->next = r->reserve;
-    r->reserve = j;
-    weft_mutex_unlock(&r->mu);
-  } else {
-    free(j);
-  }
-  coll_communicator_ended(op, st);
-}
-
-static void *ender_run(void *arg)
-{
-  gpu_ender *e = arg;
-  bool stop = false;
-
-  while (!stop) {
-    weft_mutex_lock(&e->mu);
-    while (!e->done.first && !e->stop) weft_cond_wait(&e->wake, &e->mu, WEFT_NO_DEADLINE);
-    job *j = pop_all(&e->done), *next;
-    stop = e->stop && !j;
-    weft_mutex_unlock(&e->mu);
-    for (; j; j = next) {
-      next = j->next;
-      end(j);
-    }
-  }
-  return NULL;
-}
-
-weft_status *gpu_ender_new(gpu_ender **out_ender) WEFT_UNSHARED
-{
-  gpu_ender *e = calloc(1, sizeof *e);
-
-  *out_ender = NULL;
-  WEFT_TRY_ALLOC(e);
-  e->done.last = &e->done.first;
-  weft_mutex_init(&e->mu);
-  weft_cond_init(&e->wake);
-  weft_status *st = weft_thread_start(&e->thread, "weft-gpu-end", ender_run, e);
-  if (st) {
-    weft_cond_fini(&e->wake);
-    weft_mutex_fini(&e->mu);
-    free(e);
-    return st;
-  }
-  *out_ender = e;
-  return NULL;
-}
-
-void gpu_ender_free(gpu_ender *e)
-{
-  if (!e) return;
-  weft_mutex_lock(&e->mu);
-  e->stop = true;
-  weft_cond_signal(&e->wake);
-  weft_mutex_unlock(&e->mu);
-  pthread_join(e->thread, NULL);
-  weft_cond_fini(&e->wake);
-  weft_mutex_fini(&e->mu);
-  free(e);
-}
-
-static void hand_to_ender(gpu_ender *e, job *j)
-{
-  weft_mutex_lock(&e->mu);
-  push(&e->done, j);
-  weft_cond_signal(&e->wake);
-  weft_mutex_unlock(&e->mu);
-}
 
 /* ---- polling ---------------------------------------------------------------------------------------------------- */
 
@@ -285,18 +162,18 @@ static void report_ready(rank *r, weft_status *st)
 /* On the completer's thread, under its lock. */
 static void land(void *ctx, const weft_status *error)
 {
-  job *j = ctx;
-  rank *r = j->owner;
+  gpu_job *j = ctx;
+  rank *r = WEFT_CONTAINER_OF(j->pool, rank, pool);
 
   if (error && !j->error) j->error = weft_status_dup(error);
   weft_mutex_lock(&r->mu);
   r->flying--;
-  push(&r->landed, j);
+  gpu_jobs_push(&r->landed, j);
   weft_cond_broadcast(&r->wake);
   weft_mutex_unlock(&r->mu);
 }
 
-static weft_status *queue(rank *r, job *j)
+static weft_status *queue(rank *r, gpu_job *j)
 {
   weft_stream *before = j->posting.stream;
   bool in_progress;
@@ -306,16 +183,16 @@ static weft_status *queue(rank *r, job *j)
     uint64_t number = gpu_stream_record(before);
     if (number) WEFT_TRY(gpu_stream_wait(r->stream, before, number)); /* 0: the stream is broken, as `land` will hear */
   }
-  j->place =
-    (gpu_nccl_place){.comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = gpu_stream_handle(r->stream)};
-  weft_status *st = gpu_nccl_queue(&j->place, &j->posting, &in_progress);
+  gpu_nccl_place place = {
+    .comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = gpu_stream_handle(r->stream), .staged = &j->staged};
+  weft_status *st = gpu_nccl_queue(&place, &j->posting, &in_progress);
   if (!st && in_progress) st = await_call(r, weft_coll_kind_name(j->posting.args->kind), aborted);
   gpu_stream_used(r->stream);
   return st;
 }
 
 /* The communicator of a rank whose operation has failed stops, so that the stream drains. */
-static void launch(rank *r, job *j)
+static void launch(rank *r, gpu_job *j)
 {
   j->error = r->comm || r->all->size == 1 ? queue(r, j) : WEFT_ERR(ABORTED, "the communicator was aborted");
   if (j->error) abort_comm(r);
@@ -325,12 +202,6 @@ static void launch(rank *r, job *j)
   weft_mutex_unlock(&r->mu);
   j->call = (weft_stream_call){.fn = land, .ctx = j};
   gpu_stream_notify(r->stream, &j->call);
-}
-
-static void free_staged(job *j)
-{
-  if (j->place.staged) gpu_cu.cuMemFree((wcu_ptr)(uintptr_t)j->place.staged);
-  j->place.staged = NULL;
 }
 
 /* An error that the library reports by itself while operations are under way. */
@@ -344,13 +215,13 @@ static void look_for_errors(rank *r)
   if (!st) st = gpu_nccl_error(state, "NCCL", r->comm);
   if (!st) return;
   abort_comm(r);
-  coll_communicator_failed(&r->all->base, weft_status_note(st, __FILE__, __LINE__, "rank %d (device %lld)", r->rank,
-                                                           (long long)r->device->id));
+  coll_communicator_failed(
+    r->all->whole, weft_status_note(st, __FILE__, __LINE__, "rank %d (device %lld)", r->rank, (long long)r->device_id));
 }
 
 /* What an owner does next. */
 typedef struct turn {
-  job *landed, *next;
+  gpu_job *landed, *next;
   bool stop, looks;
 } turn;
 
@@ -365,8 +236,8 @@ static turn next_turn(rank *r)
     weft_deadline until = r->flying && r->comm ? weft_deadline_after_ms(LOOK_MS) : WEFT_NO_DEADLINE;
     t.looks = !weft_cond_wait(&r->wake, &r->mu, until);
   }
-  t.landed = pop_all(&r->landed);
-  t.next = pop(&r->waiting);
+  t.landed = gpu_jobs_pop_all(&r->landed);
+  t.next = gpu_jobs_pop(&r->waiting);
   t.stop = r->stop && !r->flying && !t.landed && !t.next;
   if (!t.next && !r->flying) r->state = "idle";
   weft_mutex_unlock(&r->mu);
@@ -377,10 +248,10 @@ static void work(rank *r)
 {
   for (;;) {
     turn t = next_turn(r);
-    for (job *j = t.landed, *after; j; j = after) {
+    for (gpu_job *j = t.landed, *after; j; j = after) {
       after = j->next;
-      free_staged(j);
-      hand_to_ender(r->all->ender, j);
+      gpu_job_free_staged(j);
+      gpu_ender_take(r->all->ender, j);
     }
     if (atomic_load(&r->abort)) abort_comm(r);
     if (t.next) launch(r, t.next);
@@ -415,7 +286,7 @@ static void leave(rank *r)
 static void *owner_run(void *arg)
 {
   rank *r = arg;
-  weft_status *st = gpu_enter(gpu_of(r->device));
+  weft_status *st = gpu_enter(r->gpu);
   bool entered = st == NULL;
 
   if (!st) st = init(r);
@@ -431,8 +302,11 @@ static void *owner_run(void *arg)
 
 /* ---- the communicator -------------------------------------------------------------------------------------------- */
 
-static void stop_owners(communicator *c)
+/* Tells the owners to leave.  False: one of them is in a call of the library that does not return. */
+static bool stop_owners(communicator *c)
 {
+  bool all = true;
+
   for (int i = 0; i < c->count; i++) {
     rank *r = &c->ranks[i];
     if (!r->started) continue;
@@ -441,19 +315,25 @@ static void stop_owners(communicator *c)
     weft_cond_broadcast(&r->wake);
     weft_mutex_unlock(&r->mu);
   }
+  weft_deadline until = weft_deadline_after_ms(JOIN_MS);
   for (int i = 0; i < c->count; i++)
-    if (c->ranks[i].started) pthread_join(c->ranks[i].thread, NULL);
+    if (c->ranks[i].started && !gpu_join(c->ranks[i].thread, until, "NCCL communicator")) all = false;
+  return all;
 }
 
 static void destroy(coll_communicator *base) WEFT_UNSHARED
 {
   communicator *c = (communicator *)base;
 
-  stop_owners(c);
+  if (!stop_owners(c)) {
+    gpu_platform_leave_thread(c->platform); /* what the owner uses stays */
+    return;
+  }
   for (int i = 0; i < c->count; i++) {
     rank *r = &c->ranks[i];
     if (r->stream) gpu_stream_destroy(r->stream);
     weft_status_free(r->failure);
+    gpu_job_pool_fini(&r->pool);
     weft_cond_fini(&r->wake);
     weft_mutex_fini(&r->mu);
   }
@@ -483,7 +363,7 @@ static weft_status *agree_on_id(communicator *c, const weft_comm_spec *spec, con
   return size == sizeof c->id ? NULL : WEFT_ERR(INTERNAL, "the id of NCCL's communicator has %zu bytes", size);
 }
 
-static void init_rank(communicator *c, int i, const weft_comm_spec *spec) WEFT_UNSHARED
+static weft_status *init_rank(communicator *c, int i, const weft_comm_spec *spec) WEFT_UNSHARED
 {
   rank *r = &c->ranks[i];
 
@@ -491,14 +371,11 @@ static void init_rank(communicator *c, int i, const weft_comm_spec *spec) WEFT_U
   r->rank = spec->ranks[i];
   r->local = i;
   r->state = "connecting";
-  r->waiting.last = &r->waiting.first;
-  r->landed.last = &r->landed.first;
+  gpu_jobs_init(&r->waiting);
+  gpu_jobs_init(&r->landed);
   weft_mutex_init(&r->mu);
   weft_cond_init(&r->wake);
-  for (int k = 0; k < RESERVED; k++) {
-    r->reserved[k] = (job){.owner = r, .reserved = true, .next = r->reserve};
-    r->reserve = &r->reserved[k];
-  }
+  return gpu_job_pool_init(&r->pool, sizeof(gpu_job));
 }
 
 static weft_status *start_owners(communicator *c, const weft_comm_spec *spec)
@@ -506,9 +383,11 @@ static weft_status *start_owners(communicator *c, const weft_comm_spec *spec)
   for (int i = 0; i < c->count; i++) {
     rank *r = &c->ranks[i];
     int64_t id = spec->device_ids ? spec->device_ids[r->rank] : r->rank;
-    r->device = weft_platform_device_by_id(c->platform, id);
-    if (!r->device) return WEFT_ERR(INTERNAL, "device %lld of rank %d is not of this process", (long long)id, r->rank);
-    WEFT_TRY(gpu_stream_create(r->device, 1, &r->stream));
+    weft_device *device = weft_platform_device_by_id(c->platform, id);
+    if (!device) return WEFT_ERR(INTERNAL, "device %lld of rank %d is not of this process", (long long)id, r->rank);
+    r->gpu = gpu_of(device);
+    r->device_id = device->id;
+    WEFT_TRY(gpu_stream_create(device, 1, &r->stream));
   }
   for (int i = 0; i < c->count; i++) {
     WEFT_TRY(weft_thread_start(&c->ranks[i].thread, "weft-nccl", owner_run, &c->ranks[i]));
@@ -552,10 +431,16 @@ static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communica
                       .size = spec->size,
                       .count = spec->rank_count,
                       .spec = spec};
+  c->whole = &c->base;
   c->ender = ((gpu_platform *)c->platform)->ender;
-  for (int i = 0; i < c->count; i++) init_rank(c, i, spec);
+  weft_status *st = NULL;
+  for (int i = 0; i < c->count; i++) {
+    weft_status *own = init_rank(c, i, spec);
+    if (st) weft_status_free(own);
+    else st = own;
+  }
   snprintf(key, sizeof key, "%.250s/nccl", spec->name ? spec->name : "");
-  weft_status *st = gpu_nccl_open(&c->version);
+  if (!st) st = gpu_nccl_open(&c->version);
   if (!st && c->size > 1) st = agree_on_id(c, spec, key);
   if (!st) st = start_owners(c, spec);
   if (st) atomic_store(&c->give_up, true);
@@ -573,21 +458,17 @@ static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communica
   return NULL;
 }
 
+void gpu_nccl_report_to(coll_communicator *c, coll_communicator *whole) { ((communicator *)c)->whole = whole; }
+
 /* Under the group's lock, as `abort_all` and `describe` are. */
 static void post(coll_communicator *base, const coll_posting *posting)
 {
   rank *r = &((communicator *)base)->ranks[posting->local];
-  job *j = calloc(1, sizeof *j);
+  gpu_job *j = gpu_job_new(&r->pool, posting);
 
   weft_mutex_lock(&r->mu);
-  if (!j && (j = r->reserve)) {
-    r->reserve = j->next;
-    *j = (job){.reserved = true};
-  }
   if (j) {
-    j->owner = r;
-    j->posting = *posting;
-    push(&r->waiting, j);
+    gpu_jobs_push(&r->waiting, j);
     r->state = "waiting for its thread";
     weft_cond_broadcast(&r->wake);
   } else {
@@ -620,7 +501,7 @@ static void describe(const coll_communicator *base, char *out, size_t size)
     rank *r = (rank *)&c->ranks[i];
     weft_mutex_lock(&r->mu);
     used += (size_t)snprintf(out + used, size - used, "; rank %d on device %lld: %s, %d queued", r->rank,
-                             (long long)r->device->id, r->state, r->flying);
+                             (long long)r->device_id, r->state, r->flying);
     weft_mutex_unlock(&r->mu);
   }
 }

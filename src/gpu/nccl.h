@@ -18,13 +18,9 @@ WEFT_NODISCARD weft_status *gpu_nccl_open(int *out_version);
 /* For weft_platform_ops: the communicator's table, and whether it moves an operation.  The context of `create` is the
  * platform. */
 extern const coll_communicator_ops gpu_nccl_communicator;
+/* The communicator that the group knows, of which `c` is a part: failures are reported as its. */
+void gpu_nccl_report_to(coll_communicator *c, coll_communicator *whole);
 bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
                     weft_reduction reduction);
-
-/* The thread of a platform that tells the groups of operations which have ended.  Groups then call back and may destroy
- * communicators, which waits for owners; so no owner does this. */
-typedef struct gpu_ender gpu_ender;
-WEFT_NODISCARD weft_status *gpu_ender_new(gpu_ender **out_ender);
-void gpu_ender_free(gpu_ender *ender); /* there are no communicators any more; NULL is fine */
 
 #endif

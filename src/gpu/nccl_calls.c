@@ -8,6 +8,7 @@
 
 #include "collective/host/schedule.h"
 #include "collective/settings.h"
+#include "gpu/jobs.h"
 #include "gpu/nccl.h"
 #include "gpu/table.h"
 
@@ -124,35 +125,18 @@ static weft_status *zero(const gpu_nccl_place *place, void *to, int64_t bytes)
   return bytes > 0 && to ? GPU_CALL(cuMemsetD8Async, at(to), 0, (size_t)bytes, place->stream) : NULL;
 }
 
-/* How many blocks of problem->bytes an operand and a result have. */
-static int64_t operand_blocks(const coll_problem *p)
-{
-  return p->kind == WEFT_ALL_TO_ALL || p->kind == WEFT_REDUCE_SCATTER ? p->size : 1;
-}
-static int64_t result_blocks(const coll_problem *p)
-{
-  return p->kind == WEFT_ALL_TO_ALL || p->kind == WEFT_ALL_GATHER ? p->size : 1;
-}
-
 /* The operand, or a copy of it where it overlaps the result in a way that the library does not allow. */
 static weft_status *separate(gpu_nccl_place *place, const coll_problem *p, const void **send, const void *recv)
 {
-  int64_t in = operand_blocks(p) * p->bytes, out = result_blocks(p) * p->bytes;
-  const char *from = *send, *to = recv;
+  int64_t bytes;
   wcu_ptr staged;
 
-  if (!from || !to || !in || !out || from + in <= to || to + out <= from) return NULL;
-  if (p->kind == WEFT_ALL_REDUCE || p->kind == WEFT_REDUCE || p->kind == WEFT_BROADCAST) {
-    if (from == to) return NULL;
-  } else if (p->kind == WEFT_ALL_GATHER) {
-    if (from == to + (int64_t)p->rank * p->bytes) return NULL;
-  } else if (p->kind == WEFT_REDUCE_SCATTER) {
-    if (to == from + (int64_t)p->rank * p->bytes) return NULL;
-  }
-  WEFT_TRY(GPU_CALL(cuMemAlloc, &staged, (size_t)in));
-  place->staged = (void *)(uintptr_t)staged; /* NOLINT */
-  *send = place->staged;
-  return copy(place, place->staged, from, in);
+  if (!gpu_operand_is_in_the_way(p, *send, recv, &bytes)) return NULL;
+  WEFT_TRY(GPU_CALL(cuMemAlloc, &staged, (size_t)bytes));
+  *place->staged = (void *)(uintptr_t)staged; /* NOLINT */
+  WEFT_TRY(copy(place, *place->staged, *send, bytes));
+  *send = *place->staged;
+  return NULL;
 }
 
 /* In a communicator of one rank every operation is a copy. */

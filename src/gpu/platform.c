@@ -7,8 +7,10 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "gpu/communicator.h"
 #include "gpu/gpu_internal.h"
-#include "gpu/nccl.h"
+#include "gpu/jobs.h"
+#include "gpu/peer.h"
 
 enum { MOST_THREADS = 16 /* by default: the host's part is launching, and steps without a kernel */ };
 
@@ -18,6 +20,9 @@ static const weft_option options[] = {
   {"WEFT_CUDA_DEVICES", WEFT_OPT_INT, "0", offsetof(gpu_settings, devices), "GPUs to use, the first ones; 0: all", "0..2048"},
   {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(gpu_settings, threads), "Worker threads; 0: one a usable core", "0..4096"},
   {"WEFT_CUDA_TIMEOUT", WEFT_OPT_DURATION, "10m", offsetof(gpu_settings, timeout_ns), "Time without progress on any GPU after which a GPU counts as hung; 0: never"},
+  {"WEFT_CUDA_COLLECTIVES", WEFT_OPT_STRING, "auto", offsetof(gpu_settings, collectives),
+   "What moves data between GPUs: NCCL, kernels and copies between the GPUs of a process, or what suits the size", "auto|nccl|peers"},
+  {"WEFT_CUDA_SHARE", WEFT_OPT_INT, "1", offsetof(gpu_settings, share), "Devices that each GPU appears as, which share its memory; for tests of programs for several GPUs", "1..16"},
   {"WEFT_DUMP_HLO", WEFT_OPT_STRING, "", offsetof(gpu_settings, dump_hlo), "Folder for the HLO after each pass, numbered"},
 };
 const weft_option_table gpu_options = {"cuda", options, WEFT_COUNT(options)};
@@ -29,11 +34,19 @@ static void destroy(weft_platform *platform)
   gpu_platform *gpu = (gpu_platform *)platform;
 
   rt_platform_end(platform);
+  if (atomic_load(&gpu->threads_left) > 0) return; /* what a thread that is left uses stays */
+  gpu_peer_kernels_free(gpu);
   gpu_ender_free(gpu->ender);
   gpu_completer_stop(&gpu->completer);
   for (int i = 0; i < gpu->gpu_count; i++) gpu_device_close(&gpu->gpus[i]);
   free(gpu->gpus);
+  weft_mutex_fini(&gpu->launching);
   free(gpu);
+}
+
+void gpu_platform_leave_thread(weft_platform *platform)
+{
+  atomic_fetch_add(&((gpu_platform *)platform)->threads_left, 1);
 }
 
 static const char *kind(const weft_platform *platform, int ordinal)
@@ -48,7 +61,8 @@ static weft_status *open_devices(gpu_platform *gpu, int count)
   gpu->gpu_count = count;
   gpu->base.memory_limit = INT64_MAX;
   for (int i = 0; i < count; i++) {
-    WEFT_TRY(gpu_device_read(i, &gpu->gpus[i]));
+    WEFT_TRY(gpu_device_read(i / (int)gpu->settings.share, &gpu->gpus[i]));
+    gpu->gpus[i].bytes /= gpu->settings.share;
     gpu->base.memory_limit = WEFT_MIN(gpu->base.memory_limit, gpu->gpus[i].bytes);
     gpu->gpus[i].timeout_ns = gpu->settings.timeout_ns;
   }
@@ -71,6 +85,7 @@ static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
 
   WEFT_TRY(weft_options_load(&gpu_options, &gpu->settings));
   WEFT_TRY(gpu_device_count(&there));
+  there *= (int)gpu->settings.share;
   count = wanted->device_count > 0 ? wanted->device_count : (int)gpu->settings.devices;
   if (count == 0) count = there;
   if (count > there) return WEFT_ERR(INVALID_ARGUMENT, "%d GPUs are asked for, the driver shows %d", count, there);
@@ -92,6 +107,8 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
 
   *out_platform = NULL;
   WEFT_TRY_ALLOC(gpu);
+  weft_mutex_init(&gpu->launching);
+  gpu->alone = wanted->process_count <= 1;
   rt_platform_begin(&gpu->base, &gpu_platform_ops, wanted);
   weft_status *st = fill(gpu, wanted);
   if (st) destroy(&gpu->base);
@@ -174,6 +191,6 @@ const weft_platform_ops gpu_platform_ops = {
   .describe = describe,
   .available = available,
   .attributes = attributes,
-  .communicator = &gpu_nccl_communicator,
-  .moves = gpu_nccl_moves,
+  .communicator = &gpu_communicator,
+  .moves = gpu_communicator_moves,
 };

@@ -1,93 +1,23 @@
 /* tests/gpu/nccl_programs_test.c -- collectives of programs on platform "cuda" over the emulated NCCL: the CPU's results,
  * moved by NCCL where it has the operation, and an error within the deadline for each thing that goes wrong, after which
  * the next launch works. */
-#include "cpu/run.h"
-
-#include <dlfcn.h>
-#include <unistd.h>
-
-enum { DEVICES = 4, MOST_BYTES = 4096, TIMEOUT_MS = 1500 };
+enum { DEVICES = 4, MOST_BYTES = 4096 };
+#include "collective_programs.h"
 
 static int (*misuses)(void);
 static int (*jobs)(void);
 static void (*emu_reset)(void);
 static size_t (*emu_leaks)(char *, size_t);
 
-static void *symbol_of(const char *library, const char *symbol)
-{
-  char path[4096];
-
-  snprintf(path, sizeof path, "%s/%s", getenv("WEFT_CUDA_LIBDIR"), library);
-  void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!lib) fail_msg("%s", dlerror());
-  void *found = dlsym(lib, symbol);
-  assert_non_null(found);
-  return found;
-}
-
 static int open_emulator(void **state)
 {
   (void)state;
+  setenv("WEFT_CUDA_COLLECTIVES", "nccl", 1);
   *(void **)&misuses = symbol_of("libnccl.so.2", "weft_emu_nccl_misuses");
   *(void **)&jobs = symbol_of("libnccl.so.2", "weft_emu_nccl_jobs");
   *(void **)&emu_reset = symbol_of("libcuda.so.1", "weft_emu_reset");
   *(void **)&emu_leaks = symbol_of("libcuda.so.1", "weft_emu_leaks");
   return 0;
-}
-
-static weft_platform *platform_called(const char *name)
-{
-  setenv("WEFT_PLATFORM", name, 1);
-  weft_platform *platform = test_platform(DEVICES, 2);
-  setenv("WEFT_PLATFORM", "cuda", 1);
-  return platform;
-}
-
-static weft_executable *compile(weft_platform *platform, const char *text)
-{
-  hlo_module *module;
-  weft_executable *exe;
-
-  T_OK(hlo_parse(text, strlen(text), &module));
-  T_OK(weft_compile(
-    platform, module,
-    &(weft_compile_options){.order = BUF_TOPOLOGICAL, .collective_timeout_ns = TIMEOUT_MS * WEFT_NS_PER_MS}, &exe));
-  return exe;
-}
-
-/* Launches a program without parameters; ends[d]: what device d's result says; out: the results, in whole. */
-static void launch(weft_executable *exe, char (*out)[MOST_BYTES], weft_status **ends)
-{
-  weft_buffer *const *ins[DEVICES] = {NULL}, *results[DEVICES];
-  weft_buffer **outs[DEVICES];
-
-  for (int d = 0; d < DEVICES; d++) outs[d] = &results[d];
-  T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs, .launch_id = 7}));
-  for (int d = 0; d < DEVICES; d++) {
-    ends[d] = weft_buffer_to_host(results[d], out[d], weft_deadline_after_ms(60000));
-    weft_buffer_release(results[d]);
-  }
-}
-
-static void launch_well(weft_executable *exe, char (*out)[MOST_BYTES])
-{
-  weft_status *ends[DEVICES];
-
-  launch(exe, out, ends);
-  for (int d = 0; d < DEVICES; d++) T_OK(ends[d]);
-}
-
-/* A program whose device d has x = convert(iota + 16 d), with `line` for its result. */
-static void program(char *text, size_t size, const char *type, const char *reducer, const char *line)
-{
-  snprintf(text, size,
-           "HloModule m, replica_count=4\n"
-           "f { a = %s[] parameter(0) b = %s[] parameter(1) ROOT r = %s[] %s(a, b) }\n"
-           "ENTRY e { d = u32[] replica-id() s = s32[] convert(d) k = s32[] constant(3) o = s32[] multiply(s, k)\n"
-           " i = s32[4,8] iota(), iota_dimension=1 j = s32[4,8] iota(), iota_dimension=0 ij = s32[4,8] add(i, j)\n"
-           " ob = s32[4,8] broadcast(o), dimensions={} n = s32[4,8] add(ij, ob) m = s32[] constant(%d)\n"
-           " mb = s32[4,8] broadcast(m), dimensions={} v = s32[4,8] remainder(n, mb) x = %s[4,8] convert(v)\n %s }\n",
-           type, type, type, reducer, strcmp(type, "pred") == 0 ? 2 : 5, type, line);
 }
 
 /* The CPU's result; `by_nccl`: it is NCCL that moves the data. */
@@ -196,21 +126,6 @@ TEST(calls_that_stay_in_progress_are_waited_for)
 #define TWO_SUMS                                                 \
   "u = f32[4,8] all-reduce(x), replica_groups={}, to_apply=f\n" \
   " ROOT r = f32[4,8] all-reduce(u), replica_groups={}, to_apply=f"
-
-/* Every device's result is an error with one of two codes, and some device's has the first and contains `part`. */
-static void check_ends(const char *what, weft_status **ends, weft_code code, weft_code other, const char *part)
-{
-  bool found = false;
-
-  for (int d = 0; d < DEVICES; d++) {
-    if (!ends[d]) fail_msg("%s: device %d has a result", what, d);
-    if (weft_status_code(ends[d]) != code && weft_status_code(ends[d]) != other)
-      fail_msg("%s: device %d: %s", what, d, weft_status_text(ends[d], true));
-    found |= weft_status_code(ends[d]) == code && strstr(weft_status_text(ends[d], true), part);
-  }
-  if (!found) fail_msg("%s: no device says \"%s\": %s", what, part, weft_status_text(ends[0], true));
-  for (int d = 0; d < DEVICES; d++) weft_status_free(ends[d]);
-}
 
 static void fail_once(const char *nccl, const char *faults, weft_code code, weft_code other, const char *part)
 {

@@ -470,7 +470,7 @@ void ptx_statement(ptx_parser *p)
   }
   operands(p, &i);
   ptx_want(p, ";");
-  if (ops[i.op].form == SKIP) return;
+  if (ops[i.op].form == SKIP && i.op != PTX_OP_nanosleep) return;
   if (ops[i.op].form != INDEXED && ops[i.op].form != BRANCH) check_predicates(p, &i);
   for (int n = i.src_count; n < PTX_MAX_SRC; n++) i.src[n] = ptx_constant(p, 0);
   if (i.op == PTX_OP_ret) i.target = p->function->entry ? -1 : p->function->return_row;

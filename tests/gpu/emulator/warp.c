@@ -6,6 +6,7 @@
  * others could run lets the others go first for a while: a lane may wait in a loop for another lane of its warp. */
 #include <config.h>
 
+#include <sched.h>
 #include <string.h>
 
 #include "internal.h"
@@ -166,6 +167,13 @@ static void active_mask(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   PTX_EACH(mask) d[l] = mask;
 }
 
+/* A thread that waits for one of another device lets it go on: the host may have fewer cores than devices. */
+static void rest(ptx_exec *x, const ptx_inst *i, uint32_t mask)
+{
+  (void)x, (void)i, (void)mask;
+  sched_yield();
+}
+
 ptx_handler *ptx_pick_warp(const ptx_inst *i)
 {
   switch (i->op) {
@@ -176,6 +184,7 @@ ptx_handler *ptx_pick_warp(const ptx_inst *i)
     return i->src_count == 2 && i->atomic && i->atomic <= PTX_XOR && !ptx_is_float((ptx_type)i->type) ? reduce : NULL;
   case PTX_OP_elect: return elect;
   case PTX_OP_activemask: return active_mask;
+  case PTX_OP_nanosleep: return rest;
   default: return NULL;
   }
 }

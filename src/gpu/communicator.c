@@ -1,0 +1,146 @@
+/* gpu/communicator.c -- chooses what moves the data of collectives (communicator.h). */
+#include <config.h>
+
+#include "gpu/communicator.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "collective/host/schedule.h"
+#include "gpu/gpu_internal.h"
+#include "gpu/nccl.h"
+#include "gpu/peer.h"
+
+enum { PEER_BYTES = 4 << 20 /* up to here; for more, NCCL's rings and trees use more of the links */ };
+
+/* A communicator that has both. */
+typedef struct both {
+  coll_communicator base; /* first */
+  coll_communicator *peers, *nccl;
+} both;
+
+static const gpu_settings *settings_of(const weft_platform *platform)
+{
+  return &((const gpu_platform *)platform)->settings;
+}
+
+static bool wants(const weft_platform *platform, const char *what)
+{
+  return strcmp(settings_of(platform)->collectives, what) == 0;
+}
+
+static bool has_nccl(void)
+{
+  int version;
+  weft_status *st = gpu_nccl_open(&version);
+
+  weft_status_free(st);
+  return !st;
+}
+
+bool gpu_communicator_moves(const weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
+                            weft_reduction reduction)
+{
+  bool alone = ((const gpu_platform *)platform)->alone; /* all devices of the job are of this process */
+
+  if (!wants(platform, "nccl") && alone && gpu_peer_can_connect_all(platform) && gpu_peer_has(kind, dtype, reduction))
+    return true;
+  return !wants(platform, "peers") && !gpu_peer_any_shared(platform) &&
+         gpu_nccl_moves(platform, kind, dtype, reduction);
+}
+
+/* ---- the communicator ------------------------------------------------------------------------------------------- */
+
+static void destroy(coll_communicator *base) WEFT_UNSHARED
+{
+  both *b = (both *)base;
+
+  if (b->peers) b->peers->ops->destroy(b->peers);
+  if (b->nccl) b->nccl->ops->destroy(b->nccl);
+  free(b);
+}
+
+static weft_status *make_both(weft_platform *platform, const weft_comm_spec *spec, both *b)
+{
+  WEFT_TRY(gpu_peer_communicator.create(platform, spec, &b->peers));
+  WEFT_TRY(gpu_nccl_communicator.create(platform, spec, &b->nccl));
+  gpu_nccl_report_to(b->nccl, &b->base);
+  return NULL;
+}
+
+static const coll_communicator_ops both_communicators;
+
+static weft_status *create_both(weft_platform *platform, const weft_comm_spec *spec,
+                                coll_communicator **out_communicator)
+{
+  both *b = calloc(1, sizeof *b);
+
+  WEFT_TRY_ALLOC(b);
+  b->base.ops = &both_communicators;
+  weft_status *st = make_both(platform, spec, b);
+  if (st) destroy(&b->base);
+  else *out_communicator = &b->base;
+  return st;
+}
+
+static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator)
+{
+  weft_platform *platform = ctx;
+
+  *out_communicator = NULL;
+  if (wants(platform, "peers")) return gpu_peer_communicator.create(platform, spec, out_communicator);
+  if (wants(platform, "nccl") || !gpu_peer_can_connect(platform, spec))
+    return gpu_nccl_communicator.create(platform, spec, out_communicator);
+  if (spec->size == 1 || gpu_peer_any_shared(platform) || !has_nccl())
+    return gpu_peer_communicator.create(platform, spec, out_communicator);
+  return create_both(platform, spec, out_communicator);
+}
+
+/* The same answer on all ranks: their operations have the same fingerprint. */
+static bool goes_to_peers(const coll_posting *posting)
+{
+  const weft_coll_op *args = posting->args;
+
+  if (args->recv_counts || !gpu_nccl_moves(NULL, args->kind, args->dtype, args->reduction)) return true;
+  return posting->problem->bytes <= PEER_BYTES;
+}
+
+static void post(coll_communicator *base, const coll_posting *posting)
+{
+  both *b = (both *)base;
+  coll_communicator *to = goes_to_peers(posting) ? b->peers : b->nccl;
+
+  to->ops->post(to, posting);
+}
+
+static void abort_both(coll_communicator *base, const weft_status *why)
+{
+  both *b = (both *)base;
+
+  b->peers->ops->abort(b->peers, why);
+  b->nccl->ops->abort(b->nccl, why);
+}
+
+static void describe(const coll_communicator *base, char *out, size_t size)
+{
+  const both *b = (const both *)base;
+  char nccl[1000];
+
+  b->peers->ops->describe(b->peers, out, size);
+  b->nccl->ops->describe(b->nccl, nccl, sizeof nccl);
+  size_t used = strlen(out);
+  snprintf(out + used, size - used, "; %s", nccl);
+}
+
+static const coll_communicator_ops both_communicators = {
+  .name = "peers and NCCL",
+  .post = post,
+  .abort = abort_both,
+  .describe = describe,
+  .destroy = destroy,
+};
+
+/* Only makes: what it makes is of one of the three tables. */
+const coll_communicator_ops gpu_communicator = {.name = "GPUs", .create = create};

@@ -1,0 +1,305 @@
+/* gpu/peer_ptx.c -- writes the kernels of collectives between GPUs (peer_ptx.h).
+ *
+ * A fold goes through its elements in steps of 16 bytes, and then one by one.  The loads of all ranks come before the
+ * first operation, so that they are under way at the same time.  Types narrower than 32 bits are unpacked; floats among
+ * them are folded in f32 and rounded once, as the collectives of the host do.
+ *
+ * The thread that handles an element depends only on the grid.  So after the barrier of a block a thread reads what the
+ * blocks of the same number have written on the other ranks, and no barrier of the whole grid is needed. */
+#include <config.h>
+
+#include "gpu/peer_ptx.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/macros.h"
+
+enum { SPINS = 64 /* loads of a slot between two looks at `abort` */, NAP_NS = 40 };
+
+typedef enum form { FLOAT, SIGNED, UNSIGNED } form;
+
+typedef struct writer {
+  FILE *out;
+  weft_dtype dtype;
+  weft_reduction reduction;
+  int ranks;
+  int bytes;          /* of an element */
+  form form;
+  bool bitwise;       /* the operation takes whole words */
+  int label;          /* the next free one */
+} writer;
+
+#define AT(field) ((int)offsetof(gpu_peer_args, field))
+
+bool gpu_peer_reduces(weft_dtype dtype, weft_reduction reduction, weft_dtype *out_dtype, int *out_per_elem)
+{
+  bool is_complex = dtype == WEFT_C64 || dtype == WEFT_C128;
+
+  *out_per_elem = is_complex ? 2 : 1;
+  *out_dtype = dtype == WEFT_C64 ? WEFT_F32 : dtype == WEFT_C128 ? WEFT_F64 : dtype;
+  switch (dtype) {
+  case WEFT_F16: case WEFT_BF16: case WEFT_F32: case WEFT_F64: return reduction >= WEFT_SUM && reduction <= WEFT_MAX;
+  case WEFT_C64: case WEFT_C128: return reduction == WEFT_SUM;
+  case WEFT_PRED: case WEFT_S8: case WEFT_U8: case WEFT_S16: case WEFT_U16: case WEFT_S32: case WEFT_U32: case WEFT_S64:
+  case WEFT_U64: return reduction >= WEFT_SUM && reduction <= WEFT_XOR;
+  default: return false;
+  }
+}
+
+/* ---- one operation ---------------------------------------------------------------------------------------------- */
+
+/* "b64" or "b32": what a word of the element's type is. */
+static int word_bits(const writer *w) { return w->bytes == 8 ? 64 : 32; }
+static const char *word_register(const writer *w) { return w->bytes == 8 ? "%l" : "%v"; }
+
+static const char *bitwise_name(weft_reduction reduction)
+{
+  return reduction == WEFT_AND ? "and" : reduction == WEFT_OR ? "or" : "xor";
+}
+
+/* acc = minimum or maximum of acc and x as IEEE 754-2019 has it: NaN wins, -0 < +0. */
+static void put_float_extreme(const writer *w, const char *acc, const char *x)
+{
+  int bits = word_bits(w);
+  const char *t = bits == 64 ? "%lt" : "%t";
+  bool least = w->reduction == WEFT_MIN;
+
+  fprintf(w->out, "  %s.b%d %s, %s, %s;\n", least ? "or" : "and", bits, t, acc, x);
+  fprintf(w->out, "  setp.eq.f%d %%p, %s, %s;\n  selp.b%d %s, %s, %s, %%p;\n", bits, acc, x, bits, t, t, x);
+  fprintf(w->out, "  setp.%s.f%d %%p, %s, %s;\n  setp.nan.f%d %%q, %s, %s;\n  or.pred %%p, %%p, %%q;\n",
+          least ? "lt" : "gt", bits, acc, x, bits, acc, acc);
+  fprintf(w->out, "  selp.b%d %s, %s, %s, %%p;\n", bits, acc, acc, t);
+}
+
+/* acc = acc (+) x, both in registers of a word. */
+static void put_operation(const writer *w, const char *acc, const char *x)
+{
+  int bits = word_bits(w);
+  const char *extreme = w->reduction == WEFT_MIN ? "min" : "max";
+
+  if (w->bitwise) {
+    fprintf(w->out, "  %s.b%d %s, %s, %s;\n", bitwise_name(w->reduction), bits, acc, acc, x);
+  } else if (w->form == FLOAT) {
+    if (w->reduction == WEFT_SUM) fprintf(w->out, "  add.rn.f%d %s, %s, %s;\n", bits, acc, acc, x);
+    else if (w->reduction == WEFT_PRODUCT) fprintf(w->out, "  mul.rn.f%d %s, %s, %s;\n", bits, acc, acc, x);
+    else put_float_extreme(w, acc, x);
+  } else if (w->reduction == WEFT_SUM) {
+    fprintf(w->out, "  add.u%d %s, %s, %s;\n", bits, acc, acc, x);
+  } else if (w->reduction == WEFT_PRODUCT) {
+    fprintf(w->out, "  mul.lo.u%d %s, %s, %s;\n", bits, acc, acc, x);
+  } else {
+    fprintf(w->out, "  %s.%c%d %s, %s, %s;\n", extreme, w->form == SIGNED ? 's' : 'u', bits, acc, acc, x);
+  }
+}
+
+/* ---- elements in words ------------------------------------------------------------------------------------------ */
+
+/* `to` = element `lane` of the word %v<word>, in 32 bits. */
+static void put_unpack(const writer *w, const char *to, int word, int lane)
+{
+  int bits = 8 * w->bytes, up = 32 - bits - lane * bits;
+
+  if (w->dtype == WEFT_BF16) {
+    if (lane == 0) fprintf(w->out, "  shl.b32 %s, %%v%d, 16;\n", to, word);
+    else fprintf(w->out, "  and.b32 %s, %%v%d, 0xffff0000;\n", to, word);
+  } else if (w->dtype == WEFT_F16) {
+    fprintf(w->out, "  mov.b32 {%%h0, %%h1}, %%v%d;\n  cvt.f32.f16 %s, %%h%d;\n", word, to, lane);
+  } else {
+    fprintf(w->out, "  shl.b32 %s, %%v%d, %d;\n  shr.%c32 %s, %s, %d;\n", to, word, up,
+            w->form == SIGNED ? 's' : 'u', to, to, 32 - bits);
+  }
+}
+
+/* Adds %a as element `lane` to the word %r; of bf16 and f16 it is an f32, which is rounded to the nearest, ties to even.
+ * (sm_75 has no instruction for bf16.) */
+static void put_pack(const writer *w, int lane)
+{
+  int bits = 8 * w->bytes;
+
+  if (w->dtype == WEFT_BF16)
+    fprintf(w->out, "  setp.nan.f32 %%p, %%a, %%a;\n  or.b32 %%t, %%a, 0x400000;\n  bfe.u32 %%x, %%a, 16, 1;\n"
+                    "  add.u32 %%a, %%a, %%x;\n  add.u32 %%a, %%a, 0x7fff;\n  selp.b32 %%a, %%t, %%a, %%p;\n"
+                    "  shr.u32 %%a, %%a, 16;\n");
+  else if (w->dtype == WEFT_F16) fprintf(w->out, "  cvt.rn.f16.f32 %%h0, %%a;\n  cvt.u32.u16 %%a, %%h0;\n");
+  else fprintf(w->out, "  and.b32 %%a, %%a, %d;\n", (1 << bits) - 1);
+  if (lane == 0) fprintf(w->out, "  mov.b32 %%r, %%a;\n");
+  else fprintf(w->out, "  shl.b32 %%a, %%a, %d;\n  or.b32 %%r, %%r, %%a;\n", lane * bits);
+}
+
+/* Folds word `word` of the ranks; the words of rank k begin at number k * words. */
+static void put_word(const writer *w, int ranks, int words, int word, int lanes)
+{
+  char acc[16], x[16];
+
+  if (ranks == 1) return;
+  snprintf(acc, sizeof acc, "%s%d", word_register(w), word);
+  if (w->bitwise || w->bytes >= 4) {
+    for (int k = 1; k < ranks; k++) {
+      snprintf(x, sizeof x, "%s%d", word_register(w), k * words + word);
+      put_operation(w, acc, x);
+    }
+    return;
+  }
+  for (int lane = 0; lane < lanes; lane++) {
+    put_unpack(w, "%a", word, lane);
+    for (int k = 1; k < ranks; k++) {
+      put_unpack(w, "%x", k * words + word, lane);
+      put_operation(w, "%a", "%x");
+    }
+    put_pack(w, lane);
+  }
+  fprintf(w->out, "  mov.b32 %%v%d, %%r;\n", word);
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------------ */
+
+/* "ld.global.v4.b32 {%v0, %v1, %v2, %v3}" and the like, as the instruction and its registers. */
+static void put_access(const writer *w, const char *instruction, bool wide, int first, char *out, size_t size)
+{
+  const char *name = word_register(w);
+
+  if (!wide)
+    snprintf(out, size, "%s.global.%c%d %s%d", instruction, w->bytes < 4 ? 'u' : 'b', 8 * w->bytes, name, first);
+  else if (w->bytes == 8)
+    snprintf(out, size, "%s.global.v2.b64 {%s%d, %s%d}", instruction, name, first, name, first + 1);
+  else
+    snprintf(out, size, "%s.global.v4.b32 {%s%d, %s%d, %s%d, %s%d}", instruction, name, first, name, first + 1, name,
+             first + 2, name, first + 3);
+}
+
+/* Loads, folds and stores what lies `%off` behind the pointers. */
+static void put_body(const writer *w, int ranks, bool wide)
+{
+  int words = wide ? GPU_PEER_STEP_BYTES * 8 / word_bits(w) : 1, lanes = wide && w->bytes < 4 ? 4 / w->bytes : 1;
+  char access[100], *registers;
+
+  for (int k = 0; k < ranks; k++) {
+    put_access(w, "ld", wide, k * words, access, sizeof access);
+    fprintf(w->out, "  add.s64 %%at, %%in%d, %%off;\n  %s, [%%at];\n", k, access);
+  }
+  for (int word = 0; word < words; word++) put_word(w, ranks, words, word, lanes);
+  put_access(w, "st", wide, 0, access, sizeof access);
+  for (registers = access; *registers != ' '; registers++) {}
+  fprintf(w->out, "  add.s64 %%at, %%out, %%off;\n  %.*s [%%at],%s;\n", (int)(registers - access), access, registers);
+}
+
+/* A loop over [%i, `end`) with the grid's stride; an index counts `unit` bytes. */
+static void put_loop_over(writer *w, int ranks, bool wide, const char *end, int unit)
+{
+  int loop = w->label++, done = w->label++;
+
+  fprintf(w->out, "$L%d:\n  setp.ge.u64 %%p, %%i, %s;\n  @%%p bra $L%d;\n  mul.lo.u64 %%off, %%i, %d;\n", loop, end, done,
+          unit);
+  put_body(w, ranks, wide);
+  fprintf(w->out, "  add.s64 %%i, %%i, %%stride;\n  bra $L%d;\n$L%d:\n", loop, done);
+}
+
+/* *out_at = the fold of the first `ranks` pointers from `in_at` on; these are places in the parameter. */
+static void put_fold(writer *w, int ranks, int in_at, int out_at)
+{
+  for (int k = 0; k < ranks; k++)
+    fprintf(w->out, "  ld.param.u64 %%in%d, [args+%d];\n  cvta.to.global.u64 %%in%d, %%in%d;\n", k, in_at + 8 * k, k, k);
+  fprintf(w->out, "  ld.param.u64 %%out, [args+%d];\n  cvta.to.global.u64 %%out, %%out;\n", out_at);
+  fprintf(w->out, "  ld.param.u64 %%steps, [args+%d];\n  ld.param.u64 %%count, [args+%d];\n", AT(steps), AT(count));
+  fprintf(w->out, "  mov.u32 %%t, %%ctaid.x;\n  mov.u32 %%x, %%ntid.x;\n  cvt.u64.u32 %%i, %%me;\n"
+                  "  mad.wide.u32 %%first, %%t, %%x, %%i;\n  mov.u32 %%t, %%nctaid.x;\n  mul.wide.u32 %%stride, %%t, %%x;\n"
+                  "  mov.u64 %%i, %%first;\n");
+  put_loop_over(w, ranks, true, "%steps", GPU_PEER_STEP_BYTES);
+  fprintf(w->out, "  mad.lo.u64 %%i, %%steps, %d, %%first;\n", GPU_PEER_STEP_BYTES / w->bytes);
+  put_loop_over(w, ranks, false, "%count", w->bytes);
+}
+
+/* ---- the barrier ------------------------------------------------------------------------------------------------ */
+
+/* The block waits for the blocks of its number on all ranks.  Thread k tells rank k, and then waits for rank k.  What
+ * the block has written before can be read behind the barrier, on every rank. */
+static void put_barrier(writer *w)
+{
+  int spin = w->label++, met = w->label++, end = w->label++;
+
+  fprintf(w->out, "  barrier.sync 0;\n  setp.ge.u32 %%p, %%me, %d;\n  @%%p bra $L%d;\n", w->ranks, met);
+  fprintf(w->out, "  ld.param.u32 %%t, [args+%d];\n  mov.u32 %%x, %%ctaid.x;\n", AT(rank));
+  fprintf(w->out, "  mad.lo.u32 %%r, %%x, %d, %%t;\n  mul.wide.u32 %%off, %%r, 4;\n", GPU_PEER_RANKS); /* own slot at a peer */
+  for (int k = 0; k < w->ranks; k++) {
+    fprintf(w->out, "  setp.eq.u32 %%p, %%me, %d;\n  @%%p ld.param.u64 %%at, [args+%d];\n", k, AT(area) + 8 * k);
+    fprintf(w->out, "  setp.eq.u32 %%q, %%t, %d;\n  @%%q ld.param.u64 %%area, [args+%d];\n", k, AT(area) + 8 * k);
+  }
+  fprintf(w->out, "  cvta.to.global.u64 %%at, %%at;\n  cvta.to.global.u64 %%area, %%area;\n  add.s64 %%at, %%at, %%off;\n");
+  fprintf(w->out, "  mul.wide.u32 %%off, %%x, 4;\n  add.s64 %%counter, %%area, %%off;\n");
+  fprintf(w->out, "  ld.global.u32 %%round, [%%counter+%d];\n  add.u32 %%round, %%round, 1;\n", GPU_PEER_COUNTERS_AT);
+  fprintf(w->out, "  st.release.sys.global.u32 [%%at+%d], %%round;\n", GPU_PEER_SLOTS_AT);
+  fprintf(w->out, "  mad.lo.u32 %%r, %%x, %d, %%me;\n  mul.wide.u32 %%off, %%r, 4;\n  add.s64 %%at, %%area, %%off;\n",
+          GPU_PEER_RANKS);
+  fprintf(w->out, "  ld.param.u64 %%abort, [args+%d];\n  cvta.to.global.u64 %%abort, %%abort;\n  mov.u32 %%x, 0;\n", AT(abort));
+  fprintf(w->out, "$L%d:\n  ld.acquire.sys.global.u32 %%t, [%%at+%d];\n", spin, GPU_PEER_SLOTS_AT);
+  fprintf(w->out, "  sub.u32 %%t, %%t, %%round;\n  setp.ge.s32 %%p, %%t, 0;\n  @%%p bra $L%d;\n", met);
+  fprintf(w->out, "  add.u32 %%x, %%x, 1;\n  and.b32 %%t, %%x, %d;\n  setp.ne.u32 %%p, %%t, 0;\n  @%%p bra $L%d;\n", SPINS - 1,
+          spin);
+  fprintf(w->out, "  ld.relaxed.sys.global.u32 %%t, [%%abort];\n  setp.ne.u32 %%p, %%t, 0;\n  @%%p bra $L%d;\n", met);
+  fprintf(w->out, "  nanosleep.u32 %d;\n  bra $L%d;\n", NAP_NS, spin);
+  fprintf(w->out, "$L%d:\n  barrier.sync 0;\n  setp.ne.u32 %%p, %%me, 0;\n  @%%p bra $L%d;\n", met, end);
+  fprintf(w->out, "  st.global.u32 [%%counter+%d], %%round;\n$L%d:\n", GPU_PEER_COUNTERS_AT, end);
+}
+
+/* ---- kernels ---------------------------------------------------------------------------------------------------- */
+
+static void put_begin(const writer *w, const char *name)
+{
+  fprintf(w->out, "\n.visible .entry %s(.param .align 8 .b8 args[%zu])\n{\n", name, sizeof(gpu_peer_args));
+  fprintf(w->out, "  .reg .pred %%p, %%q;\n  .reg .b16 %%h<2>;\n  .reg .b32 %%me, %%a, %%x, %%t, %%r, %%round, %%v<%d>;\n",
+          4 * w->ranks);
+  fprintf(w->out, "  .reg .b64 %%in<%d>, %%out, %%at, %%off, %%i, %%first, %%stride, %%steps, %%count, %%lt, %%l<%d>;\n",
+          w->ranks, 2 * w->ranks);
+  fprintf(w->out, "  .reg .b64 %%area, %%counter, %%abort;\n  mov.u32 %%me, %%tid.x;\n");
+}
+
+static void put_end(const writer *w) { fprintf(w->out, "  ret;\n}\n"); }
+
+static void put_module(writer *w)
+{
+  fprintf(w->out, ".version 7.0\n.target sm_75\n.address_size 64\n");
+  put_begin(w, "barrier");
+  put_barrier(w);
+  put_end(w);
+  if (w->reduction == WEFT_REDUCE_NONE) return;
+  put_begin(w, "fold");
+  put_fold(w, w->ranks, AT(in), AT(out));
+  put_end(w);
+  put_begin(w, "one_shot");
+  put_fold(w, 1, AT(send), AT(scratch));
+  put_barrier(w);
+  put_fold(w, w->ranks, AT(in), AT(out));
+  put_end(w);
+}
+
+/* On pred, sum and maximum are or, product and minimum are and. */
+static weft_reduction of_pred(weft_reduction reduction)
+{
+  switch (reduction) {
+  case WEFT_SUM: case WEFT_MAX: return WEFT_OR;
+  case WEFT_PRODUCT: case WEFT_MIN: return WEFT_AND;
+  default: return reduction;
+  }
+}
+
+char *gpu_peer_ptx(weft_dtype dtype, weft_reduction reduction, int ranks)
+{
+  writer w = {.dtype = dtype, .reduction = dtype == WEFT_PRED ? of_pred(reduction) : reduction, .ranks = ranks};
+  char *text = NULL;
+  size_t size;
+
+  w.bytes = WEFT_MAX((int)weft_dtype_bytes(dtype), 1);
+  w.form = weft_dtype_is_float(dtype) ? FLOAT : weft_dtype_is_signed(dtype) ? SIGNED : UNSIGNED;
+  w.bitwise = w.reduction == WEFT_AND || w.reduction == WEFT_OR || w.reduction == WEFT_XOR;
+  w.out = open_memstream(&text, &size);
+  if (!w.out) return NULL;
+  put_module(&w);
+  bool failed = ferror(w.out) != 0;
+  if (fclose(w.out) != 0 || failed) {
+    free(text);
+    return NULL;
+  }
+  return text;
+}

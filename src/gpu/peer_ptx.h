@@ -1,0 +1,47 @@
+/* gpu/peer_ptx.h -- the kernels of collectives between GPUs that reach each other's memory, as PTX.
+ *
+ * A *signal area* is memory of one device that all devices of a communicator write to.  It has a counter for each block
+ * of a kernel, the number of barriers that the block has passed, and for each block and rank a *slot*, in which that rank
+ * says how many barriers its block of this number has come to.  All of it begins as zero.  Numbers are compared by their
+ * difference, so they may wrap. */
+#ifndef WEFT_GPU_PEER_PTX_H
+#define WEFT_GPU_PEER_PTX_H
+
+#include "weft/collective.h"
+
+enum {
+  GPU_PEER_RANKS = 16,        /* most ranks of a communicator */
+  GPU_PEER_BLOCKS = 32,       /* most blocks of a kernel that has a barrier: few enough to run at the same time */
+  GPU_PEER_THREADS = 512,     /* of a block that folds */
+  GPU_PEER_BARRIER_THREADS = 32,
+  GPU_PEER_STEP_BYTES = 16,   /* what a thread loads at once */
+  GPU_PEER_COUNTERS_AT = 0,
+  GPU_PEER_SLOTS_AT = 4 * GPU_PEER_BLOCKS,
+  GPU_PEER_AREA_BYTES = GPU_PEER_SLOTS_AT + 4 * GPU_PEER_BLOCKS * GPU_PEER_RANKS,
+};
+
+/* The parameter of every kernel.
+ *   "barrier"   returns when the kernel runs on all ranks.
+ *   "fold"      out[i] = in[0][i] (+) in[1][i] (+) ..., from the left.
+ *   "one_shot"  copies `send` to `scratch`, which is in[rank], waits for the other ranks, and folds.
+ * A barrier ends at once when *abort is not zero; what is read then means nothing. */
+typedef struct gpu_peer_args {
+  uint64_t in[GPU_PEER_RANKS];
+  uint64_t out, send, scratch;
+  uint64_t count;      /* elements */
+  uint64_t steps;      /* of GPU_PEER_STEP_BYTES: the elements behind them are done one by one; 0 if an address of these
+                          is no multiple of GPU_PEER_STEP_BYTES */
+  uint64_t area[GPU_PEER_RANKS]; /* the signal area of each rank */
+  uint64_t abort;      /* memory of the host */
+  uint32_t rank, unused;
+} gpu_peer_args;
+
+/* Whether there are kernels for a reduction.  *out_dtype: of equal kernels, the type that they are made for, which
+ * has *out_per_elem elements in one of `dtype`. */
+bool gpu_peer_reduces(weft_dtype dtype, weft_reduction reduction, weft_dtype *out_dtype, int *out_per_elem);
+
+/* A module with the kernels of a reduction that gpu_peer_reduces gives, for this number of ranks; with
+ * WEFT_REDUCE_NONE it has the barrier alone.  Malloc'd; NULL: no memory. */
+char *gpu_peer_ptx(weft_dtype dtype, weft_reduction reduction, int ranks);
+
+#endif

@@ -1,0 +1,96 @@
+/* tests/gpu/collective_programs.h -- for tests of programs with collectives on emulated GPUs: programs, launches on all
+ * devices, and what launches that fail say.  The including file defines DEVICES and
+ * MOST_BYTES, of a result. */
+#ifndef WEFT_TESTS_GPU_COLLECTIVE_PROGRAMS_H
+#define WEFT_TESTS_GPU_COLLECTIVE_PROGRAMS_H
+
+#include "cpu/run.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+enum { TIMEOUT_MS = 1500 };
+
+static inline void *symbol_of(const char *library, const char *symbol)
+{
+  char path[4096];
+
+  snprintf(path, sizeof path, "%s/%s", getenv("WEFT_CUDA_LIBDIR"), library);
+  void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!lib) fail_msg("%s", dlerror());
+  void *found = dlsym(lib, symbol);
+  assert_non_null(found);
+  return found;
+}
+
+static inline weft_platform *platform_called(const char *name)
+{
+  setenv("WEFT_PLATFORM", name, 1);
+  weft_platform *platform = test_platform(DEVICES, 2);
+  setenv("WEFT_PLATFORM", "cuda", 1);
+  return platform;
+}
+
+static inline weft_executable *compile(weft_platform *platform, const char *text)
+{
+  hlo_module *module;
+  weft_executable *exe;
+
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(weft_compile(
+    platform, module,
+    &(weft_compile_options){.order = BUF_TOPOLOGICAL, .collective_timeout_ns = TIMEOUT_MS * WEFT_NS_PER_MS}, &exe));
+  return exe;
+}
+
+/* Launches a program without parameters; ends[d]: what device d's result says; out: the results, in whole. */
+static inline void launch(weft_executable *exe, char (*out)[MOST_BYTES], weft_status **ends)
+{
+  weft_buffer *const *ins[DEVICES] = {NULL}, *results[DEVICES];
+  weft_buffer **outs[DEVICES];
+
+  for (int d = 0; d < DEVICES; d++) outs[d] = &results[d];
+  T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs, .launch_id = 7}));
+  for (int d = 0; d < DEVICES; d++) {
+    ends[d] = weft_buffer_to_host(results[d], out[d], weft_deadline_after_ms(60000));
+    weft_buffer_release(results[d]);
+  }
+}
+
+static inline void launch_well(weft_executable *exe, char (*out)[MOST_BYTES])
+{
+  weft_status *ends[DEVICES];
+
+  launch(exe, out, ends);
+  for (int d = 0; d < DEVICES; d++) T_OK(ends[d]);
+}
+
+/* A program whose device d has x = convert(iota + 16 d), with `line` for its result. */
+static inline void program(char *text, size_t size, const char *type, const char *reducer, const char *line)
+{
+  snprintf(text, size,
+           "HloModule m, replica_count=%d\n"
+           "f { a = %s[] parameter(0) b = %s[] parameter(1) ROOT r = %s[] %s(a, b) }\n"
+           "ENTRY e { d = u32[] replica-id() s = s32[] convert(d) k = s32[] constant(3) o = s32[] multiply(s, k)\n"
+           " i = s32[4,8] iota(), iota_dimension=1 j = s32[4,8] iota(), iota_dimension=0 ij = s32[4,8] add(i, j)\n"
+           " ob = s32[4,8] broadcast(o), dimensions={} n = s32[4,8] add(ij, ob) m = s32[] constant(%d)\n"
+           " mb = s32[4,8] broadcast(m), dimensions={} v = s32[4,8] remainder(n, mb) x = %s[4,8] convert(v)\n %s }\n",
+           DEVICES, type, type, type, reducer, strcmp(type, "pred") == 0 ? 2 : 5, type, line);
+}
+
+/* Every device's result is an error with one of two codes, and some device's has the first and contains `part`. */
+static inline void check_ends(const char *what, weft_status **ends, weft_code code, weft_code other, const char *part)
+{
+  bool found = false;
+
+  for (int d = 0; d < DEVICES; d++) {
+    if (!ends[d]) fail_msg("%s: device %d has a result", what, d);
+    if (weft_status_code(ends[d]) != code && weft_status_code(ends[d]) != other)
+      fail_msg("%s: device %d: %s", what, d, weft_status_text(ends[d], true));
+    found |= weft_status_code(ends[d]) == code && strstr(weft_status_text(ends[d], true), part);
+  }
+  if (!found) fail_msg("%s: no device says \"%s\": %s", what, part, weft_status_text(ends[0], true));
+  for (int d = 0; d < DEVICES; d++) weft_status_free(ends[d]);
+}
+
+#endif

@@ -1,0 +1,217 @@
+/* tests/gpu/peer_programs_test.c -- collectives of programs on platform "cuda" between eight emulated GPUs, by kernels and
+ * copies: the bits of the CPU's collectives in rank order, also where all devices are one GPU; an error within the deadline
+ * for each thing that goes wrong, after which the next launch works. */
+enum { DEVICES = 8, MOST_BYTES = 1 << 20 };
+#include "collective_programs.h"
+
+static void (*emu_reset)(void);
+static size_t (*emu_leaks)(char *, size_t);
+static size_t (*emu_faults_left)(void);
+
+static int open_emulator(void **state)
+{
+  (void)state;
+  setenv("WEFT_CUDA_COLLECTIVES", "peers", 1);
+  setenv("WEFT_COLLECTIVE_ORDER", "rank", 1); /* of the CPU's: that of the GPUs always is */
+  *(void **)&emu_reset = symbol_of("libcuda.so.1", "weft_emu_reset");
+  *(void **)&emu_leaks = symbol_of("libcuda.so.1", "weft_emu_leaks");
+  *(void **)&emu_faults_left = symbol_of("libcuda.so.1", "weft_emu_faults_left");
+  return 0;
+}
+
+static char got[DEVICES][MOST_BYTES], want[DEVICES][MOST_BYTES];
+
+/* The steps of the program, which name the kind of each: a collective on copies in host memory has another one. */
+static void compare(weft_platform *gpu, weft_platform *cpu, const char *type, const char *reducer, const char *line)
+{
+  char text[4096];
+
+  program(text, sizeof text, type, reducer, line);
+  weft_executable *on_gpu = compile(gpu, text), *on_cpu = compile(cpu, text);
+  for (int d = 0; d < DEVICES; d++) {
+    memset(got[d], 0, MOST_BYTES);
+    memset(want[d], 0, MOST_BYTES);
+  }
+  launch_well(on_gpu, got);
+  launch_well(on_cpu, want);
+  for (int d = 0; d < DEVICES; d++)
+    for (size_t i = 0; i < MOST_BYTES; i++)
+      if (got[d][i] != want[d][i])
+        fail_msg("device %d byte %zu: got %#x, want %#x: %s of %s: %s", d, i, (uint8_t)got[d][i], (uint8_t)want[d][i],
+                 reducer, type, line);
+  weft_executable_release(on_gpu);
+  weft_executable_release(on_cpu);
+}
+
+/* Has `line` with the element type for each of its @. */
+static void compare_type(weft_platform *gpu, weft_platform *cpu, const char *type, const char *reducer, const char *line)
+{
+  char text[2000], *to = text;
+
+  for (; *line; line++) {
+    if (*line == '@') to += sprintf(to, "%s", type);
+    else *to++ = *line;
+  }
+  *to = 0;
+  compare(gpu, cpu, type, reducer, text);
+}
+
+/* Values whose sums depend on their order. */
+#define UNEVEN                                                                     \
+  "c = @[] constant(0.3) cb = @[4,8] broadcast(c), dimensions={} xu = @[4,8] multiply(x, cb)\n" \
+  " yu = @[4,8] exponential(xu)\n"
+
+static const struct { const char *type, *reducer; bool uneven; } reductions[] = {
+  {"f32", "add", true}, {"f32", "multiply", true}, {"f32", "maximum", true}, {"f32", "minimum", true}, {"f64", "add", true},
+  {"f64", "minimum", true}, {"bf16", "add", true}, {"bf16", "multiply", true}, {"bf16", "maximum", true}, {"f16", "add", true},
+  {"f16", "minimum", true}, {"s8", "add", false}, {"s8", "minimum", false}, {"u8", "multiply", false}, {"s16", "add", false},
+  {"s16", "maximum", false}, {"u16", "xor", false}, {"s32", "add", false}, {"s32", "and", false}, {"u32", "maximum", false},
+  {"u32", "or", false}, {"s64", "multiply", false}, {"s64", "minimum", false}, {"u64", "add", false}, {"pred", "and", false},
+  {"pred", "or", false}, {"pred", "xor", false}, {"c64", "add", false}, {"c128", "add", false},
+};
+
+static void compare_reductions(const char *uneven, const char *even, size_t step)
+{
+  weft_platform *gpu = platform_called("cuda"), *cpu = platform_called("cpu");
+
+  for (size_t i = 0; i < WEFT_COUNT(reductions); i += step)
+    compare_type(gpu, cpu, reductions[i].type, reductions[i].reducer, reductions[i].uneven ? uneven : even);
+  weft_platform_release(gpu);
+  weft_platform_release(cpu);
+}
+
+#define SMALL(x) "ROOT r = @[4,8] all-reduce(" x "), replica_groups={}, to_apply=f"
+#define ODD(x) "od = @[3,7] slice(" x "), slice={[1:4],[1:8]} ROOT r = @[3,7] all-reduce(od), replica_groups={{0,1,2},{3,4,5,6,7}}, to_apply=f"
+#define LARGE(x) "b = @[4,8,9001] broadcast(" x "), dimensions={0,1} w = @[4,8,9001] all-reduce(b), replica_groups={}, to_apply=f\n" \
+  " ROOT r = @[4,8,300] slice(w), slice={[0:4],[0:8],[8701:9001]}"
+#define SCATTERED(x) "ROOT r = @[4,1] reduce-scatter(" x "), replica_groups={}, dimensions={1}, to_apply=f"
+
+TEST(small_all_reduces_have_the_bits_of_the_cpu) { compare_reductions(UNEVEN SMALL("yu"), SMALL("x"), 1); }
+TEST(odd_sizes_and_groups_too) { compare_reductions(UNEVEN ODD("yu"), ODD("x"), 4); }
+TEST(large_all_reduces_too) { compare_reductions(UNEVEN LARGE("yu"), LARGE("x"), 7); }
+TEST(reduce_scatters_too) { compare_reductions(UNEVEN SCATTERED("yu"), SCATTERED("x"), 3); }
+
+static const char *const moves[] = {
+  "ROOT r = @[32,8] all-gather(x), replica_groups={}, dimensions={0}",
+  "ROOT r = @[4,16] all-gather(x), replica_groups={{0,2},{1,3},{7,4},{5,6}}, dimensions={1}",
+  "ROOT r = @[4,8] all-to-all(x), replica_groups={}, dimensions={1}",
+  "ROOT r = @[4,8] collective-permute(x), source_target_pairs={{0,1},{1,2},{3,3},{7,0}}",
+  "ROOT r = @[4,8] collective-broadcast(x), replica_groups={{1,0,2}}",
+  "u = @[4,8] collective-permute(x), source_target_pairs={{0,1},{1,0}} w = @[4,8] all-to-all(u), replica_groups={}, dimensions={1}\n"
+  " ROOT r = @[4,64] all-gather(w), replica_groups={}, dimensions={1}",
+};
+
+static void compare_moves(void)
+{
+  static const char *const types[] = {"pred", "u16", "f32", "c128", "f8e4m3fn"};
+  weft_platform *gpu = platform_called("cuda"), *cpu = platform_called("cpu");
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++)
+    for (size_t i = 0; i < WEFT_COUNT(moves); i++)
+      compare_type(gpu, cpu, types[t], strcmp(types[t], "pred") == 0 ? "or" : "add", moves[i]);
+  weft_platform_release(gpu);
+  weft_platform_release(cpu);
+}
+
+TEST(data_of_every_type_moves) { compare_moves(); }
+
+/* The same with eight devices on one GPU, and on three. */
+TEST(devices_that_share_gpus_meet_by_events)
+{
+  static const char *const shares[] = {"8", "3"};
+
+  for (size_t i = 0; i < WEFT_COUNT(shares); i++) {
+    setenv("WEFT_CUDA_SHARE", shares[i], 1);
+    compare_reductions(UNEVEN SMALL("yu"), SMALL("x"), 5);
+    compare_reductions(UNEVEN LARGE("yu"), LARGE("x"), 13);
+    compare_reductions(UNEVEN SCATTERED("yu"), SCATTERED("x"), 9);
+    compare_moves();
+  }
+  unsetenv("WEFT_CUDA_SHARE");
+}
+
+/* Delays, blocks in a random order, and checks for races. */
+TEST(delays_change_nothing)
+{
+  setenv("WEFT_EMU_DELAY_US", "300", 1);
+  setenv("WEFT_EMU_ORDER", "interleaved:5", 1);
+  setenv("WEFT_EMU_CHECKS", "all", 1);
+  emu_reset();
+  compare_reductions(UNEVEN SMALL("yu"), SMALL("x"), 6);
+  compare_reductions(UNEVEN SCATTERED("yu"), SCATTERED("x"), 11);
+  unsetenv("WEFT_EMU_DELAY_US");
+  unsetenv("WEFT_EMU_ORDER");
+  unsetenv("WEFT_EMU_CHECKS");
+  emu_reset();
+}
+
+/* ---- what goes wrong --------------------------------------------------------------------------------------------- */
+
+#define TWO_SUMS                                                \
+  "u = f32[4,8] all-reduce(x), replica_groups={}, to_apply=f\n" \
+  " ROOT r = f32[4,8] all-reduce(u), replica_groups={}, to_apply=f"
+#define GATHER_AND_SCATTER                                            \
+  "u = f32[4,64] all-gather(x), replica_groups={}, dimensions={1}\n" \
+  " ROOT r = f32[4,8] reduce-scatter(u), replica_groups={}, dimensions={1}, to_apply=f"
+
+static void fail_once(const char *line, const char *faults, weft_code code, weft_code other, const char *part)
+{
+  weft_status *ends[DEVICES];
+  char text[4096];
+
+  program(text, sizeof text, "f32", "add", line);
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile(gpu, text);
+  setenv("WEFT_EMU_FAULTS", faults, 1);
+  emu_reset();
+  int64_t start = weft_now_ns();
+  launch(exe, got, ends);
+  int64_t took_ms = (weft_now_ns() - start) / WEFT_NS_PER_MS;
+  T_EQ_INT(emu_faults_left(), 0);
+  unsetenv("WEFT_EMU_FAULTS");
+  emu_reset();
+  check_ends(faults, ends, code, other, part);
+  if (took_ms > 2 * TIMEOUT_MS + 20000) fail_msg("%s: it took %lld ms", faults, (long long)took_ms);
+  launch_well(exe, got); /* on a new communicator */
+  launch_well(exe, got);
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+}
+
+/* The kernel of one rank starts late: the others wait in theirs until the deadline, and then leave. */
+TEST(a_device_that_is_late_ends_at_the_deadline)
+{
+  fail_once(TWO_SUMS, "cuLaunchKernel:12=stall:4s", WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "is with peers");
+  fail_once(GATHER_AND_SCATTER, "cuLaunchKernel:12=stall:4s", WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "is with peers");
+}
+
+/* Programs launch a kernel on each device before the collective does. */
+TEST(every_call_that_fails_is_the_runs_error)
+{
+  fail_once(TWO_SUMS, "cuLaunchKernel:13=719", WEFT_INTERNAL, WEFT_INTERNAL, "cuLaunchKernel");
+  fail_once(TWO_SUMS, "cuModuleLoadDataEx:1=2", WEFT_RESOURCE_EXHAUSTED, WEFT_RESOURCE_EXHAUSTED, "cuModuleLoadDataEx");
+  fail_once(GATHER_AND_SCATTER, "cuMemcpyAsync:9=1", WEFT_INTERNAL, WEFT_INTERNAL, "cuMemcpyAsync");
+}
+
+TEST(every_call_that_fails_while_a_communicator_is_made_is_the_runs_error)
+{
+  fail_once(TWO_SUMS, "cuMemHostAlloc:1=2", WEFT_RESOURCE_EXHAUSTED, WEFT_RESOURCE_EXHAUSTED, "cuMemHostAlloc");
+  fail_once(TWO_SUMS, "cuStreamCreateWithPriority:5=2", WEFT_RESOURCE_EXHAUSTED, WEFT_RESOURCE_EXHAUSTED,
+            "cuStreamCreateWithPriority");
+}
+
+TEST(nothing_is_left)
+{
+  char text[1000];
+  if (emu_leaks(text, sizeof text) != 0) fail_msg("%s", text);
+}
+
+int main(void)
+{
+  const struct CMUnitTest units[] = {
+    UNIT(small_all_reduces_have_the_bits_of_the_cpu), UNIT(odd_sizes_and_groups_too), UNIT(large_all_reduces_too),
+    UNIT(reduce_scatters_too), UNIT(data_of_every_type_moves), UNIT(devices_that_share_gpus_meet_by_events),
+    UNIT(delays_change_nothing), UNIT(a_device_that_is_late_ends_at_the_deadline), UNIT(every_call_that_fails_is_the_runs_error),
+    UNIT(every_call_that_fails_while_a_communicator_is_made_is_the_runs_error), UNIT(nothing_is_left)};
+  return cmocka_run_group_tests(units, open_emulator, NULL);
+}
