@@ -250,8 +250,7 @@ static weft_status *meet_by_events(communicator *c)
     if (number) WEFT_TRY(gpu_stream_wait(c->ranks[0].stream, c->ranks[k].stream, number));
   }
   number = gpu_stream_record(c->ranks[0].stream);
-  for (int k = 1; k < c->size && number; k++)
-    WEFT_TRY(gpu_stream_wait(c->ranks[k].stream, c->ranks[0].stream, number));
+  for (int k = 1; k < c->size && number; k++) WEFT_TRY(gpu_stream_wait(c->ranks[k].stream, c->ranks[0].stream, number));
   return NULL;
 }
 
@@ -392,8 +391,8 @@ bool gpu_peer_has(weft_coll_kind kind, weft_dtype dtype, weft_reduction reductio
 
   switch (kind) {
   case WEFT_BARRIER: case WEFT_BROADCAST: case WEFT_ALL_GATHER: case WEFT_ALL_TO_ALL: case WEFT_PERMUTE: return true;
-  case WEFT_ALL_REDUCE: case WEFT_REDUCE: case WEFT_REDUCE_SCATTER:
-    return gpu_peer_reduces(dtype, reduction, &kernels, &per_elem);
+  case WEFT_ALL_REDUCE: case WEFT_REDUCE:
+  case WEFT_REDUCE_SCATTER: return gpu_peer_reduces(dtype, reduction, &kernels, &per_elem);
   default: return false;
   }
 }
@@ -642,10 +641,7 @@ bool gpu_peer_can_connect_all(const weft_platform *platform)
   return p->gpu_count <= GPU_PEER_RANKS;
 }
 
-bool gpu_peer_any_shared(const weft_platform *platform)
-{
-  return ((const gpu_platform *)platform)->settings.share > 1;
-}
+bool gpu_peer_any_shared(const weft_platform *platform) { return ((const gpu_platform *)platform)->settings.share > 1; }
 
 static weft_device *device_of(const weft_platform *platform, const weft_comm_spec *spec, int rank)
 {
@@ -697,8 +693,8 @@ static weft_status *make_abort_word(communicator *c)
   void *word;
 
   WEFT_TRY(gpu_enter(c->ranks[0].gpu));
-  weft_status *st = GPU_CALL(cuMemHostAlloc, &word, sizeof *c->abort,
-                             WCU_MEMHOSTALLOC_PORTABLE | WCU_MEMHOSTALLOC_DEVICEMAP);
+  weft_status *st =
+    GPU_CALL(cuMemHostAlloc, &word, sizeof *c->abort, WCU_MEMHOSTALLOC_PORTABLE | WCU_MEMHOSTALLOC_DEVICEMAP);
   gpu_leave();
   WEFT_TRY(st);
   c->abort = word;
@@ -709,7 +705,8 @@ static weft_status *make_abort_word(communicator *c)
 static weft_status *start(communicator *c, const weft_comm_spec *spec)
 {
   if (!gpu_peer_can_connect(&c->platform->base, spec))
-    return WEFT_ERR(UNIMPLEMENTED, "collectives between %d devices that do not all reach each other's memory", spec->size);
+    return WEFT_ERR(UNIMPLEMENTED, "collectives between %d devices that do not all reach each other's memory",
+                    spec->size);
   for (int k = 0; k < c->size; k++) WEFT_TRY(init_rank(c, k, device_of(&c->platform->base, spec, k)));
   WEFT_TRY(make_abort_word(c));
   WEFT_TRY(weft_thread_start(&c->thread, "weft-peers", conductor_run, c));
@@ -811,7 +808,8 @@ static void describe(const coll_communicator *base, char *out, size_t size)
 
   weft_mutex_lock(&c->mu);
   for (int k = 0; k < c->size; k++) waiting += c->ranks[k].waiting.first != NULL;
-  snprintf(out, size, "kernels and copies between %d devices%s; %d of them have an operation that is not queued, %d are working",
+  snprintf(out, size,
+           "kernels and copies between %d devices%s; %d of them have an operation that is not queued, %d are working",
            c->size, c->shared ? " that share GPUs" : "", waiting, c->flying);
   weft_mutex_unlock(&c->mu);
 }

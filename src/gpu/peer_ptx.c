@@ -107,8 +107,8 @@ static void put_unpack(const writer *w, const char *to, int word, int lane)
   } else if (w->dtype == WEFT_F16) {
     fprintf(w->out, "  mov.b32 {%%h0, %%h1}, %%v%d;\n  cvt.f32.f16 %s, %%h%d;\n", word, to, lane);
   } else {
-    fprintf(w->out, "  shl.b32 %s, %%v%d, %d;\n  shr.%c32 %s, %s, %d;\n", to, word, up,
-            w->form == SIGNED ? 's' : 'u', to, to, 32 - bits);
+    fprintf(w->out, "  shl.b32 %s, %%v%d, %d;\n  shr.%c32 %s, %s, %d;\n", to, word, up, w->form == SIGNED ? 's' : 'u',
+            to, to, 32 - bits);
   }
 }
 
@@ -190,8 +190,8 @@ static void put_loop_over(writer *w, int ranks, bool wide, const char *end, int 
 {
   int loop = w->label++, done = w->label++;
 
-  fprintf(w->out, "$L%d:\n  setp.ge.u64 %%p, %%i, %s;\n  @%%p bra $L%d;\n  mul.lo.u64 %%off, %%i, %d;\n", loop, end, done,
-          unit);
+  fprintf(w->out, "$L%d:\n  setp.ge.u64 %%p, %%i, %s;\n  @%%p bra $L%d;\n  mul.lo.u64 %%off, %%i, %d;\n", loop, end,
+          done, unit);
   put_body(w, ranks, wide);
   fprintf(w->out, "  add.s64 %%i, %%i, %%stride;\n  bra $L%d;\n$L%d:\n", loop, done);
 }
@@ -200,12 +200,14 @@ static void put_loop_over(writer *w, int ranks, bool wide, const char *end, int 
 static void put_fold(writer *w, int ranks, int in_at, int out_at)
 {
   for (int k = 0; k < ranks; k++)
-    fprintf(w->out, "  ld.param.u64 %%in%d, [args+%d];\n  cvta.to.global.u64 %%in%d, %%in%d;\n", k, in_at + 8 * k, k, k);
+    fprintf(w->out, "  ld.param.u64 %%in%d, [args+%d];\n  cvta.to.global.u64 %%in%d, %%in%d;\n", k, in_at + 8 * k, k,
+            k);
   fprintf(w->out, "  ld.param.u64 %%out, [args+%d];\n  cvta.to.global.u64 %%out, %%out;\n", out_at);
   fprintf(w->out, "  ld.param.u64 %%steps, [args+%d];\n  ld.param.u64 %%count, [args+%d];\n", AT(steps), AT(count));
-  fprintf(w->out, "  mov.u32 %%t, %%ctaid.x;\n  mov.u32 %%x, %%ntid.x;\n  cvt.u64.u32 %%i, %%me;\n"
-                  "  mad.wide.u32 %%first, %%t, %%x, %%i;\n  mov.u32 %%t, %%nctaid.x;\n  mul.wide.u32 %%stride, %%t, %%x;\n"
-                  "  mov.u64 %%i, %%first;\n");
+  fprintf(w->out,
+          "  mov.u32 %%t, %%ctaid.x;\n  mov.u32 %%x, %%ntid.x;\n  cvt.u64.u32 %%i, %%me;\n"
+          "  mad.wide.u32 %%first, %%t, %%x, %%i;\n  mov.u32 %%t, %%nctaid.x;\n  mul.wide.u32 %%stride, %%t, %%x;\n"
+          "  mov.u64 %%i, %%first;\n");
   put_loop_over(w, ranks, true, "%steps", GPU_PEER_STEP_BYTES);
   fprintf(w->out, "  mad.lo.u64 %%i, %%steps, %d, %%first;\n", GPU_PEER_STEP_BYTES / w->bytes);
   put_loop_over(w, ranks, false, "%count", w->bytes);
@@ -221,22 +223,25 @@ static void put_barrier(writer *w)
 
   fprintf(w->out, "  barrier.sync 0;\n  setp.ge.u32 %%p, %%me, %d;\n  @%%p bra $L%d;\n", w->ranks, met);
   fprintf(w->out, "  ld.param.u32 %%t, [args+%d];\n  mov.u32 %%x, %%ctaid.x;\n", AT(rank));
-  fprintf(w->out, "  mad.lo.u32 %%r, %%x, %d, %%t;\n  mul.wide.u32 %%off, %%r, 4;\n", GPU_PEER_RANKS); /* own slot at a peer */
+  fprintf(w->out, "  mad.lo.u32 %%r, %%x, %d, %%t;\n  mul.wide.u32 %%off, %%r, 4;\n",
+          GPU_PEER_RANKS); /* own slot at a peer */
   for (int k = 0; k < w->ranks; k++) {
     fprintf(w->out, "  setp.eq.u32 %%p, %%me, %d;\n  @%%p ld.param.u64 %%at, [args+%d];\n", k, AT(area) + 8 * k);
     fprintf(w->out, "  setp.eq.u32 %%q, %%t, %d;\n  @%%q ld.param.u64 %%area, [args+%d];\n", k, AT(area) + 8 * k);
   }
-  fprintf(w->out, "  cvta.to.global.u64 %%at, %%at;\n  cvta.to.global.u64 %%area, %%area;\n  add.s64 %%at, %%at, %%off;\n");
+  fprintf(w->out,
+          "  cvta.to.global.u64 %%at, %%at;\n  cvta.to.global.u64 %%area, %%area;\n  add.s64 %%at, %%at, %%off;\n");
   fprintf(w->out, "  mul.wide.u32 %%off, %%x, 4;\n  add.s64 %%counter, %%area, %%off;\n");
   fprintf(w->out, "  ld.global.u32 %%round, [%%counter+%d];\n  add.u32 %%round, %%round, 1;\n", GPU_PEER_COUNTERS_AT);
   fprintf(w->out, "  st.release.sys.global.u32 [%%at+%d], %%round;\n", GPU_PEER_SLOTS_AT);
   fprintf(w->out, "  mad.lo.u32 %%r, %%x, %d, %%me;\n  mul.wide.u32 %%off, %%r, 4;\n  add.s64 %%at, %%area, %%off;\n",
           GPU_PEER_RANKS);
-  fprintf(w->out, "  ld.param.u64 %%abort, [args+%d];\n  cvta.to.global.u64 %%abort, %%abort;\n  mov.u32 %%x, 0;\n", AT(abort));
+  fprintf(w->out, "  ld.param.u64 %%abort, [args+%d];\n  cvta.to.global.u64 %%abort, %%abort;\n  mov.u32 %%x, 0;\n",
+          AT(abort));
   fprintf(w->out, "$L%d:\n  ld.acquire.sys.global.u32 %%t, [%%at+%d];\n", spin, GPU_PEER_SLOTS_AT);
   fprintf(w->out, "  sub.u32 %%t, %%t, %%round;\n  setp.ge.s32 %%p, %%t, 0;\n  @%%p bra $L%d;\n", met);
-  fprintf(w->out, "  add.u32 %%x, %%x, 1;\n  and.b32 %%t, %%x, %d;\n  setp.ne.u32 %%p, %%t, 0;\n  @%%p bra $L%d;\n", SPINS - 1,
-          spin);
+  fprintf(w->out, "  add.u32 %%x, %%x, 1;\n  and.b32 %%t, %%x, %d;\n  setp.ne.u32 %%p, %%t, 0;\n  @%%p bra $L%d;\n",
+          SPINS - 1, spin);
   fprintf(w->out, "  ld.relaxed.sys.global.u32 %%t, [%%abort];\n  setp.ne.u32 %%p, %%t, 0;\n  @%%p bra $L%d;\n", met);
   fprintf(w->out, "  nanosleep.u32 %d;\n  bra $L%d;\n", NAP_NS, spin);
   fprintf(w->out, "$L%d:\n  barrier.sync 0;\n  setp.ne.u32 %%p, %%me, 0;\n  @%%p bra $L%d;\n", met, end);
@@ -248,9 +253,11 @@ static void put_barrier(writer *w)
 static void put_begin(const writer *w, const char *name)
 {
   fprintf(w->out, "\n.visible .entry %s(.param .align 8 .b8 args[%zu])\n{\n", name, sizeof(gpu_peer_args));
-  fprintf(w->out, "  .reg .pred %%p, %%q;\n  .reg .b16 %%h<2>;\n  .reg .b32 %%me, %%a, %%x, %%t, %%r, %%round, %%v<%d>;\n",
+  fprintf(w->out,
+          "  .reg .pred %%p, %%q;\n  .reg .b16 %%h<2>;\n  .reg .b32 %%me, %%a, %%x, %%t, %%r, %%round, %%v<%d>;\n",
           4 * w->ranks);
-  fprintf(w->out, "  .reg .b64 %%in<%d>, %%out, %%at, %%off, %%i, %%first, %%stride, %%steps, %%count, %%lt, %%l<%d>;\n",
+  fprintf(w->out,
+          "  .reg .b64 %%in<%d>, %%out, %%at, %%off, %%i, %%first, %%stride, %%steps, %%count, %%lt, %%l<%d>;\n",
           w->ranks, 2 * w->ranks);
   fprintf(w->out, "  .reg .b64 %%area, %%counter, %%abort;\n  mov.u32 %%me, %%tid.x;\n");
 }

@@ -44,7 +44,8 @@ static void compare(weft_platform *gpu, weft_platform *cpu, const char *type, co
 }
 
 /* Has `line` with the element type for each of its @. */
-static void compare_type(weft_platform *gpu, weft_platform *cpu, const char *type, const char *reducer, const char *line)
+static void compare_type(weft_platform *gpu, weft_platform *cpu, const char *type, const char *reducer,
+                         const char *line)
 {
   char text[2000], *to = text;
 
