@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training that is told to end (SIGTERM, as a batch system sends before it takes a machine back) and goes on later.
+"""Training that gets notice of its end (SIGTERM, which a batch system sends before it takes a machine back) and goes on later.
 
     weft launch -n 2 -- python examples/jax/preempted.py --checkpoint /shared/train.npz      # until somebody sends SIGTERM
     weft launch -n 2 -- python examples/jax/preempted.py --checkpoint /shared/train.npz      # goes on where it was

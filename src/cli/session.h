@@ -33,8 +33,8 @@ typedef struct cli_session_options {
   cli_job *job;              /* the other processes of the job; NULL: there are none */
 } cli_session_options;
 
-/* Makes a client and compiles the program, or loads it if it is compiled already. *session must be closed also after an error. Errors: NOT_FOUND (no such
- * file, or the file is no plugin), and those of the plugin. */
+/* Makes a client and compiles the program, or loads it if it is compiled already. *session must be closed also after an
+ * error. Errors: NOT_FOUND (no such file, or the file is no plugin), and those of the plugin. */
 WEFT_NODISCARD weft_status *cli_session_open(cli_session *session, const cli_session_options *options,
                                              const cli_code *code, int params, weft_arena *arena);
 void cli_session_close(cli_session *session);

@@ -59,7 +59,8 @@ typedef struct gen_options {
   int64_t emission_bytes;    /* most memory for one thread's emission of a part, without LLVM's own; 0: no bound */
 } gen_options;
 extern const weft_option_table gen_option_table;
-/* From the environment: WEFT_CACHE_DIR, WEFT_DUMP_LLVM, WEFT_QUICK_COMPILE, WEFT_COMPILE_THREADS (default: the online processors). */
+/* From the environment: WEFT_CACHE_DIR, WEFT_DUMP_LLVM, WEFT_QUICK_COMPILE, WEFT_COMPILE_THREADS (default: the online
+ * processors). */
 WEFT_NODISCARD weft_status *gen_options_load(gen_options *out_options);
 
 /* What was compiled, and how long it took. */
@@ -74,9 +75,9 @@ typedef struct gen_stats {
 /* The machine code of one module.  Owns the executable memory; immutable and thread-safe once made. */
 typedef struct gen_code gen_code;
 
-/* Compiles, for the machine it runs on (options->cpu is NULL), every fusion in a sequential computation of `module`, the comparators of its
- * sorts and the reducers of its all-reduce, reduce-scatter and scan instructions.  Borrows module until it returns; the
- * lookups below take instructions and computations of that module, by id.
+/* Compiles, for the machine it runs on (options->cpu is NULL), every fusion in a sequential computation of `module`,
+ * the comparators of its sorts and the reducers of its all-reduce, reduce-scatter and scan instructions.  Borrows
+ * module until it returns; the lookups below take instructions and computations of that module, by id.
  * Errors: UNIMPLEMENTED naming the fusion, the operation and the type; RESOURCE_EXHAUSTED; INTERNAL (LLVM's words). */
 WEFT_NODISCARD weft_status *gen_compile(const hlo_module *module, const gen_options *options, gen_code **out_code);
 void gen_code_free(gen_code *code); /* NULL is fine; no kernel may be running */

@@ -1,4 +1,5 @@
-/* coord/agent_core.c -- the agent's state machine: registration, heartbeats, error polling, retries and deadlines of operations. */
+/* coord/agent_core.c -- the agent's state machine: registration, heartbeats, error polling, retries and deadlines of
+ * operations. */
 #include <config.h>
 
 #include "coord/agent_core.h"

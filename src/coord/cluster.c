@@ -145,7 +145,8 @@ static weft_status *hydra_fill(weft_coord_cluster *c)
   return number_from("MPI_LOCALRANKID", NULL, 0, &c->local_id);
 }
 
-/* The second label of this pod's full name, which the kubelet writes to /etc/hosts: "10.1.2.3 job-0.svc.ns.svc.local job-0". */
+/* The second label of this pod's full name, which the kubelet writes to /etc/hosts: "10.1.2.3 job-0.svc.ns.svc.local
+ * job-0". */
 static bool find_subdomain(const char *hostname, char *out, size_t size)
 {
   FILE *hosts = fopen(has("WEFT_K8S_HOSTS_FILE") ? env("WEFT_K8S_HOSTS_FILE") : "/etc/hosts", "re");

@@ -132,8 +132,8 @@ static void clip(int64_t first, int64_t stride, int64_t count, int64_t size, int
   *hi = WEFT_MAX(*lo, WEFT_MIN(*hi, count));
 }
 
-/* Fills the rows of `channels` input features, of which `image` is the first, for the pixels first .. first + count. `end`: of the
- * whole input. */
+/* Fills the rows of `channels` input features, of which `image` is the first, for the pixels first .. first + count.
+ * `end`: of the whole input. */
 static void fill(const cpu_conv *c, const char *image, const char *end, int64_t channels, int64_t first, int64_t count,
                  char *to)
 {

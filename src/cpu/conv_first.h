@@ -1,5 +1,5 @@
-/* cpu/conv_first.h -- convolutions of arrays whose features come before their pixels: products of the weights, as they lie, and of
- * patches; nothing is copied into another order. */
+/* cpu/conv_first.h -- convolutions of arrays whose features come before their pixels: products of the weights, as they
+ * lie, and of patches; nothing is copied into another order. */
 #ifndef WEFT_CPU_CONV_FIRST_H
 #define WEFT_CPU_CONV_FIRST_H
 

@@ -6,7 +6,8 @@
 
 bool cpu_dense_fits(const cpu_gemm *gemm); /* True if the types, the sizes and this machine suit the kernel */
 void cpu_dense_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch size */
-/* Bytes of scratch of cpu_dense_tile, for any product of f32 or of f64; 0 on a machine without the kernel, and for other types. */
+/* Bytes of scratch of cpu_dense_tile, for any product of f32 or of f64; 0 on a machine without the kernel, and for
+ * other types. */
 int64_t cpu_dense_panel_scratch(const cpu_gemm *gemm);
 /* c[m,n] = a . b with gemm's k and steps. */
 void cpu_dense_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);

@@ -165,8 +165,8 @@ static CPU_INLINE float f32_of_bf16(uint16_t bits)
 DOTS(dots_f32, float, LOAD_F32, F32_OF)
 DOTS(dots_bf16, uint16_t, LOAD_BF16, f32_of_bf16)
 
-/* sums[m][cols] = a[m][k] . b, whose column j starts at b + j * b_col. `wide` receives COLUMNS columns of bf16 at a time; NULL: each
- * column is read as it lies. */
+/* sums[m][cols] = a[m][k] . b, whose column j starts at b + j * b_col. `wide` receives COLUMNS columns of bf16 at a
+ * time; NULL: each column is read as it lies. */
 static void multiply_columns(int64_t m, int64_t cols, int64_t k, const float *a, int64_t a_row, const char *b,
                              int64_t b_col, bool is_narrow, float *wide, float *sums, int64_t sum_row)
 {

@@ -1,4 +1,5 @@
-/* cpu/gemm_lanes.h -- matrix products of bf16, of s8 and large ones of f32, on processors with AVX512-BF16 and AVX-512 VNNI. */
+/* cpu/gemm_lanes.h -- matrix products of bf16, of s8 and large ones of f32, on processors with AVX512-BF16 and AVX-512
+ * VNNI. */
 #ifndef WEFT_CPU_GEMM_LANES_H
 #define WEFT_CPU_GEMM_LANES_H
 

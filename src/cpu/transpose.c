@@ -107,8 +107,8 @@ static void turn_square_2(uint16_t *to, const int64_t *at, const uint16_t *from,
   }
 }
 
-/* Turns the whole squares of a block, if there is code for this width of elements and this machine. Returns how many y of the first
- * *xs_done x that did. */
+/* Turns the whole squares of a block, if there is code for this width of elements and this machine. Returns how many y
+ * of the first *xs_done x that did. */
 static int64_t turn_squares(char *to, const int64_t *at, const char *from, int64_t step, int64_t xs, int64_t ys,
                             int64_t bytes, int64_t *xs_done)
 {

@@ -12,8 +12,8 @@ extern const weft_option_table plat_options, cpu_options, gen_option_table, gpu_
 int plat_count(void);
 const weft_platform_ops *plat_at(int index); /* in order of preference */
 
-/* The platform that WEFT_PLATFORM names; if it is empty, the first one that is available on this machine. Errors: INVALID_ARGUMENT, naming the
- * platforms of this build. */
+/* The platform that WEFT_PLATFORM names; if it is empty, the first one that is available on this machine. Errors:
+ * INVALID_ARGUMENT, naming the platforms of this build. */
 WEFT_NODISCARD weft_status *plat_default(const weft_platform_ops **out_ops);
 
 /* weft_platform_new with the default platform. */

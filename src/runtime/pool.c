@@ -54,8 +54,9 @@ static void unlink_job(rt_pool *pool, rt_job *job) WEFT_REQUIRES(pool->mu)
   job->prev = job->next = NULL;
 }
 
-/* Wakes WAKES sleepers at most. Each of them wakes as many again while workers are wanted. So a thread that offers work wakes few
- * and goes on, and all workers are awake after a number of steps that grows with the logarithm of their number. */
+/* Wakes WAKES sleepers at most. Each of them wakes as many again while workers are wanted. So a thread that offers work
+ * wakes few and goes on, and all workers are awake after a number of steps that grows with the logarithm of their
+ * number. */
 static void wake_some(rt_pool *pool, int wanted) WEFT_REQUIRES(pool->mu)
 {
   for (int i = 0; i < WAKES && i < wanted && i < pool->sleeping; i++) weft_cond_signal(&pool->offered);

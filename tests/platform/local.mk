@@ -1,4 +1,4 @@
-# Suites of other folders once more, on platforms that show what the middle of the house takes for granted.
+# Suites of other folders once more, on platforms that show what the runtime takes for granted.
 REGION = %D%/region.c %D%/region.h
 GUARDED = %D%/guarded.c $(REGION)
 DEFERRED = %D%/deferred.c %D%/deferred.h $(REGION)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Small programs that Weft once refused or got wrong (TAP): compiled, run, and held against the reference evaluator and,
+"""Small programs that show defects which are repaired (TAP): compiled, run, and held against the reference evaluator and,
 where jaxlib 0.10.2 is installed, against XLA:CPU on the same inputs.
 
 programs.hlo has them all.  "// case NAME" begins one; "// case NAME, not XLA: WHY" one that XLA:CPU is not asked about.

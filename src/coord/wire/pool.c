@@ -1,4 +1,5 @@
-/* coord/wire/pool.c -- the memory of one connection: free lists by size in one region, so that it stays together in the caches. */
+/* coord/wire/pool.c -- the memory of one connection: free lists by size in one region, so that it stays together in the
+ * caches. */
 #include <config.h>
 
 #include "coord/wire/pool.h"
