@@ -320,9 +320,27 @@ def beyond_loopback_a_service_wants_protection():
     assert serve(WEFT_COORD_SECRET_FILE=f'{d}/secret')[0] == 2
 
 
+def calls(address):
+  return call(address, INSERT, message(b''))
+
+
+def who_has_no_secret_is_let_in_only_where_the_service_is_told_so():
+  """Another user of this machine, at a service with a secret: by default, and with each of the settings that widen who is let in."""
+  with tempfile.TemporaryDirectory() as d:
+    with open(f'{d}/secret', 'w') as f:
+      f.write('opensesame')
+    os.chmod(f'{d}/secret', 0o600)
+    for options, is_let_in in ((), False), (('--hosts', '192.0.2.7'), False), (('--allow-unauthenticated', '1'), True):
+      with service('--secret-file', f'{d}/secret', *options) as s:
+        answer = as_nobody(calls, s.address)
+        refused = (answer.get('grpc-status'), answer.get('grpc-message')) == ('16', 'authentication required')
+        assert refused != is_let_in, (options, answer)
+
+
 if __name__ == '__main__':
   sys.exit(coord_attacks.run([
     a_stranger_is_told_nothing_by_any_method, another_user_cannot_end_a_launched_job, the_secret_of_a_launch_is_its_users_alone,
-    beyond_loopback_a_service_wants_protection, bodies_of_strangers_are_not_kept, members_have_memory_while_strangers_send_bodies,
+    beyond_loopback_a_service_wants_protection, who_has_no_secret_is_let_in_only_where_the_service_is_told_so, bodies_of_strangers_are_not_kept,
+    members_have_memory_while_strangers_send_bodies,
     floods_of_strangers_end_their_connections, idle_connections_are_bounded_in_time_and_number, members_go_on_in_a_storm,
   ], needs_jaxlib=False, at_a_time=1))
