@@ -97,12 +97,33 @@ static weft_status *make_code(gpu_platform *platform, const weft_compile_options
 
 static int threads_of(const gpu_platform *platform) { return rt_pool_threads(platform->base.pool); }
 
+/* Whether cuSOLVER is there, for a module that has a use for it. */
+static weft_status *find_solver(gpu_platform *platform, const hlo_module *module, bool *out_has_solver)
+{
+  gpu_solver *solver;
+  bool is_wanted = false;
+
+  *out_has_solver = false;
+  HLO_FOREACH_COMPUTATION(comp, module)
+    HLO_FOREACH(instr, comp) is_wanted |= instr->op == HLO_CHOLESKY;
+  if (!is_wanted) return NULL;
+  WEFT_TRY(gpu_enter(&platform->gpus[0]));
+  weft_status *st = gpu_solver_of(&platform->gpus[0], &solver);
+  gpu_leave();
+  *out_has_solver = !st;
+  if (weft_status_code(st) != WEFT_UNAVAILABLE) return st;
+  WEFT_LOG("gpu", INFO, "cholesky runs on the host: %s", weft_status_message(st));
+  weft_status_free(st);
+  return NULL;
+}
+
 static weft_status *optimise(gpu_platform *platform, const weft_compile_options *options, rt_compiled *out)
 {
   pass_options passes = {.fold_limit_bytes = 1 << 20, .num_threads = threads_of(platform),
                          .target = platform->gpus[0].target, .dump_dir = options->dump_dir};
   int64_t begin = weft_now_ns();
 
+  WEFT_TRY(find_solver(platform, out->module, &passes.has_solver));
   if (!passes.dump_dir && *platform->settings.dump_hlo) passes.dump_dir = platform->settings.dump_hlo;
   WEFT_TRY(pass_run(&pass_gpu_pipeline, out->module, &passes, options->pass_observer, options->observer_ctx));
   if (rt_trace_on) rt_trace_event("compile", "passes", 0, begin);

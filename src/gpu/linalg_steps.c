@@ -2,11 +2,27 @@
  * (cusolver_*_ffi, cu_lu_pivots_to_permutation). */
 #include <config.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "gpu/steps.h"
 #include "lower/host_steps.h"
 #include "runtime/ffi.h"
+
+/* Queues writing the addresses of `count` matrices, which fill `bytes` from `first` on, to the device at `to`. */
+static weft_status *write_addresses(const rt_ctx *ctx, int64_t count, wcu_ptr first, int64_t bytes, wcu_ptr to)
+{
+  weft_device *device = ctx->info->device;
+
+  if (count == 0) return NULL;
+  wcu_ptr *addresses = malloc((size_t)count * sizeof *addresses);
+  WEFT_TRY_ALLOC(addresses);
+  for (int64_t i = 0; i < count; i++) addresses[i] = first + (wcu_ptr)(i * (bytes / count));
+  weft_status *st = gpu_write(device, weft_device_stream(device, WEFT_STREAM_COMPUTE), (void *)(uintptr_t)to, addresses,
+                              count * (int64_t)sizeof *addresses);
+  free(addresses);
+  return st;
+}
 
 /* ---- triangular-solve ---- */
 
@@ -89,8 +105,10 @@ static weft_status *solve_work(const solve_thunk *t, const rt_ctx *ctx, wcu_stre
   gpu_solver *solver;
 
   if (gpu_solve_is_empty(&t->solve)) return clear_results(&t->base, ctx, operands, leaves, stream);
-  WEFT_TRY(gpu_copy_operand(&t->base, ctx, 0, operands, stream));
+  WEFT_TRY(gpu_copy_operand(&t->base, ctx, gpu_solve_overwritten(&t->solve), operands, stream));
   for (int i = 0; i < leaves; i++) arrays[i] = gpu_address(args[i]);
+  WEFT_TRY(write_addresses(ctx, gpu_solve_addresses(&t->solve), arrays[operands], t->base.uses[operands].slice.bytes,
+                           gpu_address(args[leaves])));
   WEFT_TRY(gpu_solver_of(gpu_of(ctx->info->device), &solver));
   return gpu_solve_enqueue(&t->solve, solver, stream, arrays, gpu_address(args[leaves]));
 }

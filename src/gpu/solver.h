@@ -15,23 +15,33 @@ WEFT_NODISCARD weft_status *gpu_solver_new(gpu_solver **out_solver);
 void gpu_solver_free(gpu_solver *solver); /* NULL is fine; no queued work may use it */
 WEFT_DEFINE_AUTO(gpu_solver, gpu_solver_free)
 
-/* Matrices are column-major and batched over all dimensions but the last two.  `a` is overwritten by the first result.
+/* Matrices are column-major and batched over all dimensions but the last two.  The operand that has the shape of the first
+ * result, `a` or `c`, is overwritten by that result.
  *   POTRF   a -> factor, info             Cholesky
  *   GETRF   a -> lu, pivots from 1, info
  *   GEQRF   a -> reflectors, tau
  *   ORGQR   a, tau -> q
  *   SYEVD   a -> vectors, values, info    Hermitian eigenvalues, ascending
- *   GESVDJ  a -> (undefined), s, u, v, info   a = u s v^H */
-typedef enum gpu_routine { GPU_POTRF, GPU_GETRF, GPU_GEQRF, GPU_ORGQR, GPU_SYEVD, GPU_GESVDJ } gpu_routine;
+ *   GESVDJ  a -> (undefined), s, u, v, info   a = u s v^H, by Jacobi's method
+ *   GESVDP  the same, by polar decomposition
+ *   GESVD   a -> (undefined), s, u, v^H, info   by QR, with at least as many rows as columns; `transposed` says that
+ *           the arrays are row-major and u and v^H have changed places, which is the same for the transpose of a
+ *   ORMQR   a, tau, c -> q c or c q       also with the adjoint of q
+ *   SYTRD   a -> reflectors, d, e, tau, info   a similar matrix with three diagonals
+ * Small matrices of a batch are given to the library all at once (gpu_solve.batched). */
+typedef enum gpu_routine { GPU_POTRF, GPU_GETRF, GPU_GEQRF, GPU_ORGQR, GPU_SYEVD, GPU_GESVDJ, GPU_GESVDP, GPU_GESVD, GPU_ORMQR, GPU_SYTRD } gpu_routine;
 
-enum { GPU_SOLVE_ARRAYS = 6 }; /* operands and results of a routine, at most */
+enum { GPU_SOLVE_ARRAYS = 7 }; /* operands and results of a routine, at most */
 
 typedef struct gpu_solve {
   gpu_routine routine;
   weft_dtype type;
   int64_t matrices;
-  int m, n, k;                   /* k: reflectors of ORGQR */
+  int m, n, k;                   /* of the first result; k: reflectors of ORGQR and ORMQR */
   bool lower, economic, vectors; /* attributes `lower`, not `full_matrices`, `compute_uv` */
+  bool by_qr;                    /* attribute `algorithm` of SYEVD asks for QR */
+  bool left, adjoint;            /* attributes `left` and `transpose` of ORMQR */
+  bool batched;                  /* one call of the library does all matrices */
   /* by gpu_solve_measure: */
   size_t device_bytes, host_bytes;
   size_t workspace_bytes;        /* of the memory that gpu_solve_enqueue is given, alignment included */
@@ -47,13 +57,16 @@ WEFT_NODISCARD weft_status *gpu_solve_init(gpu_solve *solve, gpu_routine routine
 /* Arrays of the custom call, and whether there is nothing to compute. */
 int gpu_solve_operands(const gpu_solve *solve);
 int gpu_solve_results(const gpu_solve *solve);
+int gpu_solve_overwritten(const gpu_solve *solve); /* the operand that becomes result 0 */
+/* The matrices whose addresses have to stand at the beginning of the workspace, as an array of result 0; 0: none. */
+int64_t gpu_solve_addresses(const gpu_solve *solve);
 bool gpu_solve_is_empty(const gpu_solve *solve);
 
 /* Asks the library for the size of the workspace. */
 WEFT_NODISCARD weft_status *gpu_solve_measure(gpu_solve *solve, gpu_solver *solver);
 
 /* Queues the routine for all matrices on `stream`, of the device of `solver`, whose context is current.
- *   arrays  the operands' addresses, then the results'; the first operand has been copied to the first result already
+ *   arrays  the operands' addresses, then the results'; result 0 holds what it overwrites already
  * Thread-safe. */
 WEFT_NODISCARD weft_status *gpu_solve_enqueue(const gpu_solve *solve, gpu_solver *solver, wcu_stream stream,
                                               const wcu_ptr *arrays, wcu_ptr workspace);

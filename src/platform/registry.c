@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cpu/lapack.h"
 #include "cpu/platform.h"
 #include "gpu/platform.h"
 
@@ -72,6 +73,8 @@ weft_status *plat_new(const weft_platform_options *wanted, weft_platform **out_p
 
   *out_platform = NULL;
   WEFT_TRY(plat_default(&ops));
+  if (ops != &cpu_platform_ops)
+    WEFT_TRY(cpu_lapack_register()); /* other platforms have the host do these custom calls */
   return weft_platform_new(ops, wanted, out_platform);
 }
 

@@ -30,7 +30,11 @@ static weft_status *init_call(call *c, const char *target, const char *operands,
   snprintf(text, sizeof text,
            "HloModule m\nENTRY e {\n%s  ROOT r = %s custom-call(%s), custom_call_target=\"%s\", "
            "api_version=API_VERSION_TYPED_FFI, backend_config={%s}\n}\n",
-           operands, results, strstr(operands, "parameter(1)") ? "a, b" : "a", target, config);
+           operands, results,
+           strstr(operands, "parameter(2)")   ? "a, b, c"
+           : strstr(operands, "parameter(1)") ? "a, b"
+                                              : "a",
+           target, config);
   T_OK(hlo_parse(text, strlen(text), &c->module));
   T_TRUE(gpu_solve_find(target, &routine));
   const hlo_instr *instr = c->module->entry->root;
@@ -50,13 +54,26 @@ static void free_call(call *c)
   weft_arena_fini(&c->arena);
 }
 
+/* Writes the addresses of the matrices at `first` where the library finds them. */
+static void put_addresses(const call *c, wcu_ptr first, wcu_ptr to)
+{
+  wcu_ptr addresses[8];
+  int64_t count = gpu_solve_addresses(&c->solve), bytes = hlo_shape_bytes(c->arrays[c->operands]->shape);
+
+  T_TRUE(count <= 8);
+  for (int64_t i = 0; i < count; i++) addresses[i] = first + (wcu_ptr)(i * (bytes / count));
+  if (count) CU(cuMemcpyHtoD_v2(to, addresses, (size_t)count * sizeof *addresses));
+}
+
 static void run_call(call *c)
 {
   wcu_ptr at[GPU_SOLVE_ARRAYS + 1];
 
   T_OK(gpu_solve_measure(&c->solve, solver));
-  for (int i = 0; i < c->count; i++) at[i] = literal_on_device(c->arrays[i == c->operands ? 0 : i]);
+  for (int i = 0; i < c->count; i++)
+    at[i] = literal_on_device(c->arrays[i == c->operands ? gpu_solve_overwritten(&c->solve) : i]);
   at[c->count] = on_device(NULL, c->solve.workspace_bytes);
+  put_addresses(c, at[c->operands], at[c->count]);
   T_OK(gpu_solve_enqueue(&c->solve, solver, stream, at, at[c->count]));
   for (int i = c->operands; i < c->count; i++) c->arrays[i] = from_device(&c->arena, c->arrays[i]->shape, at[i]);
   free_device(c->count + 1, at);
@@ -266,10 +283,11 @@ TEST(singular_vectors_and_descending_values_are_the_matrix)
   static const int64_t sizes[][2] = {{6, 4}, {4, 6}};
   uint64_t seed = 5;
 
-  for (int round = 0; round < 16; round++) {
+  for (int round = 0; round < 32; round++) {
     int64_t m = sizes[round % 2][0], n = sizes[round % 2][1], least = 4;
     bool full = round / 2 % 2;
-    int type = round / 4;
+    int type = round / 4 % 4;
+    bool polar = round / 16;
     int64_t u = full ? m : least, v = full ? n : least;
     char operands[100], results[200];
     call c;
@@ -277,8 +295,9 @@ TEST(singular_vectors_and_descending_values_are_the_matrix)
     snprintf(operands, sizeof operands, "  a = %s[2,%d,%d] parameter(0)\n", types[type], (int)m, (int)n);
     snprintf(results, sizeof results, "(%s[2,%d,%d], %s[2,%d], %s[2,%d,%d], %s[2,%d,%d], s32[2])", types[type], (int)m,
              (int)n, real_of(type), (int)least, types[type], (int)m, (int)u, types[type], (int)n, (int)v);
-    T_OK(init_call(&c, "cusolver_gesvdj_ffi", operands, results,
+    T_OK(init_call(&c, polar ? "cusolver_gesvdp_ffi" : "cusolver_gesvdj_ffi", operands, results,
                    full ? "full_matrices = true, compute_uv = true" : "full_matrices = false, compute_uv = true"));
+    T_EQ_INT(c.solve.batched, !polar && full);
     fill_random(c.arrays[0], &seed);
     run_call(&c);
     for (int64_t i = 0; i < 2; i++) {
@@ -292,6 +311,127 @@ TEST(singular_vectors_and_descending_values_are_the_matrix)
                    conj(element(c.arrays[4], i, n, v, col, k));
           close_to(sum, element(c.arrays[0], i, m, n, row, col), c.solve.type, "gesvdj");
         }
+    }
+    free_call(&c);
+  }
+}
+
+/* A transposed call has row-major arrays: its u is the adjoint of the v of the matrix that they are. */
+TEST(singular_vectors_by_qr_are_the_matrix)
+{
+  uint64_t seed = 6;
+
+  for (int round = 0; round < 16; round++) {
+    const int64_t m = 6, n = 4;
+    bool full = round % 2, transposed = round / 2 % 2;
+    int type = round / 4;
+    int64_t u = full ? m : n;
+    char operands[100], results[200], config[100];
+    call c;
+
+    snprintf(operands, sizeof operands, "  a = %s[2,%d,%d] parameter(0)\n", types[type], transposed ? 4 : 6,
+             transposed ? 6 : 4);
+    snprintf(results, sizeof results, "(%s[2,6,4], %s[2,4], %s[2,6,%d], %s[2,4,4], s32[2])", types[type], real_of(type),
+             types[type], (int)u, types[type]);
+    snprintf(config, sizeof config, "full_matrices = %s, compute_uv = true, transposed = %s", full ? "true" : "false",
+             transposed ? "true" : "false");
+    T_OK(init_call(&c, "cusolver_gesvd_ffi", operands, results, config));
+    fill_random(c.arrays[0], &seed);
+    run_call(&c);
+    for (int64_t i = 0; i < 2; i++)
+      for (int64_t row = 0; row < m; row++)
+        for (int64_t col = 0; col < n; col++) {
+          double complex sum = 0;
+          for (int64_t k = 0; k < n; k++)
+            sum += element(c.arrays[3], i, m, u, row, k) * hlo_literal_get_f64(c.arrays[2], i * n + k) *
+                   element(c.arrays[4], i, n, n, k, col);
+          close_to(sum, element(c.arrays[0], i, m, n, row, col), c.solve.type, "gesvd");
+        }
+    free_call(&c);
+  }
+}
+
+/* q by orgqr, times c, is what ormqr gives. */
+TEST(a_product_by_reflectors_is_the_product_by_q)
+{
+  uint64_t seed = 7;
+
+  for (int round = 0; round < 16; round++) {
+    bool left = round % 2, adjoint = round / 2 % 2;
+    const char *t = types[round / 4];
+    const int64_t order = 5, other = 3, k = 5, m = left ? order : other, n = left ? other : order;
+    char operands[200], results[100], config[100];
+    call f, q, p;
+
+    snprintf(operands, sizeof operands, "  a = %s[2,5,5] parameter(0)\n", t);
+    snprintf(results, sizeof results, "(%s[2,5,5], %s[2,5])", t, t);
+    T_OK(init_call(&f, "cusolver_geqrf_ffi", operands, results, ""));
+    fill_random(f.arrays[0], &seed);
+    run_call(&f);
+    snprintf(operands, sizeof operands, "  a = %s[2,5,5] parameter(0)\n  b = %s[2,5] parameter(1)\n", t, t);
+    snprintf(results, sizeof results, "%s[2,5,5]", t);
+    T_OK(init_call(&q, "cusolver_orgqr_ffi", operands, results, ""));
+    for (int i = 0; i < 2; i++) q.arrays[i] = f.arrays[1 + i];
+    run_call(&q);
+    snprintf(operands, sizeof operands,
+             "  a = %s[2,5,5] parameter(0)\n  b = %s[2,5] parameter(1)\n  c = %s[2,%d,%d] parameter(2)\n", t, t, t,
+             (int)m, (int)n);
+    snprintf(results, sizeof results, "%s[2,%d,%d]", t, (int)m, (int)n);
+    snprintf(config, sizeof config, "left = %s, transpose = %s", left ? "true" : "false", adjoint ? "true" : "false");
+    T_OK(init_call(&p, "cusolver_ormqr_ffi", operands, results, config));
+    for (int i = 0; i < 2; i++) p.arrays[i] = f.arrays[1 + i];
+    fill_random(p.arrays[2], &seed);
+    run_call(&p);
+    for (int64_t i = 0; i < 2; i++)
+      for (int64_t row = 0; row < m; row++)
+        for (int64_t col = 0; col < n; col++) {
+          double complex sum = 0;
+          for (int64_t l = 0; l < k; l++) {
+            int64_t x = left ? row : l, y = left ? l : col;
+            double complex e = adjoint ? conj(element(q.arrays[2], i, k, k, y, x))
+                                       : element(q.arrays[2], i, k, k, x, y);
+            sum += left ? e * element(p.arrays[2], i, m, n, l, col) : element(p.arrays[2], i, m, n, row, l) * e;
+          }
+          close_to(element(p.arrays[3], i, m, n, row, col), sum, p.solve.type, "ormqr");
+        }
+    free_call(&f);
+    free_call(&q);
+    free_call(&p);
+  }
+}
+
+/* A similar matrix has the same trace, and the same sum of squares. */
+TEST(three_diagonals_have_the_trace_and_the_norm_of_the_matrix)
+{
+  uint64_t seed = 8;
+  const int64_t n = 6;
+
+  for (int round = 0; round < 8; round++) {
+    const char *t = types[round % 4], *real = real_of(round % 4);
+    char operands[100], results[200];
+    call c;
+
+    snprintf(operands, sizeof operands, "  a = %s[2,6,6] parameter(0)\n", t);
+    snprintf(results, sizeof results, "(%s[2,6,6], %s[2,6], %s[2,5], %s[2,5], s32[2])", t, real, real, t);
+    T_OK(init_call(&c, "cusolver_sytrd_ffi", operands, results, round / 4 ? "lower = true" : "lower = false"));
+    fill_hermitian(c.arrays[0], 2, n, false, &seed);
+    run_call(&c);
+    for (int64_t i = 0; i < 2; i++) {
+      double complex trace = 0, squares = 0, got_trace = 0, got_squares = 0;
+      for (int64_t row = 0; row < n; row++) {
+        double d = hlo_literal_get_f64(c.arrays[2], i * n + row);
+        double e = row + 1 < n ? hlo_literal_get_f64(c.arrays[3], i * (n - 1) + row) : 0;
+        trace += element(c.arrays[0], i, n, n, row, row);
+        got_trace += d;
+        got_squares += d * d + 2 * e * e;
+        for (int64_t col = 0; col < n; col++) {
+          double complex a = element(c.arrays[0], i, n, n, row, col);
+          squares += a * conj(a);
+        }
+      }
+      close_to(got_trace, trace, c.solve.type, "sytrd");
+      close_to(got_squares, squares, c.solve.type, "sytrd");
+      T_EQ_INT((int)hlo_literal_get_f64(c.arrays[5], i), 0);
     }
     free_call(&c);
   }
@@ -339,6 +479,8 @@ int main(void)
     UNIT(a_cholesky_factor_times_its_adjoint_is_the_matrix), UNIT(a_matrix_that_is_not_positive_is_named_in_info),
     UNIT(lu_with_its_pivots_is_the_matrix), UNIT(q_has_orthonormal_columns_and_q_times_r_is_the_matrix),
     UNIT(eigenvectors_and_ascending_eigenvalues_are_the_matrix),
-    UNIT(singular_vectors_and_descending_values_are_the_matrix), UNIT(calls_with_wrong_arrays_are_refused)};
+    UNIT(singular_vectors_and_descending_values_are_the_matrix), UNIT(singular_vectors_by_qr_are_the_matrix),
+    UNIT(a_product_by_reflectors_is_the_product_by_q), UNIT(three_diagonals_have_the_trace_and_the_norm_of_the_matrix),
+    UNIT(calls_with_wrong_arrays_are_refused)};
   return cmocka_run_group_tests(units, set_up, tear_down);
 }
