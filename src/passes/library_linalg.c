@@ -35,7 +35,7 @@ static weft_status *set_call(hlo_instr *call, const char *target, const char *co
   hlo_custom_call_attrs *attrs = call->u.custom ? weft_arena_memdup(arena, call->u.custom, sizeof *attrs)
                                                 : WEFT_ARENA_NEW(arena, hlo_custom_call_attrs);
   hlo_extra *extra = call->extra ? weft_arena_memdup(arena, call->extra, sizeof *extra)
-                                       : WEFT_ARENA_NEW(arena, hlo_extra);
+                                 : WEFT_ARENA_NEW(arena, hlo_extra);
 
   WEFT_TRY_ALLOC(attrs && extra);
   attrs->target = weft_arena_strdup(arena, target);
@@ -66,8 +66,10 @@ static weft_status *expand_cholesky(hlo_instr *instr, bool *changed)
   if (!letter_of(shape->type) || hlo_shape_elems(shape) == 0) return NULL;
   for (int d = 0; d < rank; d++) batch_dims[d] = d;
   const hlo_shape *infos = without_last(&b, shape, 2, WEFT_S32), *results[] = {shape, infos};
-  hlo_instr *call = pb_instr(&b, HLO_CUSTOM_CALL, hlo_shape_tuple(&b.comp->module->arena, 2, results), 1, instr->operands);
-  if (call && !b.error) b.error = set_call(call, "cusolver_potrf_ffi", instr->u.lower ? "{lower = false}" : "{lower = true}");
+  hlo_instr *call =
+    pb_instr(&b, HLO_CUSTOM_CALL, hlo_shape_tuple(&b.comp->module->arena, 2, results), 1, instr->operands);
+  if (call && !b.error)
+    b.error = set_call(call, "cusolver_potrf_ffi", instr->u.lower ? "{lower = false}" : "{lower = true}");
   hlo_instr *factor = pb_gte(&b, call, 0), *info = pb_gte(&b, call, 1);
   hlo_instr *fails = info ? pb_compare(&b, HLO_NE, info, pb_splat_int(&b, info, 0)) : NULL;
   const hlo_shape *numbers = hlo_shape_array(&b.comp->module->arena, WEFT_S32, rank, shape->dims);

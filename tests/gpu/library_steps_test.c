@@ -46,8 +46,7 @@ static void free_program(program *p)
   hlo_module_free(p->module);
 }
 
-static const struct { const char *what, *step, *text;
-} programs[] = {
+static const struct { const char *what, *step, *text; } programs[] = {
   {"a product of matrices", "dot",
    "HloModule m\nENTRY e {\n a = f32[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
    " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
@@ -56,7 +55,7 @@ static const struct { const char *what, *step, *text;
    " ROOT d = bf16[2,3,4,6] dot(a, b), lhs_batch_dims={1,3}, rhs_batch_dims={0,1}, lhs_contracting_dims={2}, "
    "rhs_contracting_dims={3}\n}\n"},
   {"a Cholesky factor of a batch, the upper one of a real matrix", "cusolver",
-   "HloModule m\nENTRY e {\n a = f64[3,2,2] parameter(0)\n i = f64[3,2,2] iota(), iota_dimension=2\n"
+   "HloModule m\nENTRY e {\n a = f64[3,2,2] parameter(0)\n"
    " t = f64[3,2,2] transpose(a), dimensions={0,2,1}\n p = f64[3,2,2] add(a, t)\n four = f64[] constant(40)\n"
    " e = s32[3,2,2] iota(), iota_dimension=1\n f = s32[3,2,2] iota(), iota_dimension=2\n"
    " g = pred[3,2,2] compare(e, f), direction=EQ\n b = f64[3,2,2] broadcast(four), dimensions={}\n"
@@ -69,58 +68,58 @@ static const struct { const char *what, *step, *text;
    " g = pred[5,5] compare(e, f), direction=EQ\n big = c128[] constant((90, 0))\n"
    " b = c128[5,5] broadcast(big), dimensions={}\n s = c128[5,5] select(g, b, h)\n"
    " ROOT c = c128[5,5] cholesky(s), lower=true\n}\n"},
-  {
-    "a matrix without a Cholesky factor",
-    "cusolver",
-    "HloModule m\nENTRY e {\n a = f32[3,3] parameter(0)\n m = f32[] constant(-5)\n" XX{
-      "a long sum, which needs a workspace", "dot",
-      "HloModule m\nENTRY e {\n a = f32[3,500] parameter(0)\n b = f32[500,4] parameter(1)\n"
-      " d = f32[3,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-      " t = f32[3,4] tanh(d)\n ROOT s = f32[3,4] add(t, d)\n}\n"},
-    {"a matrix times a vector", "dot",
-     "HloModule m\nENTRY e {\n a = f64[7,9] parameter(0)\n b = f64[9] parameter(1)\n"
-     " ROOT d = f64[7] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
-    {"integers in another order, of odd sizes", " dot ",
-     "HloModule m\nENTRY e {\n a = s8[17,30] parameter(0)\n b = s8[17,21] parameter(1)\n"
-     " ROOT d = s32[30,21] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n}\n"},
-    {"a batch of integers", " dot ",
-     "HloModule m\nENTRY e {\n a = s8[3,20,18] parameter(0)\n b = s8[3,18,22] parameter(1)\n"
-     " ROOT d = s32[3,20,22] dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n}\n"},
-    {"integers that the library does not have", "kernel",
-     "HloModule m\nENTRY e {\n a = s32[20,33] parameter(0)\n b = s32[33,40] parameter(1)\n"
-     " ROOT d = s32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
-    {"unsigned integers", "kernel",
-     "HloModule m\nENTRY e {\n a = u8[20,33] parameter(0)\n b = u8[40,33] parameter(1)\n"
-     " ROOT d = u32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n}\n"},
-    {"operands of different types", " dot ",
-     "HloModule m\nENTRY e {\n a = bf16[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
-     " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
-    {"a wider result", " dot ",
-     "HloModule m\nENTRY e {\n a = f32[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
-     " ROOT d = f64[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
-    {"floats of eight bits", " dot ",
-     "HloModule m\nENTRY e {\n a = f8e4m3fn[20,30] parameter(0)\n b = f8e5m2[30,40] parameter(1)\n"
-     " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
-    {"a narrower result", " dot ",
-     "HloModule m\nENTRY e {\n a = f16[20,30] parameter(0)\n b = f16[30,40] parameter(1)\n d = bf16[20,40] dot(a, b), "
-     "lhs_contracting_dims={1}, rhs_contracting_dims={0}\n ROOT c = f32[20,40] convert(d)\n}\n"},
-    {"a convolution with channels last and padding on one side", "convolution",
-     "HloModule m\nENTRY e {\n a = f32[2,8,8,3] parameter(0)\n b = f32[3,3,3,4] parameter(1)\n"
-     " ROOT c = f32[2,4,4,4] convolution(a, b), window={size=3x3 stride=2x2 pad=0_1x0_1}, dim_labels=b01f_01io->b01f\n}\n"},
-    {"the gradient of a convolution's input", "convolution",
-     "HloModule m\nENTRY e {\n a = f32[2,4,5,5] parameter(0)\n b = f32[4,3,3,3] parameter(1)\n"
-     " ROOT c = f32[2,3,9,9] convolution(a, b), window={size=3x3 pad=1_1x1_1 lhs_dilate=2x2 rhs_reversal=1x1}, "
-     "dim_labels=bf01_io01->bf01\n}\n"},
-    {"the gradient of a convolution's filter", "convolution",
-     "HloModule m\nENTRY e {\n a = f32[2,3,9,9] parameter(0)\n b = f32[2,4,5,5] parameter(1)\n"
-     " ROOT c = f32[3,3,4,3] convolution(a, b), window={size=5x5 pad=1_1x1_1 rhs_dilate=2x2}, dim_labels=fb01_io01->01fb\n}\n"},
-    {"a transform of two dimensions and back", "fft",
-     "HloModule m\nENTRY e {\n a = f32[3,4,6] parameter(0)\n f = c64[3,4,4] fft(a), fft_type=RFFT, fft_length={4,6}\n"
-     " ROOT b = f32[3,4,6] fft(f), fft_type=IRFFT, fft_length={4,6}\n}\n"},
-    {"a triangular system", "triangular-solve",
-     "HloModule m\nENTRY e {\n a = f64[2,4,4] parameter(0)\n b = f64[2,4,3] parameter(1)\n"
-     " ROOT x = f64[2,4,3] triangular-solve(a, b), left_side=true, lower=true, unit_diagonal=true, transpose_a=TRANSPOSE\n}\n"},
-  };
+  {"a matrix without a Cholesky factor", "cusolver",
+   "HloModule m\nENTRY e {\n a = f32[3,3] parameter(0)\n m = f32[] constant(-5)\n"
+   " b = f32[3,3] broadcast(m), dimensions={}\n x = f32[3,3] abs(a)\n d = f32[3,3] subtract(b, x)\n"
+   " ROOT c = f32[3,3] cholesky(d), lower=true\n}\n"},
+  {"a long sum, which needs a workspace", "dot",
+   "HloModule m\nENTRY e {\n a = f32[3,500] parameter(0)\n b = f32[500,4] parameter(1)\n"
+   " d = f32[3,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   " t = f32[3,4] tanh(d)\n ROOT s = f32[3,4] add(t, d)\n}\n"},
+  {"a matrix times a vector", "dot",
+   "HloModule m\nENTRY e {\n a = f64[7,9] parameter(0)\n b = f64[9] parameter(1)\n"
+   " ROOT d = f64[7] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"integers in another order, of odd sizes", " dot ",
+   "HloModule m\nENTRY e {\n a = s8[17,30] parameter(0)\n b = s8[17,21] parameter(1)\n"
+   " ROOT d = s32[30,21] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n}\n"},
+  {"a batch of integers", " dot ",
+   "HloModule m\nENTRY e {\n a = s8[3,20,18] parameter(0)\n b = s8[3,18,22] parameter(1)\n"
+   " ROOT d = s32[3,20,22] dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n}\n"},
+  {"integers that the library does not have", "kernel",
+   "HloModule m\nENTRY e {\n a = s32[20,33] parameter(0)\n b = s32[33,40] parameter(1)\n"
+   " ROOT d = s32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"unsigned integers", "kernel",
+   "HloModule m\nENTRY e {\n a = u8[20,33] parameter(0)\n b = u8[40,33] parameter(1)\n"
+   " ROOT d = u32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n}\n"},
+  {"operands of different types", " dot ",
+   "HloModule m\nENTRY e {\n a = bf16[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
+   " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"a wider result", " dot ",
+   "HloModule m\nENTRY e {\n a = f32[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
+   " ROOT d = f64[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"floats of eight bits", " dot ",
+   "HloModule m\nENTRY e {\n a = f8e4m3fn[20,30] parameter(0)\n b = f8e5m2[30,40] parameter(1)\n"
+   " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+  {"a narrower result", " dot ",
+   "HloModule m\nENTRY e {\n a = f16[20,30] parameter(0)\n b = f16[30,40] parameter(1)\n d = bf16[20,40] dot(a, b), "
+   "lhs_contracting_dims={1}, rhs_contracting_dims={0}\n ROOT c = f32[20,40] convert(d)\n}\n"},
+  {"a convolution with channels last and padding on one side", "convolution",
+   "HloModule m\nENTRY e {\n a = f32[2,8,8,3] parameter(0)\n b = f32[3,3,3,4] parameter(1)\n"
+   " ROOT c = f32[2,4,4,4] convolution(a, b), window={size=3x3 stride=2x2 pad=0_1x0_1}, dim_labels=b01f_01io->b01f\n}\n"},
+  {"the gradient of a convolution's input", "convolution",
+   "HloModule m\nENTRY e {\n a = f32[2,4,5,5] parameter(0)\n b = f32[4,3,3,3] parameter(1)\n"
+   " ROOT c = f32[2,3,9,9] convolution(a, b), window={size=3x3 pad=1_1x1_1 lhs_dilate=2x2 rhs_reversal=1x1}, "
+   "dim_labels=bf01_io01->bf01\n}\n"},
+  {"the gradient of a convolution's filter", "convolution",
+   "HloModule m\nENTRY e {\n a = f32[2,3,9,9] parameter(0)\n b = f32[2,4,5,5] parameter(1)\n"
+   " ROOT c = f32[3,3,4,3] convolution(a, b), window={size=5x5 pad=1_1x1_1 rhs_dilate=2x2}, dim_labels=fb01_io01->01fb\n}\n"},
+  {"a transform of two dimensions and back", "fft",
+   "HloModule m\nENTRY e {\n a = f32[3,4,6] parameter(0)\n f = c64[3,4,4] fft(a), fft_type=RFFT, fft_length={4,6}\n"
+   " ROOT b = f32[3,4,6] fft(f), fft_type=IRFFT, fft_length={4,6}\n}\n"},
+  {"a triangular system", "triangular-solve",
+   "HloModule m\nENTRY e {\n a = f64[2,4,4] parameter(0)\n b = f64[2,4,3] parameter(1)\n"
+   " ROOT x = f64[2,4,3] triangular-solve(a, b), left_side=true, lower=true, unit_diagonal=true, transpose_a=TRANSPOSE\n}\n"},
+};
 
 TEST(steps_are_library_calls_and_give_the_evaluators_results)
 {
