@@ -39,3 +39,5 @@ check_PROGRAMS += %D%/cache_test
 %C%_cache_test_SOURCES = %D%/cache_test.c tests/test.h
 %C%_cache_test_CFLAGS = $(TEST_CFLAGS)
 %C%_cache_test_LDADD = $(TEST_LIBS)
+TESTS += %D%/order_test.py
+EXTRA_DIST += %D%/order_test.py

@@ -3,10 +3,10 @@
 
 #include "codegen/emit/emit.h"
 
-static gen_ssa add(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFAdd, a, b); }
-static gen_ssa sub(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFSub, a, b); }
-static gen_ssa mul(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFMul, a, b); }
-static gen_ssa quo(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFDiv, a, b); }
+#define add(e, a, b) gen_bin(e, LLVMFAdd, a, b)
+#define sub(e, a, b) gen_bin(e, LLVMFSub, a, b)
+#define mul(e, a, b) gen_bin(e, LLVMFMul, a, b)
+#define quo(e, a, b) gen_bin(e, LLVMFDiv, a, b)
 static gen_ssa neg(gen_emit *e, gen_ssa a) { return LLVMBuildFNeg(e->b, a, ""); }
 static gen_ssa fabs_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.fabs", a); }
 static gen_ssa sqrt_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.sqrt", a); }
@@ -154,7 +154,7 @@ static gen_value clog_(gen_emit *e, gen_value z)
 {
   gen_ssa x = fabs_(e, z.re), y = fabs_(e, z.im);
   gen_ssa big = gen_max(e, WEFT_F64, false, x, y), small = gen_max(e, WEFT_F64, true, x, y);
-  gen_ssa re = half_log1p(e, add_squares(e, gen_f(x, -1), big, small), fn(e, HLO_LOG, modulus(e, z)));
+  gen_ssa t = add_squares(e, gen_f(x, -1), big, small), re = half_log1p(e, t, fn(e, HLO_LOG, modulus(e, z)));
 
   return (gen_value){re, gen_math(e, HLO_ATAN2, z.im, z.re)};
 }

@@ -149,6 +149,22 @@ gen_ssa gen_intrinsic1(gen_emit *e, const char *name, gen_ssa a);
 gen_ssa gen_intrinsic2(gen_emit *e, const char *name, gen_ssa a, gen_ssa b);
 /* a * b + c, rounded once if the machine has fused multiply-add, twice if not. */
 gen_ssa gen_fma(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa c);
+/* A call of an emitter appends instructions, and C leaves open in which order the arguments of a call are evaluated. These
+ * macros evaluate the values from left to right, so that Weft makes the same code whatever compiler has built it.
+ * tests/codegen/order_test.py finds the other calls whose arguments append instructions. */
+#define GEN_IN_ORDER_2_(n, f, e, what, a, b) \
+  __extension__({ gen_ssa gen_a##n = (a); gen_ssa gen_b##n = (b); (f)(e, what, gen_a##n, gen_b##n); })
+#define GEN_IN_ORDER_3_(n, f, e, a, b, c) \
+  __extension__({ gen_ssa gen_a##n = (a); gen_ssa gen_b##n = (b); gen_ssa gen_c##n = (c); (f)(e, gen_a##n, gen_b##n, gen_c##n); })
+#define GEN_IN_ORDER_2(n, ...) GEN_IN_ORDER_2_(n, __VA_ARGS__)
+#define GEN_IN_ORDER_3(n, ...) GEN_IN_ORDER_3_(n, __VA_ARGS__)
+#define gen_bin(e, op, a, b) GEN_IN_ORDER_2(__COUNTER__, gen_bin, e, op, a, b)
+#define gen_icmp(e, p, a, b) GEN_IN_ORDER_2(__COUNTER__, gen_icmp, e, p, a, b)
+#define gen_fcmp(e, p, a, b) GEN_IN_ORDER_2(__COUNTER__, gen_fcmp, e, p, a, b)
+#define gen_intrinsic2(e, name, a, b) GEN_IN_ORDER_2(__COUNTER__, gen_intrinsic2, e, name, a, b)
+#define gen_select(e, c, a, b) GEN_IN_ORDER_3(__COUNTER__, gen_select, e, c, a, b)
+#define gen_fma(e, a, b, c) GEN_IN_ORDER_3(__COUNTER__, gen_fma, e, a, b, c)
+
 /* Calls the C function `name` with `count` arguments of args[0]'s element type, lane by lane. */
 gen_ssa gen_libcall(gen_emit *e, const char *name, int count, gen_ssa *args);
 gen_ssa gen_shuffle(gen_emit *e, gen_ssa a, gen_ssa b, int count, const int *lanes);

@@ -210,7 +210,7 @@ static void reduce_one(gen_emit *e, gen_ssa x, gen_ssa *r, gen_ssa *low, gen_ssa
   gen_ssa half_pi = gen_f(x, 0x1.921fb54442d18p+0), lost = gen_f(x, 0x1.1a62633145c07p-54);
   *r = bin(e, LLVMFMul, high, half_pi);
   *low = gen_intrinsic(e, "llvm.fma", 3, (gen_ssa[]){high, half_pi, LLVMBuildFNeg(e->b, *r, "")});
-  *low = bin(e, LLVMFAdd, *low, bin(e, LLVMFAdd, bin(e, LLVMFMul, high, lost), bin(e, LLVMFMul, rest, half_pi)));
+  *low = bin(e, LLVMFAdd, *low, gen_bin(e, LLVMFAdd, bin(e, LLVMFMul, high, lost), bin(e, LLVMFMul, rest, half_pi)));
   gen_ssa negative = gen_icmp(e, LLVMIntSLT, bits, gen_i64(e, 0)), turned = gen_bin(e, LLVMXor, negative, below);
   *r = gen_select(e, turned, LLVMBuildFNeg(e->b, *r, ""), *r);
   *low = gen_select(e, turned, LLVMBuildFNeg(e->b, *low, ""), *low);

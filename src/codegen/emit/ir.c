@@ -97,25 +97,25 @@ gen_ssa gen_fbits(gen_emit *e, gen_ssa like, uint64_t bits)
 
 gen_ssa gen_i64(gen_emit *e, int64_t value) { return LLVMConstInt(e->part->i64, (unsigned long long)value, 1); }
 
-gen_ssa gen_bin(gen_emit *e, LLVMOpcode op, gen_ssa a, gen_ssa b)
+gen_ssa(gen_bin)(gen_emit *e, LLVMOpcode op, gen_ssa a, gen_ssa b)
 {
   gen_unify(e, &a, &b);
   return LLVMBuildBinOp(e->b, op, a, b, "");
 }
 
-gen_ssa gen_icmp(gen_emit *e, LLVMIntPredicate p, gen_ssa a, gen_ssa b)
+gen_ssa(gen_icmp)(gen_emit *e, LLVMIntPredicate p, gen_ssa a, gen_ssa b)
 {
   gen_unify(e, &a, &b);
   return LLVMBuildICmp(e->b, p, a, b, "");
 }
 
-gen_ssa gen_fcmp(gen_emit *e, LLVMRealPredicate p, gen_ssa a, gen_ssa b)
+gen_ssa(gen_fcmp)(gen_emit *e, LLVMRealPredicate p, gen_ssa a, gen_ssa b)
 {
   gen_unify(e, &a, &b);
   return LLVMBuildFCmp(e->b, p, a, b, "");
 }
 
-gen_ssa gen_select(gen_emit *e, gen_ssa c, gen_ssa a, gen_ssa b)
+gen_ssa(gen_select)(gen_emit *e, gen_ssa c, gen_ssa a, gen_ssa b)
 {
   gen_unify(e, &a, &b);
   if (gen_is_vector(c)) gen_unify3(e, &c, &a, &b);
@@ -139,13 +139,13 @@ gen_ssa gen_intrinsic(gen_emit *e, const char *name, int count, gen_ssa *args)
 
 gen_ssa gen_intrinsic1(gen_emit *e, const char *name, gen_ssa a) { return gen_intrinsic(e, name, 1, &a); }
 
-gen_ssa gen_intrinsic2(gen_emit *e, const char *name, gen_ssa a, gen_ssa b)
+gen_ssa(gen_intrinsic2)(gen_emit *e, const char *name, gen_ssa a, gen_ssa b)
 {
   gen_unify(e, &a, &b);
   return gen_intrinsic(e, name, 2, (gen_ssa[]){a, b});
 }
 
-gen_ssa gen_fma(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa c)
+gen_ssa(gen_fma)(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa c)
 {
   gen_unify3(e, &a, &b, &c);
   return gen_intrinsic(e, e->part->target->has_fma ? "llvm.fma" : "llvm.fmuladd", 3, (gen_ssa[]){a, b, c});

@@ -72,10 +72,10 @@ static gen_ssa poly(gen_emit *e, gen_ssa x, const double *c, int n)
   return r;
 }
 
-static gen_ssa add(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFAdd, a, b); }
-static gen_ssa sub(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFSub, a, b); }
-static gen_ssa mul(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFMul, a, b); }
-static gen_ssa quo(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFDiv, a, b); }
+#define add(e, a, b) gen_bin(e, LLVMFAdd, a, b)
+#define sub(e, a, b) gen_bin(e, LLVMFSub, a, b)
+#define mul(e, a, b) gen_bin(e, LLVMFMul, a, b)
+#define quo(e, a, b) gen_bin(e, LLVMFDiv, a, b)
 static gen_ssa neg(gen_emit *e, gen_ssa a) { return LLVMBuildFNeg(e->b, a, ""); }
 static gen_ssa abs_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.fabs", a); }
 static gen_ssa sqrt_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.sqrt", a); }
@@ -539,7 +539,7 @@ static gen_ssa emit_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
   if (op == HLO_LOG1P) return log1p_(e, a);
   if (op == HLO_TANH) return tanh_(e, a);
   if (op == HLO_ERF) return erf_(e, a);
-  gen_ssa r = wide_math(e, op, widen(e, a), b ? widen(e, b) : NULL, true);
+  gen_ssa wide = widen(e, a), r = wide_math(e, op, wide, b ? widen(e, b) : NULL, true);
   return r ? narrow(e, r) : NULL;
 }
 

@@ -174,8 +174,8 @@ static void store_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef elem
   gen_ssa at = gen_splat(e, gen_affine_ssa(e, linear), e->lanes);
   for (int i = 0; i < e->lanes; i++) {
     gen_ssa lane = LLVMConstInt(e->part->i32, (unsigned)i, 0);
-    gen_store_plain(e, buf, element, LLVMBuildExtractElement(e->b, at, lane, ""),
-                    LLVMBuildExtractElement(e->b, v, lane, ""));
+    gen_ssa place = LLVMBuildExtractElement(e->b, at, lane, "");
+    gen_store_plain(e, buf, element, place, LLVMBuildExtractElement(e->b, v, lane, ""));
   }
 }
 
@@ -199,7 +199,8 @@ static void store_one(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen
     }
     gen_ssa at = LLVMBuildNSWMul(e->b, uniform, gen_i64(e, 2), "");
     gen_store_plain(e, buf, element, at, gen_shuffle(e, re, im, n, low));
-    gen_store_plain(e, buf, element, LLVMBuildNSWAdd(e->b, at, gen_i64(e, n), ""), gen_shuffle(e, re, im, n, high));
+    at = LLVMBuildNSWAdd(e->b, at, gen_i64(e, n), "");
+    gen_store_plain(e, buf, element, at, gen_shuffle(e, re, im, n, high));
     return;
   }
   gen_affine re = gen_affine_scale(e, linear, 2);

@@ -395,7 +395,9 @@ static void copy_bytes(region *r, gen_ssa to, gen_ssa from, int64_t bytes)
 
 static void copy_leaf(region *r, int to, int from, int64_t bytes)
 {
-  if (find(r, to) != find(r, from)) copy_bytes(r, ptr_of(r, to), ptr_of(r, from), bytes);
+  if (find(r, to) == find(r, from)) return;
+  gen_ssa target = ptr_of(r, to);
+  copy_bytes(r, target, ptr_of(r, from), bytes);
 }
 
 static weft_status *emit_instance(region *r, instance *in);
@@ -456,7 +458,8 @@ static weft_status *emit_while(region *r, instance *in, const hlo_instr *x)
       int64_t bytes = hlo_shape_bytes(hlo_shape_leaf(x->shape, i));
       if (!copies[n + i]) continue;
       gen_ssa between = gen_byte_ptr(e, r->f.scratch, at);
-      copy_bytes(r, pass ? ptr_of(r, mine + i) : between, pass ? between : ptr_of(r, root + i), bytes);
+      gen_ssa own = ptr_of(r, pass ? mine + i : root + i);
+      copy_bytes(r, pass ? own : between, pass ? between : own, bytes);
       at += WEFT_ALIGN_UP(bytes, 16);
     }
   }

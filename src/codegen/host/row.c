@@ -331,10 +331,10 @@ static weft_status *two_phases(rows *r, gen_part *part)
       for (int i = 0; i < count; i++) gen_acc_reset(e, &accs[i], 1);
       gen_loop_static(e, &over, 0, r->blocks, 1);
       gen_affine at = gen_affine_add(e, gen_affine_scale(e, row, r->blocks), gen_affine_var(e, over.var));
-      for (int i = 0; i < count; i++)
-        gen_acc_set(
-          e, accs[i].slot,
-          gen_combine(e, accs[i].op, accs[i].type, gen_acc_get(e, accs[i].slot), gen_load(e, &partial[i], at)));
+      for (int i = 0; i < count; i++) {
+        gen_value sum = gen_acc_get(e, accs[i].slot);
+        gen_acc_set(e, accs[i].slot, gen_combine(e, accs[i].op, accs[i].type, sum, gen_load(e, &partial[i], at)));
+      }
       gen_loop_end(e, &over);
       for (int i = 0; i < count; i++) v[i] = gen_acc_get(e, accs[i].slot);
       WEFT_TRY(gen_row_bind(&r->base, e, accs, count, v));

@@ -39,8 +39,8 @@ static weft_status *bring_in(gen_frame *f, gen_base what, int64_t *units, double
         gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWMul(e->b, f->end, gen_i64(e, block), ""), gen_i64(e, bytes));
       length = LLVMBuildNSWSub(e->b, hi, lo, "");
     }
-    LLVMBuildMemCpy(e->b, LLVMBuildInBoundsGEP2(e->b, e->part->i8, to->ptr, &lo, 1, ""), 1,
-                    LLVMBuildInBoundsGEP2(e->b, e->part->i8, from->ptr, &lo, 1, ""), 1, length);
+    gen_ssa target = LLVMBuildInBoundsGEP2(e->b, e->part->i8, to->ptr, &lo, 1, "");
+    LLVMBuildMemCpy(e->b, target, 1, LLVMBuildInBoundsGEP2(e->b, e->part->i8, from->ptr, &lo, 1, ""), 1, length);
     gen_if_end(e, &moved);
     return NULL;
   }

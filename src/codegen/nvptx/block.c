@@ -102,7 +102,7 @@ static gen_ssa shuffle(gen_emit *e, const gen_team *team, gen_ssa v, int distanc
   gen_ssa upper = LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, v, gen_i64(e, 32), ""), i32, "");
   gen_ssa low = shuffle_word(e, team, LLVMBuildTrunc(e->b, v, i32, ""), distance, kind);
   gen_ssa high = shuffle_word(e, team, upper, distance, kind);
-  return LLVMBuildOr(e->b, gen_wide(e, low), LLVMBuildShl(e->b, gen_wide(e, high), gen_i64(e, 32), ""), "");
+  return gen_bin(e, LLVMOr, gen_wide(e, low), LLVMBuildShl(e->b, gen_wide(e, high), gen_i64(e, 32), ""));
 }
 
 static gen_value shuffle_value(gen_emit *e, const gen_team *team, gen_value v, int distance, shuffling kind)

@@ -34,8 +34,9 @@ static gen_value load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
 
 static void store_part(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_ssa v)
 {
-  gen_store_plain(e, buf, gen_storage_type(e->part, buf->type), gen_affine_ssa(e, linear),
-                  gen_to_storage(e, buf->type, v));
+  gen_ssa at = gen_affine_ssa(e, linear);
+
+  gen_store_plain(e, buf, gen_storage_type(e->part, buf->type), at, gen_to_storage(e, buf->type, v));
 }
 
 static void store(gen_emit *e, const gen_buffer *buf, gen_affine linear, const gen_value *values, int apart, int count)

@@ -256,7 +256,8 @@ static row_of_team open_row(grid_row *r, gen_emit *e, int teams, int64_t items)
 
   if (teams > 1) {
     gen_ssa team = LLVMBuildUDiv(e->b, gen_thread_id(e), gen_small(e, r->team.count), "");
-    item = LLVMBuildNSWAdd(e->b, LLVMBuildNSWMul(e->b, item, gen_i64(e, teams), ""), gen_wide(e, team), "");
+    item = LLVMBuildNSWMul(e->b, item, gen_i64(e, teams), "");
+    item = LLVMBuildNSWAdd(e->b, item, gen_wide(e, team), "");
   }
   if (open.has_if) gen_if_begin(e, &open.inside, LLVMBuildICmp(e->b, LLVMIntULT, item, gen_i64(e, items), ""));
   r->base.at = gen_affine_var(e, gen_add_var(e, (gen_var){.value = item, .lo = 0, .hi = items, .align = 1}));
@@ -367,8 +368,8 @@ static weft_status *second_launch(gen_grid *g, grid_row *r, parts p)
   gen_affine at = gen_affine_add(e, gen_affine_scale(e, r->base.at, p.count), gen_affine_var(e, loop.var));
   for (int i = 0; i < count; i++) {
     gen_buffer partial = gen_partial(e, &f, &accs[i], i, rows * p.count);
-    gen_value sum = gen_combine(e, accs[i].op, accs[i].type, gen_acc_get(e, accs[i].slot), gen_load(e, &partial, at));
-    gen_acc_set(e, accs[i].slot, sum);
+    gen_value sum = gen_acc_get(e, accs[i].slot);
+    gen_acc_set(e, accs[i].slot, gen_combine(e, accs[i].op, accs[i].type, sum, gen_load(e, &partial, at)));
   }
   gen_loop_end(e, &loop);
   for (int i = 0; i < count; i++) v[i] = gen_acc_get(e, accs[i].slot);

@@ -101,7 +101,8 @@ static weft_status *before_part(const scanning *s, gen_emit *e, const gen_team *
   gen_acc_set(e, sum, empty);
   gen_loop_begin(e, &loop, team ? gen_wide(e, team->id) : gen_i64(e, 0), part, team ? team->count : 1, 0, s->parts, 1);
   gen_affine at = partial_at(s, e, slice, e->vars[loop.var].value);
-  gen_acc_set(e, sum, combine(s, e, gen_acc_get(e, sum), gen_load(e, &from, at)));
+  gen_value so_far = gen_acc_get(e, sum);
+  gen_acc_set(e, sum, combine(s, e, so_far, gen_load(e, &from, at)));
   gen_loop_end(e, &loop);
   gen_value all = gen_acc_get(e, sum);
   if (team) WEFT_TRY(gen_team_combine(e, team, &s->acc, 1, &empty, &all));
@@ -235,9 +236,11 @@ static weft_status *rows_launch(scanning *s, bool stores)
   for (int half = 0; half < 1 + weft_dtype_is_complex(s->type) && teams == 1; half++)
     shared[half] = gen_shared_array(e, type, s->team / GEN_WARP);
   gen_ssa item = gen_wide(e, gen_block_id(e));
-  if (teams > 1)
-    item = LLVMBuildNSWAdd(e->b, LLVMBuildNSWMul(e->b, item, gen_i64(e, teams), ""), gen_wide(e, team.warp), "");
-  if (teams > 1) gen_if_begin(e, &exists, gen_icmp(e, LLVMIntULT, item, gen_i64(e, items)));
+  if (teams > 1) {
+    item = LLVMBuildNSWMul(e->b, item, gen_i64(e, teams), "");
+    item = LLVMBuildNSWAdd(e->b, item, gen_wide(e, team.warp), "");
+    gen_if_begin(e, &exists, gen_icmp(e, LLVMIntULT, item, gen_i64(e, items)));
+  }
   gen_ssa slice = LLVMBuildUDiv(e->b, item, gen_i64(e, s->parts), "");
   gen_ssa part = LLVMBuildURem(e->b, item, gen_i64(e, s->parts), ""), from, to;
   bounds_of(s, e, part, &from, &to);
@@ -255,7 +258,8 @@ static weft_status *rows_launch(scanning *s, bool stores)
   if (!stores) {
     gen_buffer out = partials(s, e);
     gen_if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, team.id, gen_small(e, 0), ""));
-    gen_store(e, &out, partial_at(s, e, slice, part), gen_acc_get(e, carry));
+    gen_affine place = partial_at(s, e, slice, part);
+    gen_store(e, &out, place, gen_acc_get(e, carry));
     gen_if_end(e, &first);
   }
   if (teams > 1) gen_if_end(e, &exists);
@@ -279,7 +283,9 @@ static void walk_column(const scanning *s, gen_emit *e, gen_ssa slice, gen_ssa f
   for (int u = 0; u < unroll; u++) {
     gen_ssa at = LLVMBuildNSWAdd(e->b, e->vars[loop.var].value, gen_i64(e, u), "");
     gen_acc_set(e, sum, combine(s, e, gen_acc_get(e, sum), v[u]));
-    if (stores) gen_store(e, &s->f->results[0], place_of(s, e, slice, at), gen_acc_get(e, sum));
+    if (!stores) continue;
+    gen_affine place = place_of(s, e, slice, at);
+    gen_store(e, &s->f->results[0], place, gen_acc_get(e, sum));
   }
   gen_loop_end(e, &loop);
 }
@@ -307,7 +313,8 @@ static weft_status *walk_part(void *ctx, gen_emit *e, gen_affine at)
   walk_column(s, e, slice, whole, to, 1, sum, w->stores);
   if (w->stores) return NULL;
   gen_buffer out = partials(s, e);
-  gen_store(e, &out, partial_at(s, e, slice, part), gen_acc_get(e, sum));
+  gen_affine at_part = partial_at(s, e, slice, part);
+  gen_store(e, &out, at_part, gen_acc_get(e, sum));
   return NULL;
 }
 

@@ -150,8 +150,8 @@ static weft_status *rank_of(const sorting *s, gen_emit *e, gen_ssa slice, const 
   gen_while_test(e, &search, gen_icmp(e, LLVMIntULT, l, h));
   gen_ssa middle = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, l, h, ""), gen_i64(e, 1), "");
   gen_ssa other = list_get(e, from, middle);
-  WEFT_TRY(
-    goes_before(s, e, slice, gen_select(e, is_right, mine, other), gen_select(e, is_right, other, mine), &before));
+  gen_ssa one = gen_select(e, is_right, mine, other), two = gen_select(e, is_right, other, mine);
+  WEFT_TRY(goes_before(s, e, slice, one, two, &before));
   gen_ssa counts = LLVMBuildXor(e->b, before, is_right, "");
   gen_ssa next = LLVMBuildAdd(e->b, middle, gen_i64(e, 1), "");
   LLVMBuildStore(e->b, gen_select(e, counts, next, l), low);
