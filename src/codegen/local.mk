@@ -53,8 +53,10 @@ libweftcore_la_SOURCES += \
   %D%/host/transpose.c \
   %D%/host/update.c \
   %D%/nvptx/block.c \
+  %D%/nvptx/bytes.c \
   %D%/nvptx/columns.c \
   %D%/nvptx/grid.c %D%/nvptx/grid.h \
+  %D%/nvptx/join.c \
   %D%/nvptx/launch.c \
   %D%/nvptx/nvptx.h \
   %D%/nvptx/ptx.c \

@@ -4,6 +4,7 @@
 #include "gpu/makers.h"
 
 const gpu_maker gpu_makers[] = {
+  {HLO_CONCATENATE, gpu_kernel_make, gpu_kernel_scratch},
   {HLO_CONVOLUTION, gpu_conv_make, gpu_conv_scratch},
   {HLO_COPY, gpu_copy_make, NULL},
   {HLO_CUSTOM_CALL, gpu_custom_call_make, gpu_custom_call_scratch},

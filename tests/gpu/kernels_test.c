@@ -1,7 +1,8 @@
 /* tests/gpu/kernels_test.c -- the grid walker (codegen/nvptx): its PTX, run on the emulated GPU for sm_75, sm_80
  * and sm_90 in each order of blocks and warps with all checks on, gives the bits of the host's kernels; in another
  * order of summation, nearly. WEFT_TEST_SEEDS=N makes N random programs of each kind, from WEFT_TEST_SEED on;
- * WEFT_TEST_TARGETS=all runs each of them for all three processors; WEFT_TEST_VERBOSE names them and what is refused. */
+ * WEFT_TEST_TARGETS=all runs each of them for all three processors; WEFT_TEST_VERBOSE names them and what is refused.
+ * WEFT_TEST_FILTER=PATTERN runs the tests of such names. */
 #include "random_program.h"
 
 #include "codegen/harness.h"
@@ -192,7 +193,7 @@ static void compare(const hlo_module *module, const hlo_literal *const *inputs, 
 
 TEST(random_kernels_have_the_bits_of_the_hosts)
 {
-  static const uint64_t found[] = {303}; /* sums of bytes that LLVM put into vectors, and these into local memory */
+  static const uint64_t found[] = {303, 641, 1770}; /* bytes that LLVM put into vectors, and these into local memory */
   const char *text = getenv("WEFT_TEST_SEEDS"), *first = getenv("WEFT_TEST_SEED");
   uint64_t kernels = text ? (uint64_t)atoi(text) : 90, from = first ? (uint64_t)atoi(first) : 1;
   tally t = {0};
@@ -539,6 +540,75 @@ static double issue_time(const gen_target *target, const ptx_stats *stats, doubl
   return issued / (bytes / (target->memory_gb_s * 1e9));
 }
 
+/* ---- concatenates ----------------------------------------------------------------------------------------------- */
+
+/* `count` operands [before, n, after] of which operand i has n = least + i % steps along the joined dimension. moved: at most
+ * so many times the sectors that hold operands and result; 0: the arrays are too small to be held to that. */
+static const struct { const char *type; int count, before, least, steps, after; double moved; } joins[] = {
+  {"bf16", 64, 1, 1, 1, 768 * 8, 1.05}, {"f32", 10, 40, 16, 1, 32, 1.1}, {"f32", 9, 30, 3, 4, 7, 0}, {"pred", 33, 5, 1, 7, 13, 0},
+  {"c128", 12, 9, 0, 3, 11, 1.1}, {"s8", 100, 1, 0, 5, 1000, 0}, {"f64", 9, 129, 8, 3, 2, 1.4}, {"u16", 17, 3, 0, 2, 401, 0},
+};
+
+static void check_join(size_t k)
+{
+  const hlo_literal *inputs[RUN_ARRAYS], *want;
+  WEFT_AUTO(hlo_module) module = NULL;
+  int total = 0, count = joins[k].count;
+  size_t size = 1 << 15, at = 0;
+  char *text = malloc(size), what[64];
+  ptx_stats stats = {0};
+  uint64_t numbers = k;
+  weft_arena arena;
+  gen_artefact a;
+
+  at += (size_t)snprintf(text, size, "HloModule m\nENTRY e { ");
+  for (int i = 0; i < count; i++) {
+    int n = joins[k].least + i % joins[k].steps;
+    at += (size_t)snprintf(text + at, size - at, "x%d = %s[%d,%d,%d] parameter(%d) ", i, joins[k].type, joins[k].before,
+                           n, joins[k].after, i);
+    total += n;
+  }
+  at += (size_t)snprintf(text + at, size - at, "ROOT r = %s[%d,%d,%d] concatenate(", joins[k].type, joins[k].before,
+                         total, joins[k].after);
+  for (int i = 0; i < count; i++) at += (size_t)snprintf(text + at, size - at, "%sx%d", i ? ", " : "", i);
+  snprintf(text + at, size - at, "), dimensions={1} }\n");
+  weft_arena_init(&arena);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  free(text);
+  const hlo_instr *root = module->entry->root;
+  skip_without_target(root);
+  T_TRUE(gen_nvptx_takes(root));
+  snprintf(what, sizeof what, "concatenate %d, of %d arrays of %s", (int)k, count, joins[k].type);
+  for (int i = 0; i < count; i++) {
+    hlo_literal *x;
+    T_OK(hlo_literal_new(&arena, module->entry->params[i]->shape, &x));
+    fill_theme(x, &numbers, false);
+    inputs[i] = x;
+  }
+  T_OK(hlo_eval_module(module, inputs, &HLO_EVAL_DEFAULT, &arena, &want));
+  hlo_literal *got = empty_literal(&arena, root->shape);
+  for (size_t p = 0; p < WEFT_COUNT(processors); p++) {
+    T_OK(gen_nvptx_compile(root, processors[p], &options, &a));
+    memset(got->data, 0x55, (size_t)hlo_shape_bytes(root->shape));
+    T_TRUE(run_artefact(&a, inputs, count, got, (int)p, NULL, what));
+    if (!same_bits(got, want)) fail_msg("%s: not the arrays\n%s", what, a.text);
+    if (p == 0) run_artefact(&a, inputs, count, got, 0, &stats, what);
+    gen_artefact_fini(&a);
+  }
+  double bytes = 2 * (double)hlo_shape_bytes(root->shape), moved = (double)stats.sectors * 32 / bytes;
+  double issue = issue_time(gen_gpu_target("H200"), &stats, bytes);
+  print_message("# %-44s %.2f times the sectors, %.2f of the memory's time\n", what, moved, issue);
+  if (joins[k].moved > 0 && moved > joins[k].moved)
+    fail_msg("%s: %.2f times the sectors that it must move", what, moved);
+  if (joins[k].moved > 0 && issue > 1) fail_msg("%s: %.2f of the memory's time", what, issue);
+  weft_arena_fini(&arena);
+}
+
+TEST(concatenates_of_many_arrays_move_them_once)
+{
+  for (size_t k = 0; k < WEFT_COUNT(joins); k++) check_join(k);
+}
+
 /* ---- scans ------------------------------------------------------------------------------------------------------ */
 
 /* `moved`: at most so many times the sectors that hold the operand and the result; 0: the scan is too small to be held to
@@ -823,8 +893,10 @@ TEST(what_the_grid_lacks_names_itself)
   }
 }
 
+static __attribute__((constructor)) void choose_tests(void) { cmocka_set_test_filter(getenv("WEFT_TEST_FILTER")); }
+
 TEST_MAIN(UNIT(random_kernels_have_the_bits_of_the_hosts), UNIT(rows_are_reduced_by_blocks),
           UNIT(kernels_of_tiles_have_the_bits_of_the_hosts), UNIT(kernels_move_little_more_than_they_must),
           UNIT(broken_kernels_are_noticed), UNIT(sorts_are_stable_and_those_of_the_reference),
           UNIT(sorts_by_a_plain_comparison_keep_nans_and_zeros),
-          UNIT(scans_read_each_element_once_or_twice), UNIT(what_the_grid_lacks_names_itself))
+          UNIT(concatenates_of_many_arrays_move_them_once), UNIT(scans_read_each_element_once_or_twice), UNIT(what_the_grid_lacks_names_itself))

@@ -6,7 +6,7 @@
 
 #include "emulator/ptx.h"
 
-enum { RUN_ARRAYS = 32 };
+enum { RUN_ARRAYS = 128 };
 typedef struct run_memory {
   ptx_range ranges[RUN_ARRAYS];
   int count;
@@ -79,7 +79,7 @@ static inline int run_entry(run_memory *m, const ptx_kernel *k, ptx_launch launc
     if (!launch.grid[d]) launch.grid[d] = 1;
     if (!launch.block[d]) launch.block[d] = 1;
   }
-  if (!launch.budget) launch.budget = 20000000;
+  if (!launch.budget) launch.budget = 200000000;
   return ptx_run(k, &launch, stats, error, error_size);
 }
 

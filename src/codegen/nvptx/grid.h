@@ -74,6 +74,11 @@ bool gen_team_combines(const gen_acc *acc);
 WEFT_NODISCARD weft_status *gen_team_combine(gen_emit *e, const gen_team *team, const gen_acc *accs, int count,
                                              const gen_value *otherwise, gen_value *v);
 
+/* ---- finished code (bytes.c) ----------------------------------------------------------------------------------- */
+
+/* Makes loads of words of the module's loads of vectors of bytes. */
+void gen_load_words(gen_part *p);
+
 /* ---- strategies ------------------------------------------------------------------------------------------------ */
 
 /* Entries of the walker's table (rows.c). */
@@ -88,6 +93,7 @@ WEFT_NODISCARD weft_status *gen_grid_turn(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_update(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_scatter(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_pick(gen_grid *g);
+WEFT_NODISCARD weft_status *gen_grid_join(gen_grid *g); /* of a concatenate */
 WEFT_NODISCARD weft_status *gen_grid_sort(gen_grid *g); /* of a sort or a top-k */
 WEFT_NODISCARD weft_status *gen_grid_scan(gen_grid *g); /* of a reduce-window that is a scan */
 

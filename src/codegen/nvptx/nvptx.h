@@ -38,9 +38,9 @@ typedef struct gen_artefact {
   int64_t scratch_bytes; /* 0: there is no scratch */
 } gen_artefact;
 
-/* Is the instruction of a kind that has kernels: a fusion, a sort, a top-k, or a scan (gen_scan_of)? */
+/* Is the instruction of a kind that has kernels: a fusion, a sort, a top-k, a concatenate, or a scan (gen_scan_of)? */
 bool gen_nvptx_takes(const hlo_instr *instr);
-/* Compiles one finished fusion, sort, top-k or scan for `target`, a GPU. A result of a sort may lie on its operand.
+/* Compiles such an instruction for `target`, a GPU. A result of a sort may lie on its operand.
  * Borrows all. Errors: UNIMPLEMENTED naming the strategy, operation or C function that the grid does not have, or when
  * LLVM was built without NVPTX; RESOURCE_EXHAUSTED; INTERNAL (LLVM's words). */
 WEFT_NODISCARD weft_status *gen_nvptx_compile_for(const hlo_instr *fusion, const gen_target *target,

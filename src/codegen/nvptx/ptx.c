@@ -81,7 +81,16 @@ bool gen_nvptx_takes(const hlo_instr *instr)
   gen_scan scan;
 
   if (instr->op == HLO_REDUCE_WINDOW) return gen_scan_of(instr, &scan);
-  return instr->op == HLO_FUSION || instr->op == HLO_SORT || instr->op == HLO_TOPK;
+  return instr->op == HLO_FUSION || instr->op == HLO_SORT || instr->op == HLO_TOPK || instr->op == HLO_CONCATENATE;
+}
+
+static weft_status *emit_by_opcode(gen_grid *g)
+{
+  switch (g->spec->fusion->op) {
+  case HLO_REDUCE_WINDOW: return gen_grid_scan(g);
+  case HLO_CONCATENATE: return gen_grid_join(g);
+  default: return gen_grid_sort(g);
+  }
 }
 
 /* Marks the function as a kernel of at most `threads` threads a block, and its buffers as aligned to 64 bytes, as
@@ -142,7 +151,7 @@ static weft_status *emit(job *j)
     j->part.raw_narrow = gen_only_moves_narrow(j->fusion->called[0]);
     WEFT_TRY(emit_by_strategy(&grid));
   } else {
-    WEFT_TRY(j->fusion->op == HLO_REDUCE_WINDOW ? gen_grid_scan(&grid) : gen_grid_sort(&grid));
+    WEFT_TRY(emit_by_opcode(&grid));
   }
   j->memory.arena.exhausted = NULL;
   j->out->strategy = info.strategy;
@@ -156,11 +165,13 @@ static weft_status *emit(job *j)
 
 /* ---- text ------------------------------------------------------------------------------------------------------ */
 
-/* default<O3> makes vectors of neighbouring bytes, which the back end takes apart in local memory. Only loads and stores
- * may stay vectors: a thread has no vector registers. */
-static const char passes[] = "default<O3>,function(scalarizer,instsimplify,early-cse)";
+/* The passes by which the back end joins neighbouring loads and stores. They run here, since vectors of bytes need another
+ * form (gen_load_words). */
+static const char joining[] =
+  "function(infer-address-spaces,separate-const-offset-from-gep,slsr,gvn,nary-reassociate,early-cse,"
+  "load-store-vectorizer)";
 
-static weft_status *optimise(LLVMModuleRef mod, LLVMTargetMachineRef machine)
+static weft_status *run_passes(LLVMModuleRef mod, LLVMTargetMachineRef machine, const char *passes)
 {
   LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
   LLVMErrorRef error = LLVMRunPasses(mod, passes, machine, options);
@@ -173,6 +184,30 @@ static weft_status *optimise(LLVMModuleRef mod, LLVMTargetMachineRef machine)
   return st;
 }
 
+/* Gives the module's kernels the attribute, or takes it away. */
+static void set_attribute(gen_part *part, const char *name, bool on)
+{
+  unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+
+  for (gen_ssa fn = LLVMGetFirstFunction(part->mod); fn; fn = LLVMGetNextFunction(fn)) {
+    if (LLVMIsDeclaration(fn)) continue;
+    if (on) LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(part->ctx, kind, 0));
+    else LLVMRemoveEnumAttributeAtIndex(fn, LLVMAttributeFunctionIndex, kind);
+  }
+}
+
+/* A thread has no vector registers, and noimplicitfloat keeps LLVM from making vectors, which the back end would take apart
+ * in local memory. */
+static weft_status *optimise(gen_part *part, LLVMTargetMachineRef machine)
+{
+  set_attribute(part, "noimplicitfloat", true);
+  WEFT_TRY(run_passes(part->mod, machine, "default<O3>"));
+  set_attribute(part, "noimplicitfloat", false);
+  WEFT_TRY(run_passes(part->mod, machine, joining));
+  gen_load_words(part);
+  return NULL;
+}
+
 static weft_status *verify(LLVMModuleRef mod)
 {
   char *message = NULL;
@@ -183,13 +218,13 @@ static weft_status *verify(LLVMModuleRef mod)
   return st;
 }
 
-static weft_status *print(LLVMModuleRef mod, LLVMTargetMachineRef machine, char **out_text)
+static weft_status *print(gen_part *part, LLVMTargetMachineRef machine, char **out_text)
 {
   LLVMMemoryBufferRef text = NULL;
   char *message = NULL;
 
-  WEFT_TRY(optimise(mod, machine));
-  if (LLVMTargetMachineEmitToMemoryBuffer(machine, mod, LLVMAssemblyFile, &message, &text)) {
+  WEFT_TRY(optimise(part, machine));
+  if (LLVMTargetMachineEmitToMemoryBuffer(machine, part->mod, LLVMAssemblyFile, &message, &text)) {
     weft_status *st = WEFT_ERR(INTERNAL, "LLVM: %s", message ? message : "no text came out");
     LLVMDisposeMessage(message);
     return st;
@@ -239,7 +274,7 @@ static weft_status *print_or_read(job *j, LLVMTargetMachineRef machine)
 
   *text = cache ? read_cached(folder, name) : NULL;
   if (!*text) {
-    st = print(j->part.mod, machine, text);
+    st = print(&j->part, machine, text);
     if (!st && cache) {
       weft_status *unwritten = gen_cache_write(folder, name, *text, strlen(*text) + 1);
       if (unwritten) WEFT_LOG("codegen", WARN, "%s", weft_status_message(unwritten));
