@@ -250,7 +250,7 @@ static void check_rows(const char *type, const char *low, int rows, int cols, in
 
 TEST(rows_are_reduced_by_blocks)
 {
-  static const struct { int rows, cols; } sizes[] = {{1, 9}, {7, 31}, {3, 32}, {5, 129}, {4, 1000}, {2, 5000}};
+  static const struct { int rows, cols; } sizes[] = {{1, 9}, {7, 31}, {3, 32}, {5, 129}, {4, 1000}, {2, 5000}, {1, 40000}};
   static const struct { const char *type, *low; } types[] = {{"f32", "-inf"}, {"f64", "-inf"}, {"s32", "-2147483648"}, {"s64", "-1000"}};
   int round = 0;
 
@@ -797,6 +797,14 @@ static const struct { const char *name, *text; int a, b; double bytes, sectors; 
    "mb = @[A,B] broadcast(m), dimensions={0} d = @[A,B] subtract(x, mb) e = @[A,B] exponential(d) s = @[A] reduce(e, z), dimensions={1}, to_apply=add "
    "sb = @[A,B] broadcast(s), dimensions={0} ROOT r = @[A,B] divide(e, sb) }\n"
    "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f }\n", 256, 3000, 1.1, 1.1, 132},
+  {"softmax of rows in registers", SUM MAX "f { x = @[A,B] parameter(0) z = @[] constant(0) l = @[] constant(-inf) m = @[A] reduce(x, l), dimensions={1}, to_apply=max "
+   "mb = @[A,B] broadcast(m), dimensions={0} d = @[A,B] subtract(x, mb) e = @[A,B] exponential(d) s = @[A] reduce(e, z), dimensions={1}, to_apply=add "
+   "sb = @[A,B] broadcast(s), dimensions={0} ROOT r = @[A,B] divide(e, sb) }\n"
+   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f }\n", 4, 32768, 1.1, 1.1, 4},
+  {"softmax of rows half in registers", SUM MAX "f { x = @[A,B] parameter(0) z = @[] constant(0) l = @[] constant(-inf) m = @[A] reduce(x, l), dimensions={1}, to_apply=max "
+   "mb = @[A,B] broadcast(m), dimensions={0} d = @[A,B] subtract(x, mb) e = @[A,B] exponential(d) s = @[A] reduce(e, z), dimensions={1}, to_apply=add "
+   "sb = @[A,B] broadcast(s), dimensions={0} ROOT r = @[A,B] divide(e, sb) }\n"
+   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f }\n", 4, 65536, 1.55, 1.55, 4},
   {"softmax of short rows", SUM MAX "f { x = @[A,B] parameter(0) z = @[] constant(0) l = @[] constant(-inf) m = @[A] reduce(x, l), dimensions={1}, to_apply=max "
    "mb = @[A,B] broadcast(m), dimensions={0} d = @[A,B] subtract(x, mb) e = @[A,B] exponential(d) s = @[A] reduce(e, z), dimensions={1}, to_apply=add "
    "sb = @[A,B] broadcast(s), dimensions={0} ROOT r = @[A,B] divide(e, sb) }\n"
@@ -861,7 +869,8 @@ TEST(kernels_move_little_more_than_they_must)
       "an element, %.2f of the memory's time\n",
       movers[k].name, a.launch_count, (int)a.launches[0].blocks, a.launches[0].threads, bytes, sectors,
       (double)stats.warp_instructions / (movers[k].a * (double)movers[k].b) * 32, issue);
-    if (issue > 1) fail_msg("%s: its instructions take %.2f times as long as the memory", movers[k].name, issue);
+    if (issue > WEFT_MAX(bytes, 1))
+      fail_msg("%s: its instructions take %.2f times as long as the memory", movers[k].name, issue);
     if (bytes > movers[k].bytes || sectors > movers[k].sectors)
       fail_msg("%s: %.2f times the bytes that it must move, %.2f times the sectors", movers[k].name, bytes, sectors);
     if (a.launches[0].blocks < movers[k].least_blocks)

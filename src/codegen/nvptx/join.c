@@ -112,7 +112,8 @@ static void move_words(joining *j, gen_emit *e, bool is_small, bool is_one_row)
   LLVMTypeRef type = j->word == MOST_WORD ? LLVMVectorType(e->part->i32, 4)
                                           : LLVMIntTypeInContext(e->part->ctx, (unsigned)(8 * j->word));
   gen_ssa from = LLVMBuildLoad2(e->b, e->part->ptr, j->from, ""), at[WORDS], inside[WORDS], v[WORDS];
-  gen_ssa length = number(j, e, j->length, offsetof(piece, words)), width = number(j, e, j->width, offsetof(piece, row));
+  gen_ssa length = number(j, e, j->length, offsetof(piece, words)),
+          width = number(j, e, j->width, offsetof(piece, row));
   gen_ssa offset = number(j, e, j->offset, offsetof(piece, offset));
   gen_ssa first = LLVMBuildLoad2(e->b, e->part->i64, j->begin, "");
 

@@ -5,7 +5,8 @@
  *   few long rows, only reduced    blocks of columns write partial results; a second launch combines them
  *
  * If a thread has few columns, its code is straight, without a loop over them: the emitters' memo then finds in a later
- * stage what an earlier one has loaded and computed, so every element is read once and stays in registers. */
+ * stage what an earlier one has loaded and computed, so every element is read once and stays in registers. Of a longer
+ * row, as many columns as have room stay there, and each stage walks the others in a loop. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"
@@ -23,16 +24,18 @@ enum {
   PARTS_A_CORE = 2,
   MANY_ROWS = 8,        /* of a multiprocessor: with four rows a block, it has two blocks */
   MOST_PIECES = 16,
+  REGISTER_BYTES = 1 << 18, /* of a multiprocessor */
 };
 
 typedef struct grid_row {
   gen_row base;  /* first */
   gen_team team;
   int vector;    /* neighbours that a thread takes: a piece of the row */
-  int pieces;    /* that a thread has; 0: they are walked in a loop */
+  int pieces;    /* that a thread has in registers */
+  bool rest;     /* walks others in a loop */
   gen_affine at[MOST_PIECES];  /* first column of each piece */
   gen_ssa inside[MOST_PIECES]; /* is there such a piece? NULL: in every thread */
-  gen_ssa from, to;            /* the team's range of pieces, i64, where they are walked in a loop */
+  gen_ssa from, to;            /* the team's range of pieces that are walked in a loop, i64 */
 } grid_row;
 
 /* ---- columns --------------------------------------------------------------------------------------------------- */
@@ -56,7 +59,6 @@ weft_status *gen_grid_columns_of_row(gen_row *row, gen_emit *e, gen_body_fn *bod
 {
   grid_row *r = (grid_row *)row;
 
-  if (!r->pieces) return loop_over(r, e, body, ctx);
   for (int k = 0; k < r->pieces; k++) {
     gen_if inside;
     if (r->inside[k]) gen_if_begin(e, &inside, r->inside[k]);
@@ -65,7 +67,7 @@ weft_status *gen_grid_columns_of_row(gen_row *row, gen_emit *e, gen_body_fn *bod
     gen_memo_pop(e, mark);
     if (r->inside[k]) gen_if_end(e, &inside);
   }
-  return NULL;
+  return r->rest ? loop_over(r, e, body, ctx) : NULL;
 }
 
 weft_status *gen_grid_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx)
@@ -83,12 +85,14 @@ weft_status *gen_grid_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *c
   return st;
 }
 
-/* The columns of this thread as straight code. */
+/* The first `count` pieces of this thread as straight code. */
 static void open_pieces(grid_row *r, gen_emit *e, int count)
 {
-  int64_t pieces = r->base.form.cols / r->vector;
+  int64_t pieces = r->base.form.cols / r->vector, kept = (int64_t)count * r->team.count;
 
   r->pieces = count;
+  r->rest = kept < pieces;
+  if (r->rest) r->from = gen_i64(e, kept);
   for (int k = 0; k < count; k++) {
     int64_t least = (int64_t)k * r->team.count, end = least + r->team.count;
     gen_ssa id = LLVMBuildNSWAdd(e->b, gen_wide(e, r->team.id), gen_i64(e, least), "");
@@ -155,13 +159,12 @@ static weft_status *by_columns(accumulating *a, gen_emit *e)
 {
   grid_row *r = a->row;
 
-  if (!r->pieces) return loop_over(r, e, step_piece, a);
   for (int k = 0; k < r->pieces; k++) {
     a->inside = r->inside[k];
     WEFT_TRY(step_piece(a, e, r->at[k]));
   }
   a->inside = NULL;
-  return NULL;
+  return r->rest ? loop_over(r, e, step_piece, a) : NULL;
 }
 
 weft_status *gen_grid_accumulate(gen_row *row, gen_emit *e, int stage, gen_acc *accs, int count, gen_value *out)
@@ -234,10 +237,12 @@ static shape shape_of(const gen_target *target, const gen_rows *form)
   }
   s.team = (int)WEFT_MIN(team, most);
   int64_t have = (pieces + s.team - 1) / s.team;
-  s.pieces = have <= MOST_PIECES && have * s.vector * work_of(form->comp) <= 2 * MOST_WORK &&
-                 have * s.vector * widest <= 4 * MOST_BYTES
-               ? (int)have
-               : 0;
+  int64_t room = WEFT_MIN(4 * MOST_BYTES, REGISTER_BYTES / 2 / s.team); /* the other half is for what is computed */
+  int64_t kept = WEFT_MIN(room / widest, 2 * MOST_WORK / work_of(form->comp)) / s.vector;
+  kept = WEFT_MIN(kept, MOST_PIECES);
+  if (have <= kept) s.pieces = (int)have;
+  else if (form->stages + !form->per_row_only > 1)
+    s.pieces = (int)kept; /* these are read once, the others in each stage */
   return s;
 }
 
@@ -275,6 +280,7 @@ static weft_status *open_kernel(gen_grid *g, grid_row *r, gen_frame *f, shape s)
   r->base.f = f;
   r->vector = r->base.period = s.vector;
   r->pieces = 0;
+  r->rest = true;
   r->team = gen_team_of(&f->e, s.team);
   r->from = gen_i64(&f->e, 0);
   r->to = gen_i64(&f->e, r->base.form.cols / s.vector);
