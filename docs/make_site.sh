@@ -47,25 +47,31 @@ markdown_extensions: [tables, fenced_code, toc]
 validation: {links: {not_found: ignore, unrecognized_links: ignore}}
 nav:
   - Start: index.md
+  - Tutorial: docs/tutorial.md
   - Use:
+    - Install: docs/install.md
     - JAX: docs/jax.md
     - Python without JAX: docs/python.md
     - C: docs/c.md
     - Machine code ahead of time: docs/aot.md
     - Many processes: docs/coordination.md
     - Collectives: docs/collectives.md
-    - Operate a job: docs/operations.md
-    - Find where time and memory go: docs/performance.md
+    - Debug a hang: docs/hang.md
+    - Profile, and make it fast: docs/performance.md
+    - Save memory: docs/memory.md
     - Security: docs/security.md
     - Settings: docs/settings.md
+    - Errors: docs/errors.md
   - Reference:
     - Architecture: docs/architecture.md
+    - Operations and element types: docs/operations.md
     - What is not supported: docs/unimplemented.md
     - Hacking: HACKING.md
     - Testing: docs/testing.md
     - Roadmap: docs/roadmap.md
   - Measured:
     - Programs: docs/measured/programs.md
+    - Peers: docs/measured/peers.md
     - Collectives: docs/measured/collectives.md
     - Coordination: docs/measured/coordination.md
     - Partitions: docs/measured/partitions.md

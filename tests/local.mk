@@ -31,8 +31,8 @@ TESTS += tests/bench/peers_test.py
 EXTRA_DIST += tests/bench/peers_test.py
 TESTS += tests/jax/frameworks_test.py tests/jax/agent_test.py
 EXTRA_DIST += tests/jax/frameworks_test.py tests/jax/agent_test.py
-TESTS += tests/jax/interrupt_test.py tests/jax/random_ops_test.py tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py
-EXTRA_DIST += tests/jax/interrupt_test.py tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py examples/jax/common.py examples/jax/mlp.py examples/jax/convnet.py examples/jax/ode.py
+TESTS += tests/jax/tutorial_test.py tests/jax/interrupt_test.py tests/jax/random_ops_test.py tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py
+EXTRA_DIST += tests/jax/tutorial_test.py tests/jax/interrupt_test.py tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py examples/jax/common.py examples/jax/mlp.py examples/jax/convnet.py examples/jax/ode.py
 
 include tests/base/local.mk
 include tests/hlo/local.mk
