@@ -12,7 +12,7 @@ check_LTLIBRARIES =
 TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh tests/without_libraries_test.sh tests/configure_test.sh
 EXTRA_DIST += tests/configure_test.sh tests/layering_test.sh tests/circles.awk tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh tests/without_libraries_test.sh tests/lsan.supp tests/valgrind.supp
 
-EXTRA_DIST += tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_reduce.c examples/c/job.c examples/c/Makefile docs/c.md examples/aot/main.c examples/aot/mlp.mlir examples/aot/Makefile
+EXTRA_DIST += tests/install/deb_test.sh tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_reduce.c examples/c/job.c examples/c/Makefile docs/c.md examples/aot/main.c examples/aot/mlp.mlir examples/aot/Makefile
 
 # Run by .ci/run with the oldest clang that is supported.
 # oldest: tests/hlo/ir_test tests/base/status_test tests/cpu/gemm_test tests/cpu/kernels_test tests/cpu/run_test tests/coord/agent_test

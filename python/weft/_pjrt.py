@@ -20,13 +20,19 @@ class Error(RuntimeError):
         return Error, (self.code, self.message)
 
 
+def _in_prefix(prefix):
+    """Where a prefix may have the plugin.  Debian keeps libraries in a folder of the machine's own kind, such as lib/x86_64-linux-gnu."""
+    libraries = ("lib", "lib64", os.path.join("lib", getattr(sys.implementation, "_multiarch", "") or f"{os.uname().machine}-linux-gnu"))
+    return [os.path.join(prefix, folder, "weft", "pjrt_weft.so") for folder in libraries]
+
+
 def _candidates():
     if os.environ.get("WEFT_PJRT_PLUGIN"):
         yield os.environ["WEFT_PJRT_PLUGIN"]
         return
     yield os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "weft", "pjrt_weft.so")
     for prefix in (sys.prefix, os.path.expanduser("~/.local"), "/usr/local", "/usr", "/opt/weft"):
-        yield os.path.join(prefix, "lib", "weft", "pjrt_weft.so")
+        yield from _in_prefix(prefix)
     try:
         found = subprocess.run(["pkg-config", "--variable=plugindir", "weft"], capture_output=True, text=True, timeout=10)
         if found.returncode == 0:
@@ -35,7 +41,7 @@ def _candidates():
         pass
     for folder in os.environ.get("PATH", "").split(os.pathsep):  # a prefix that is in the path: its command is beside its library
         if os.path.exists(os.path.join(folder, "weft")):
-            yield os.path.join(os.path.dirname(folder.rstrip("/")), "lib", "weft", "pjrt_weft.so")
+            yield from _in_prefix(os.path.dirname(folder.rstrip("/")))
 
 
 def library_path():
