@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """docs/tutorial.md: its files are written and its commands run, in order, as a reader would.  And docs/errors.md names every code.  Prints TAP.
 
-A block of Markdown that says `file=NAME` is that file; each line of a `sh` block is a command, which has to end with 0 (`fails`: and not with 0).
+The block behind "Save this ... as `NAME`" is that file; each line of a `sh` block is a command.  All but FAILS have to end with 0.  The fences have a language
+and nothing else, which is all that the site's Markdown knows.
 """
 import os
 import re
@@ -26,9 +27,18 @@ PROMISES = {
 }
 
 
+FAILS = "weft launch -n 2 --fault kill:rank=1,after=0.2s -- python many.py"
+
+
 def blocks():
+    """(language, name of the file, text)"""
     with open(f"{SOURCE}/docs/tutorial.md", encoding="utf-8") as f:
-        return re.findall(r"(?ms)^```(\w+) ?([^\n]*)\n(.*?)^```$", f.read())
+        page = f.read()
+    assert not re.findall(r"(?m)^```.*[^a-z`\n].*$", page)
+    parts = re.split(r"(?m)^```(\w*)\n", page)  # prose, "sh", commands, "", prose, ...
+    for prose, language, text in zip(parts[0::4], parts[1::4], parts[2::4]):
+        name = re.search(r"Save this (?:one )?as `([\w.]+)`", prose.strip().split("\n\n")[-1])
+        yield language, name and name.group(1), text
 
 
 def the_tutorial_runs():
@@ -42,13 +52,13 @@ def the_tutorial_runs():
         os.symlink(f"{SOURCE}/examples", f"{d}/examples")
         env = dict(os.environ, PATH=f"{d}/bin:" + os.environ["PATH"], PYTHONPATH=f"{SOURCE}/python", JAX_PLATFORMS="weft,cpu",
                    WEFT_PJRT_PLUGIN=f"{BUILD}/.libs/pjrt_weft.so")
-        for language, word, text in blocks():
-            if word.startswith("file="):
-                with open(f"{d}/{word[5:]}", "w", encoding="utf-8") as f:
+        for language, name, text in blocks():
+            if name:
+                with open(f"{d}/{name}", "w", encoding="utf-8") as f:
                     f.write(text)
             for command in text.splitlines() if language == "sh" else []:
                 r = subprocess.run(command, shell=True, cwd=d, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S)
-                assert (r.returncode != 0) == (word == "fails"), f"{command}: {r.returncode}\n{r.stdout[-3000:]}"
+                assert (r.returncode != 0) == (command == FAILS), f"{command}: {r.returncode}\n{r.stdout[-3000:]}"
                 assert promised.pop(command, "") in r.stdout, f"{command}:\n{r.stdout[-3000:]}"
         assert os.path.getsize(f"{d}/trace.json") > 0
     assert not promised, promised
