@@ -158,6 +158,28 @@ static AMX void pack_b_dense(const product *p, const char *b, char *to)
   }
 }
 
+/* Four whole tiles of s8 beside each other, whose rows are dense: the bytes that meet in a lane come together by two rounds
+ * of unpacking, the lanes of a tile by turning 4 x 4 quarters of vectors. */
+static AMX void pack_b_bytes(const product *p, const char *b, char *to)
+{
+  int64_t row = p->b.along;
+
+  for (int q = 0; q < TILE; q++, b += 4 * row, to += ROW_BYTES) {
+    __m512i r0 = _mm512_loadu_si512(b), r1 = _mm512_loadu_si512(b + row), r2 = _mm512_loadu_si512(b + 2 * row),
+            r3 = _mm512_loadu_si512(b + 3 * row);
+    __m512i low01 = _mm512_unpacklo_epi8(r0, r1), high01 = _mm512_unpackhi_epi8(r0, r1),
+            low23 = _mm512_unpacklo_epi8(r2, r3), high23 = _mm512_unpackhi_epi8(r2, r3);
+    __m512i x0 = _mm512_unpacklo_epi16(low01, low23), x1 = _mm512_unpackhi_epi16(low01, low23),
+            x2 = _mm512_unpacklo_epi16(high01, high23), x3 = _mm512_unpackhi_epi16(high01, high23);
+    __m512i a01 = _mm512_shuffle_i32x4(x0, x1, 0x44), a23 = _mm512_shuffle_i32x4(x2, x3, 0x44),
+            b01 = _mm512_shuffle_i32x4(x0, x1, 0xee), b23 = _mm512_shuffle_i32x4(x2, x3, 0xee);
+    _mm512_storeu_si512(to, _mm512_shuffle_i32x4(a01, a23, 0x88));
+    _mm512_storeu_si512(to + p->strip, _mm512_shuffle_i32x4(a01, a23, 0xdd));
+    _mm512_storeu_si512(to + 2 * p->strip, _mm512_shuffle_i32x4(b01, b23, 0x88));
+    _mm512_storeu_si512(to + 3 * p->strip, _mm512_shuffle_i32x4(b01, b23, 0xdd));
+  }
+}
+
 /* Packs the columns j0 .. j0 + n: to[column block][k tile][16 rows][16 lanes]. Reads b along its rows or along its
  * columns, whichever is dense. */
 static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
@@ -174,15 +196,21 @@ static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
         pack_b_dense(p, from, tile);
         continue;
       }
+      if (by_row && p->bytes == 1 && n - block * TILE >= 4 * TILE && (t + 1) * per_tile <= p->k) {
+        pack_b_bytes(p, from, tile);
+        inner += 3;
+        continue;
+      }
       for (int64_t q = 0, l = t * per_tile; q < TILE; q++, l += p->lanes)
         pack_b_row(p, from + q * p->lanes * p->b.along * p->bytes, WEFT_MAX(0, WEFT_MIN(p->lanes, p->k - l)), columns,
                    tile + q * ROW_BYTES);
     }
 }
 
-/* Computes one block of 2 x 2 tiles into sums[4][16][16]. `wide` and `tall` say whether the second tiles exist. */
-static AMX void multiply(const product *p, const char *a, const char *b, bool tall, bool wide,
-                         uint32_t sums[4][TILE * TILE])
+/* Computes one block of 2 x 2 tiles. `wide` and `tall` say whether the second tiles exist. The rows of the tiles of sums,
+ * to[0] to to[3], are `row_bytes` apart. */
+static AMX void multiply(const product *p, const char *a, const char *b, bool tall, bool wide, char *const to[4],
+                         int64_t row_bytes)
 {
   const char *a1 = tall ? a + p->strip : a, *b1 = wide ? b + p->strip : b;
 
@@ -208,10 +236,10 @@ static AMX void multiply(const product *p, const char *a, const char *b, bool ta
       _tile_dpbssd(3, 5, 7);
     }
   }
-  _tile_stored(0, sums[0], ROW_BYTES);
-  _tile_stored(1, sums[1], ROW_BYTES);
-  _tile_stored(2, sums[2], ROW_BYTES);
-  _tile_stored(3, sums[3], ROW_BYTES);
+  _tile_stored(0, to[0], row_bytes);
+  _tile_stored(1, to[1], row_bytes);
+  _tile_stored(2, to[2], row_bytes);
+  _tile_stored(3, to[3], row_bytes);
 }
 
 static AMX void configure_tiles(void)
@@ -255,6 +283,9 @@ void cpu_amx_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const 
   product p = plan_product(g, m, n, a, b);
   char *packed_a = scratch, *packed_b = packed_a + 2 * p.strip;
   _Alignas(64) uint32_t sums[4][TILE * TILE];
+  char *const apart[4] = {(char *)sums[0], (char *)sums[1], (char *)sums[2], (char *)sums[3]};
+  bool in_place = !p.swapped && weft_dtype_bytes(g->c_type) == 4; /* C takes whole tiles as they are */
+  int64_t row_bytes = g->c_row * 4;
 
   configure_tiles();
   for (int64_t j0 = 0; j0 < p.b.count; j0 += p.panel) {
@@ -263,7 +294,14 @@ void cpu_amx_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const 
     for (int64_t i = 0; i < p.a.count; i += 2 * TILE) {
       pack_a(&p, i, packed_a);
       for (int64_t j = j0; j < end; j += 2 * TILE) {
-        multiply(&p, packed_a, packed_b + (j - j0) / TILE * p.strip, i + TILE < p.a.count, j + TILE < end, sums);
+        const char *strips = packed_b + (j - j0) / TILE * p.strip;
+        if (in_place && i + 2 * TILE <= p.a.count && j + 2 * TILE <= end) {
+          char *at = c + (i * g->c_row + j) * 4, *below = at + TILE * row_bytes;
+          multiply(&p, packed_a, strips, true, true, (char *[]){at, at + ROW_BYTES, below, below + ROW_BYTES},
+                   row_bytes);
+          continue;
+        }
+        multiply(&p, packed_a, strips, i + TILE < p.a.count, j + TILE < end, apart, ROW_BYTES);
         for (int part = 0; part < 4; part++)
           if (i + part / 2 * TILE < p.a.count && j + part % 2 * TILE < end)
             store_tile(g, &p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);

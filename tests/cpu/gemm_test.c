@@ -465,6 +465,21 @@ static void multiply_types(weft_dtype a_type, weft_dtype b_type)
                                .b_row = 70,
                                .b_col = 1,
                                .c_row = 70});
+  for (int n = 0; n < 6; n++) { /* columns of several vectors, whole and not, in and beside whole tiles */
+    int64_t cols = n % 3 == 0 ? 64 : n % 3 == 1 ? 100 : 150, k = n < 3 ? 128 : 200;
+    multiply_integers((cpu_gemm){.a_type = a_type,
+                                 .b_type = b_type,
+                                 .c_type = WEFT_S32,
+                                 .m = 75,
+                                 .n = cols,
+                                 .k = k,
+                                 .via = WEFT_INVALID,
+                                 .a_row = k,
+                                 .a_col = 1,
+                                 .b_row = cols + GUARD,
+                                 .b_col = 1,
+                                 .c_row = cols + GUARD});
+  }
 }
 
 TEST(products_of_bytes_are_exact) { multiply_types(WEFT_S8, WEFT_S8); }
