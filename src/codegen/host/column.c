@@ -8,27 +8,47 @@
 
 #include <string.h>
 
-enum { VECTORS = 8, MOST_BLOCKS = 32 };
+enum { VECTORS = 8, MOST_BLOCKS = 32, LEAST_TAIL = 4, HEAVY = 24 };
 
 typedef struct columns {
   gen_frame *f;
   gen_columns form;
   int64_t blocks, block;                 /* of the outermost reduced dimension */
-  int lanes, vectors;
+  int lanes, vectors;                    /* a strip has lanes * vectors columns, the last one `last` */
+  int64_t last;
   gen_acc *accs;
   int count;
   gen_buffer partial[GEN_MOST_COLUMN_REDUCES];
 } columns;
 
-/* Accumulates `vectors` vectors (with lanes 1: single columns) from column `col` of outer row `outer` on. The first
- * reduced dimension runs over [lo, hi). Accumulator i of vector v is slots[v * count + i]. */
+/* A vector of columns, or a single column: `lanes` of them from column `offset` of the strip on. */
+typedef struct piece {
+  int64_t offset;
+  int lanes;
+  gen_value *slots; /* of its accumulators */
+} piece;
+
+/* Columns from column `col` of outer row `outer` on, all pieces in one walk. The first reduced dimension runs over
+ * [lo, hi). */
 typedef struct tile {
   columns *c;
-  gen_affine outer, col;
-  int vectors;
-  gen_value *slots;
+  gen_affine outer;
+  int var; /* the loop over columns */
+  int count;
+  piece *pieces;
   gen_affine at[HLO_MAX_RANK];
 } tile;
+
+/* Makes the loop over columns stand for the lanes of `p`. Returns the piece's first column as an element of the result. */
+static gen_affine enter_piece(const tile *t, gen_emit *e, const piece *p)
+{
+  gen_affine col;
+
+  e->lanes = p->lanes;
+  e->vars[t->var].lane = p->lanes > 1;
+  col = gen_affine_offset(gen_affine_var(e, t->var), p->offset);
+  return gen_affine_add(e, gen_affine_scale(e, t->outer, t->c->form.cols), col);
+}
 
 static weft_status *walk(tile *t, gen_emit *e, int k, gen_ssa lo, gen_ssa hi)
 {
@@ -45,11 +65,10 @@ static weft_status *walk(tile *t, gen_emit *e, int k, gen_ssa lo, gen_ssa hi)
     gen_loop_end(e, &loop);
     return NULL;
   }
-  for (int v = 0; v < t->vectors; v++) {
-    gen_affine kept =
-      gen_affine_add(e, gen_affine_scale(e, t->outer, c->form.cols), gen_affine_offset(t->col, (int64_t)v * e->lanes));
-    WEFT_TRY(gen_accs_step(e, &c->f->env, c->accs, c->count, t->slots + v * c->count,
-                           gen_columns_index(e, &c->form, kept, t->at)));
+  for (int i = 0; i < t->count; i++) {
+    gen_affine kept = enter_piece(t, e, &t->pieces[i]);
+    WEFT_TRY(
+      gen_accs_step(e, &c->f->env, c->accs, c->count, t->pieces[i].slots, gen_columns_index(e, &c->form, kept, t->at)));
   }
   return NULL;
 }
@@ -60,37 +79,49 @@ static weft_status *finish(columns *c, gen_emit *e, gen_affine kept, gen_value *
   return gen_columns_finish(c->f, e, kept, c->accs, c->count, v);
 }
 
-/* Columns [lo, hi), lanes * vectors of them in a step. */
-static weft_status *strip(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo, gen_ssa hi, int lanes, int vectors,
+/* The pieces of `width` columns: whole vectors, a narrower vector for each half that is left, and single columns. */
+static weft_status *cut(const columns *c, gen_emit *e, int64_t width, tile *t)
+{
+  int64_t at = 0;
+
+  t->pieces = WEFT_ARENA_ARRAY(e->arena, piece, width / c->lanes + c->lanes);
+  WEFT_TRY_ALLOC(t->pieces);
+  for (int lanes = c->lanes; at < width; at += lanes) {
+    while (lanes > width - at) lanes /= 2;
+    if (lanes < LEAST_TAIL && lanes < c->lanes) lanes = 1;
+    piece *p = &t->pieces[t->count++];
+    *p = (piece){.offset = at, .lanes = lanes, .slots = WEFT_ARENA_ARRAY(e->arena, gen_value, c->count)};
+    WEFT_TRY_ALLOC(p->slots);
+    for (int i = 0; i < c->count; i++) p->slots[i] = gen_acc_slot(e, c->accs[i].type, lanes);
+  }
+  return NULL;
+}
+
+/* The strips of `width` columns of [lo, hi). */
+static weft_status *strip(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo, gen_ssa hi, int64_t width,
                           gen_ssa r_lo, gen_ssa r_hi, gen_affine block)
 {
   gen_loop loop;
-  tile t = {.c = c, .outer = outer, .vectors = vectors, .slots = WEFT_ARENA_ARRAY(e->arena, gen_value, vectors * c->count)};
+  tile t = {.c = c, .outer = outer};
   bool split = c->blocks > 1;
 
-  WEFT_TRY_ALLOC(t.slots);
-  if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) && LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
-    return NULL;
-  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * vectors, 0, c->form.cols - (int64_t)lanes * (vectors - 1), lanes);
-  e->vars[loop.var].lane = lanes > 1;
-  e->lanes = lanes;
+  WEFT_TRY(cut(c, e, width, &t));
+  gen_loop_begin(e, &loop, lo, hi, width, 0, c->form.cols - width + t.pieces[0].lanes, c->lanes);
+  t.var = loop.var;
   int mark = gen_memo_push(e);
-  t.col = gen_affine_var(e, loop.var);
-  for (int v = 0; v < vectors; v++)
+  for (int k = 0; k < t.count; k++)
     for (int i = 0; i < c->count; i++) {
       gen_value first;
-      t.slots[v * c->count + i] = gen_acc_slot(e, c->accs[i].type, lanes);
       if (split) first = gen_identity(e, c->accs[i].op, c->accs[i].type);
       else WEFT_TRY(gen_acc_init(e, &c->f->env, &c->accs[i], &first));
-      gen_acc_set(e, t.slots[v * c->count + i], first);
+      gen_acc_set(e, t.pieces[k].slots[i], first);
     }
   WEFT_TRY(walk(&t, e, 0, r_lo, r_hi));
-  for (int v = 0; v < vectors; v++) {
-    gen_affine kept =
-      gen_affine_add(e, gen_affine_scale(e, outer, c->form.cols), gen_affine_offset(t.col, (int64_t)v * lanes));
+  for (int k = 0; k < t.count; k++) {
+    gen_affine kept = enter_piece(&t, e, &t.pieces[k]);
     gen_value *sums = WEFT_ARENA_ARRAY(e->arena, gen_value, c->count);
     WEFT_TRY_ALLOC(sums);
-    for (int i = 0; i < c->count; i++) sums[i] = gen_acc_get(e, t.slots[v * c->count + i]);
+    for (int i = 0; i < c->count; i++) sums[i] = gen_acc_get(e, t.pieces[k].slots[i]);
     if (!split) {
       WEFT_TRY(finish(c, e, kept, sums));
       continue;
@@ -105,17 +136,22 @@ static weft_status *strip(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo,
   return NULL;
 }
 
-static weft_status *columns_of(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo, gen_ssa hi, gen_ssa r_lo,
-                               gen_ssa r_hi, gen_affine block)
+/* The strip that begins at column `lo`. The last one has code of its own where its width is not that of the others. */
+static weft_status *columns_of(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo, gen_ssa r_lo, gen_ssa r_hi,
+                               gen_affine block)
 {
-  gen_ssa length = LLVMBuildNSWSub(e->b, hi, lo, "");
-  int64_t wide = (int64_t)c->lanes * c->vectors;
-  gen_ssa whole = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -wide), ""), "");
-  gen_ssa some = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -(int64_t)c->lanes), ""), "");
+  int64_t wide = (int64_t)c->lanes * c->vectors, cols = c->form.cols, before = cols - c->last;
+  gen_ssa last = lo, hi = gen_i64(e, cols);
 
-  WEFT_TRY(strip(c, e, outer, lo, whole, c->lanes, c->vectors, r_lo, r_hi, block));
-  if (c->vectors > 1) WEFT_TRY(strip(c, e, outer, whole, some, c->lanes, 1, r_lo, r_hi, block));
-  return c->lanes > 1 ? strip(c, e, outer, some, hi, 1, 1, r_lo, r_hi, block) : NULL;
+  if (c->last == wide)
+    return strip(c, e, outer, lo, LLVMBuildNSWAdd(e->b, lo, gen_i64(e, wide), ""), wide, r_lo, r_hi, block);
+  if (before) {
+    gen_ssa is_last = gen_icmp(e, LLVMIntEQ, lo, gen_i64(e, before));
+    gen_ssa end = gen_select(e, is_last, lo, LLVMBuildNSWAdd(e->b, lo, gen_i64(e, wide), ""));
+    WEFT_TRY(strip(c, e, outer, lo, end, wide, r_lo, r_hi, block));
+    last = gen_select(e, is_last, lo, hi);
+  }
+  return strip(c, e, outer, last, hi, c->last, r_lo, r_hi, block);
 }
 
 typedef struct combine_ctx {
@@ -167,6 +203,7 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec)
   gen_kernel *info = spec->info;
   columns c = {.blocks = 1};
   bool is_columns;
+  int ops = 0;
   gen_frame f;
   gen_emit *e = &f.e;
   gen_loop loop;
@@ -174,10 +211,13 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec)
   WEFT_TRY(gen_columns_of(part->arena, spec->fusion->called[0], &c.form, &is_columns));
   if (!is_columns) return gen_wrong_form(spec->info->strategy);
   c.lanes = gen_choose_lanes(part->target, gen_widest_bytes(c.form.comp), c.form.cols);
-  c.vectors = c.form.reduce_count > 1 ? VECTORS / 2 : VECTORS;
+  HLO_FOREACH(x, c.form.comp) ops += 1 + 8 * hlo_opcode_is_transcendental(x->op);
+  c.vectors = c.form.reduce_count > 1 || ops > HEAVY ? VECTORS / 2 : VECTORS;
   while (c.vectors > 1 && c.form.cols < (int64_t)c.lanes * c.vectors) c.vectors /= 2;
-  int64_t wide = (int64_t)c.lanes * c.vectors, strips = (c.form.cols + wide - 1) / wide,
-          first = c.form.in->dims[c.form.walk[0]];
+  int64_t wide = (int64_t)c.lanes * c.vectors, first = c.form.in->dims[c.form.walk[0]];
+  c.last = c.form.cols % wide;
+  if (c.last < wide / 2) c.last += wide; /* few columns alone would take as long as a whole strip */
+  int64_t strips = (c.form.cols - c.last) / wide + 1;
   gen_emit probe = {.part = part, .arena = part->arena};
   WEFT_TRY(gen_accs_of(&probe, c.form.reduces, c.form.reduce_count, &c.accs, &c.count));
   bool plain = gen_accs_are_plain(c.accs, c.count);
@@ -198,14 +238,12 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec)
   gen_affine unit = gen_affine_var(e, loop.var), strip_no = gen_affine_digit(e, unit, 1, strips);
   gen_affine outer = gen_affine_digit(e, unit, strips, c.form.outer),
              block = gen_affine_digit(e, unit, strips * c.form.outer, 0);
-  gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, strip_no, wide)), hi = gen_i64(e, c.form.cols), r_lo = NULL,
-          r_hi = NULL;
-  if (strips > 1) hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, lo, gen_i64(e, wide), ""), hi);
+  gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, strip_no, wide)), r_lo = NULL, r_hi = NULL;
   if (c.blocks > 1) {
     r_lo = gen_affine_ssa(e, gen_affine_scale(e, block, c.block));
     r_hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, r_lo, gen_i64(e, c.block), ""), gen_i64(e, first));
   }
-  WEFT_TRY(columns_of(&c, e, outer, lo, hi, r_lo, r_hi, block));
+  WEFT_TRY(columns_of(&c, e, outer, lo, r_lo, r_hi, block));
   gen_memo_pop(e, mark);
   gen_loop_end(e, &loop);
   gen_frame_close(&f);

@@ -134,7 +134,8 @@ static weft_status *step(pass_ctx_ *p, gen_emit *e, gen_affine col, gen_value *s
   return keep_values(p, e, col);
 }
 
-static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi, int lanes, int unroll,
+/* Columns [lo, hi) in steps of `lanes` * `unroll`; `lo` is a multiple of `align`. */
+static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi, int lanes, int unroll, int64_t align,
                               gen_value *const *slots)
 {
   gen_loop loop;
@@ -143,7 +144,7 @@ static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi,
   if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) && LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
     return NULL;
   gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->base.form.cols - (int64_t)lanes * (unroll - 1),
-                 lanes);
+                 align);
   e->vars[loop.var].lane = lanes > 1;
   e->lanes = lanes;
   int mark = gen_memo_push(e);
@@ -164,6 +165,48 @@ static weft_status *combine(gen_emit *e, const gen_acc *acc, gen_value *out, con
 {
   if (acc->extreme) return gen_combine_extremes(e, acc, out, v, out);
   *out = gen_combine(e, acc->op, acc->type, *out, *v);
+  return NULL;
+}
+
+/* Does combining a value twice give what combining it once gives? */
+static bool is_idempotent(const gen_acc *acc)
+{
+  return acc->extreme || acc->op == HLO_MAXIMUM || acc->op == HLO_MINIMUM || acc->op == HLO_AND || acc->op == HLO_OR;
+}
+
+/* Columns [some, hi), fewer than a vector has lanes, as the last lanes of the vector that ends at `hi`. That vector has
+ * slots of its own; its other lanes, whose columns are in `slots` already, are left out of the sums that would have
+ * them twice. */
+static weft_status *overlap(pass_ctx_ *p, gen_emit *e, gen_ssa some, gen_ssa hi, gen_value *slots)
+{
+  int lanes = p->r->lanes;
+  gen_value *own = WEFT_ARENA_ARRAY(e->arena, gen_value, p->count);
+  gen_ssa lo = LLVMBuildNSWSub(e->b, hi, gen_i64(e, lanes), ""), counts;
+
+  WEFT_TRY_ALLOC(own);
+  for (int i = 0; i < p->count; i++) {
+    gen_value first;
+    WEFT_TRY(gen_row_first(&p->r->base, e, &p->accs[i], &first));
+    own[i] = gen_acc_slot(e, p->accs[i].type, lanes);
+    gen_acc_set(e, own[i], first);
+  }
+  WEFT_TRY(loop_over(p, e, lo, hi, lanes, 1, 1, &own));
+  counts = gen_icmp(e, LLVMIntSGE, gen_iota(e, e->part->i64, lanes, 1), LLVMBuildNSWSub(e->b, some, lo, ""));
+  for (int i = 0; i < p->count; i += p->accs[i].leaves) {
+    const gen_acc *acc = &p->accs[i];
+    gen_value sum[2], v[2];
+    for (int k = 0; k < acc->leaves; k++) {
+      sum[k] = gen_acc_get(e, slots[i + k]);
+      v[k] = gen_acc_get(e, own[i + k]);
+    }
+    if (!is_idempotent(acc)) {
+      gen_value none = gen_identity(e, acc->op, acc->type);
+      v[0].re = gen_select(e, counts, v[0].re, none.re);
+      if (v[0].im) v[0].im = gen_select(e, counts, v[0].im, none.im);
+    }
+    WEFT_TRY(combine(e, acc, sum, v));
+    for (int k = 0; k < acc->leaves; k++) gen_acc_set(e, slots[i + k], sum[k]);
+  }
   return NULL;
 }
 
@@ -217,11 +260,12 @@ static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, ge
     gen_ssa length = LLVMBuildNSWSub(e->b, hi, lo, ""), whole, some;
     whole = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -(int64_t)lanes * unroll), ""), "");
     some = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -(int64_t)lanes), ""), "");
-    WEFT_TRY(loop_over(p, e, lo, whole, lanes, unroll, slots));
-    if (unroll > 1) WEFT_TRY(loop_over(p, e, whole, some, lanes, 1, slots));
+    WEFT_TRY(loop_over(p, e, lo, whole, lanes, unroll, lanes, slots));
+    if (unroll > 1) WEFT_TRY(loop_over(p, e, whole, some, lanes, 1, lanes, slots));
     lo = some;
   }
-  WEFT_TRY(loop_over(p, e, lo, hi, 1, 1, &tail));
+  if (lanes > 1 && r->base.form.cols % lanes > 1) WEFT_TRY(overlap(p, e, lo, hi, slots[0]));
+  else WEFT_TRY(loop_over(p, e, lo, hi, 1, 1, 1, &tail));
   for (int i = 0; i < p->count; i++) out[i] = gen_acc_get(e, tail[i]);
   for (int i = 0; i < p->count && lanes > 1; i += p->accs[i].leaves)
     WEFT_TRY(combine_all(e, &p->accs[i], slots, i, unroll, &out[i]));
