@@ -158,8 +158,8 @@ static AMX void pack_b_dense(const product *p, const char *b, char *to)
   }
 }
 
-/* Four whole tiles of s8 beside each other, whose rows are dense: the bytes that meet in a lane come together by two rounds
- * of unpacking, the lanes of a tile by turning 4 x 4 quarters of vectors. */
+/* Four whole tiles of s8 beside each other, whose rows are dense: the bytes that meet in a lane come together by two
+ * rounds of unpacking, the lanes of a tile by turning 4 x 4 quarters of vectors. */
 static AMX void pack_b_bytes(const product *p, const char *b, char *to)
 {
   int64_t row = p->b.along;
@@ -207,8 +207,8 @@ static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
     }
 }
 
-/* Computes one block of 2 x 2 tiles. `wide` and `tall` say whether the second tiles exist. The rows of the tiles of sums,
- * to[0] to to[3], are `row_bytes` apart. */
+/* Computes one block of 2 x 2 tiles. `wide` and `tall` say whether the second tiles exist. The rows of the tiles of
+ * sums, to[0] to to[3], are `row_bytes` apart. */
 static AMX void multiply(const product *p, const char *a, const char *b, bool tall, bool wide, char *const to[4],
                          int64_t row_bytes)
 {

@@ -47,8 +47,8 @@ int gen_choose_lanes(const gen_target *target, int widest_bytes, int64_t extent)
  * With `begin`, the loops cover units [begin, end) of *out_units; begin NULL: they cover all elements, as one unit. */
 WEFT_NODISCARD weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, gen_ssa begin,
                                           gen_ssa end, int64_t *out_units, gen_body_fn *body, void *ctx);
-/* Loops over [lo, hi): vectors, narrower vectors where the bounds are constant, then single elements. `least` and `most`
- * are static bounds of their variables; `lo` is a multiple of `align`. */
+/* Loops over [lo, hi): vectors, narrower vectors where the bounds are constant, then single elements. `least` and
+ * `most` are static bounds of their variables; `lo` is a multiple of `align`. */
 WEFT_NODISCARD weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, int64_t most, int lanes,
                                            int64_t align, gen_body_fn *body, void *ctx);
 
