@@ -72,11 +72,6 @@ static weft_status *line_new(weft_arena *arena, int64_t n, bool is_double, const
   return is_double ? tables_f64(arena, l) : tables_f32(arena, l);
 }
 
-int64_t cpu_fft_scratch(const hlo_instr *instr)
-{
-  return instr->u.fft_type == HLO_FFT_IRFFT && instr->dims.count > 1 ? hlo_shape_bytes(instr->operands[0]->shape) : 0;
-}
-
 weft_status *cpu_fft_init(cpu_fft *f, weft_arena *arena, const hlo_instr *instr)
 {
   const hlo_shape *in = instr->operands[0]->shape, *out = instr->shape;
@@ -86,7 +81,7 @@ weft_status *cpu_fft_init(cpu_fft *f, weft_arena *arena, const hlo_instr *instr)
   f->is_double = weft_dtype_component(in->type) == WEFT_F64;
   f->rank = in->rank;
   f->transformed = instr->dims.count;
-  f->scratch_bytes = cpu_fft_scratch(instr);
+  f->scratch_bytes = f->type == HLO_FFT_IRFFT && f->transformed > 1 ? hlo_shape_bytes(in) : 0;
   if (f->transformed > CPU_FFT_MAX_DIMS) return WEFT_ERR(UNIMPLEMENTED, "fft over %d dimensions", f->transformed);
   memcpy(f->in_dims, in->dims, (size_t)in->rank * sizeof *in->dims);
   memcpy(f->out_dims, out->dims, (size_t)out->rank * sizeof *out->dims);

@@ -33,7 +33,6 @@ typedef struct cpu_fft {
 
 /* Plans; tables are in `arena`.  Errors: UNIMPLEMENTED, RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_fft_init(cpu_fft *fft, weft_arena *arena, const hlo_instr *instr);
-int64_t cpu_fft_scratch(const hlo_instr *instr);
 /* `out` does not overlap `in`.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_fft_run(const cpu_fft *fft, rt_pool *pool, const void *in, void *out, void *scratch);
 

@@ -13,16 +13,26 @@
 #include "cpu/sort.h"
 #include "lower/host_steps.h"
 
-/* Defines a maker, which fills `plan` by INIT and makes a thunk of it, and a runner, which calls RUN with the
- * arguments. */
-#define LIBRARY_THUNK(name, plan_type, INIT, RUN)                                                                  \
+/* Defines a planner, which fills `plan` by INIT, a maker, which makes a thunk of the plan, and a runner, which calls RUN
+ * with the arguments. SCRATCH: bytes that the step wants. */
+#define LIBRARY_THUNK(name, plan_type, INIT, SCRATCH, RUN)                                                            \
   typedef struct name##_thunk {                                                                                    \
     rt_thunk base;                                                                                                 \
-    plan_type plan;                                                                                                \
+    const plan_type *plan;                                                                                         \
   } name##_thunk;                                                                                                  \
+  static weft_status *name##_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *out)\
+  {                                                                                                                \
+    plan_type *plan = WEFT_ARENA_NEW(arena, plan_type);                                                            \
+    (void)target;                                                                                                  \
+    WEFT_TRY_ALLOC(plan);                                                                                          \
+    WEFT_TRY(INIT);                                                                                                \
+    out->data = plan;                                                                                              \
+    out->scratch_bytes = SCRATCH;                                                                                  \
+    return NULL;                                                                                                   \
+  }                                                                                                                \
   static weft_status *name##_execute(const rt_thunk *thunk, rt_ctx *ctx)                                           \
   {                                                                                                                \
-    const plan_type *plan = &((const name##_thunk *)thunk)->plan;                                                  \
+    const plan_type *plan = ((const name##_thunk *)thunk)->plan;                                                   \
     void *const *args = rt_args(thunk, ctx);                                                                       \
     rt_pool *pool = cpu_pool_of(thunk, ctx);                                                                       \
     return RUN;                                                                                                    \
@@ -30,11 +40,8 @@
   static const rt_thunk_ops name##_ops = {.size = sizeof(rt_thunk_ops), .kind = #name, .run = name##_execute};     \
   static weft_status *name##_make(low_step *step, rt_thunk **out_thunk)                                         \
   {                                                                                                                \
-    const hlo_instr *instr = step->instr;                                                                           \
-    plan_type plan;                                                                                                \
-    WEFT_TRY(INIT);                                                                                                \
     WEFT_TRY(low_thunk_new(step, &name##_ops, sizeof(name##_thunk), out_thunk));                                    \
-    ((name##_thunk *)*out_thunk)->plan = plan;                                                                     \
+    ((name##_thunk *)*out_thunk)->plan = step->plan->data;                                                         \
     (*out_thunk)->splits = cpu_pays_to_share(step, (*out_thunk)->cost_ns, false);                                          \
     return NULL;                                                                                                   \
   }
@@ -44,72 +51,50 @@ static const hlo_shape *operand_shape(const hlo_instr *instr, int i) { return in
 /* ---- dot and convolution ------------------------------------------------------------------------------------------ */
 
 LIBRARY_THUNK(dot, cpu_dot,
-              cpu_dot_init(&plan, instr->u.dot, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
+              cpu_dot_init(plan, instr->u.dot, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
+              plan->scratch_bytes,
               cpu_dot_run(plan, pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
 
 static weft_status *cut_dot_make(low_step *step, rt_thunk **out_thunk)
 {
   WEFT_TRY(dot_make(step, out_thunk));
-  (*out_thunk)->splits =
-    cpu_pays_to_share(step, (*out_thunk)->cost_ns, cpu_dot_is_cut(&((const dot_thunk *)*out_thunk)->plan));
+  (*out_thunk)->splits = cpu_pays_to_share(step, (*out_thunk)->cost_ns, cpu_dot_is_cut(step->plan->data));
   return NULL;
 }
 
-static int64_t dot_scratch(const hlo_instr *instr)
-{
-  cpu_dot plan;
-  weft_status *st = cpu_dot_init(&plan, instr->u.dot, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape);
-  int64_t bytes = st ? 0 : plan.scratch_bytes;
-
-  weft_status_ignore(st); /* the maker will report the error */
-  return bytes;
-}
-
 LIBRARY_THUNK(convolution, cpu_conv,
-              cpu_conv_init(&plan, instr->u.conv, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
+              cpu_conv_init(plan, instr->u.conv, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
+              plan->scratch_bytes,
               cpu_conv_run(plan, pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
-
-static int64_t convolution_scratch(const hlo_instr *instr)
-{
-  cpu_conv plan;
-  weft_status *st = cpu_conv_init(&plan, instr->u.conv, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape);
-  int64_t bytes = st ? 0 : plan.scratch_bytes;
-
-  weft_status_ignore(st);
-  return bytes;
-}
 
 /* ---- sort and top-k ------------------------------------------------------------------------------------------------- */
 
-LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(&plan, instr, gen_code_compare(cpu_code_of(step), instr->called[0])),
+LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(plan, instr, gen_code_compare(target->code, instr->called[0])),
+              plan->scratch_bytes,
               cpu_sort_run(plan, pool, args, args + plan->operand_count,
                            plan->scratch_bytes ? args[2 * plan->operand_count] : NULL))
 
-static int64_t sort_scratch(const hlo_instr *instr)
-{
-  cpu_sort plan;
-  weft_status *st = cpu_sort_init(&plan, instr, NULL); /* a comparator that is called as a function needs none */
-  int64_t bytes = st ? 0 : plan.scratch_bytes;
-
-  weft_status_ignore(st);
-  return bytes;
-}
-
-LIBRARY_THUNK(topk, cpu_topk, cpu_topk_init(&plan, instr), cpu_topk_run(plan, pool, args[0], args[1], args[2]))
+LIBRARY_THUNK(topk, cpu_topk, cpu_topk_init(plan, instr), 0, cpu_topk_run(plan, pool, args[0], args[1], args[2]))
 
 /* ---- linear algebra and Fourier transforms -------------------------------------------------------------------------- */
 
-LIBRARY_THUNK(cholesky, cpu_cholesky, cpu_cholesky_init(&plan, instr), cpu_cholesky_run(plan, pool, args[0], args[1]))
-LIBRARY_THUNK(triangular_solve, cpu_triangular_solve, cpu_triangular_solve_init(&plan, instr),
+LIBRARY_THUNK(cholesky, cpu_cholesky, cpu_cholesky_init(plan, instr), 0, cpu_cholesky_run(plan, pool, args[0], args[1]))
+LIBRARY_THUNK(triangular_solve, cpu_triangular_solve, cpu_triangular_solve_init(plan, instr), 0,
               cpu_triangular_solve_run(plan, pool, args[0], args[1], args[2]))
-LIBRARY_THUNK(fft, cpu_fft, cpu_fft_init(&plan, step->arena, instr),
+LIBRARY_THUNK(fft, cpu_fft, cpu_fft_init(plan, arena, instr), plan->scratch_bytes,
               cpu_fft_run(plan, pool, args[0], args[1], plan->scratch_bytes ? args[2] : NULL))
 
 /* ---- custom calls ------------------------------------------------------------------------------------------------ */
 
+static weft_status *custom_call_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *out)
+{
+  (void)target;
+  return low_custom_call_plan(arena, instr, cpu_lapack_register, out);
+}
+
 static weft_status *custom_call_make(low_step *step, rt_thunk **out_thunk)
 {
-  weft_status *st = low_custom_call_make(step, cpu_lapack_register, out_thunk);
+  weft_status *st = low_custom_call_make(step, out_thunk);
 
 #ifndef HAVE_OPENBLAS
   if (strncmp(step->instr->u.custom->target, "lapack_", 7) == 0)
@@ -122,15 +107,15 @@ static weft_status *custom_call_make(low_step *step, rt_thunk **out_thunk)
 /* ---- the table ------------------------------------------------------------------------------------------------------- */
 
 const cpu_maker cpu_makers[] = {
-  {HLO_CUSTOM_CALL, custom_call_make, NULL},
-  {HLO_CHOLESKY, cholesky_make, NULL},
+  {HLO_CUSTOM_CALL, custom_call_make, custom_call_plan},
+  {HLO_CHOLESKY, cholesky_make, cholesky_plan},
   {HLO_CONCATENATE, cpu_concatenate_make, NULL},
-  {HLO_CONVOLUTION, convolution_make, convolution_scratch},
-  {HLO_DOT, cut_dot_make, dot_scratch},
-  {HLO_FFT, fft_make, cpu_fft_scratch},
+  {HLO_CONVOLUTION, convolution_make, convolution_plan},
+  {HLO_DOT, cut_dot_make, dot_plan},
+  {HLO_FFT, fft_make, fft_plan},
   {HLO_RNG_GET_AND_UPDATE_STATE, cpu_rng_state_make, NULL},
-  {HLO_SORT, sort_make, sort_scratch},
-  {HLO_TOPK, topk_make, NULL},
-  {HLO_TRIANGULAR_SOLVE, triangular_solve_make, NULL},
+  {HLO_SORT, sort_make, sort_plan},
+  {HLO_TOPK, topk_make, topk_plan},
+  {HLO_TRIANGULAR_SOLVE, triangular_solve_make, triangular_solve_plan},
   {.make = NULL},
 };

@@ -14,7 +14,6 @@ typedef struct cpu_target {
 } cpu_target;
 
 static inline const cpu_target *cpu_target_of(const low_step *step) { return step->target->ctx; }
-static inline const gen_code *cpu_code_of(const low_step *step) { return cpu_target_of(step)->code; }
 
 /* The pool whose threads the run of a thunk may use besides its own; NULL if its work is not worth splitting. */
 static inline rt_pool *cpu_pool_of(const rt_thunk *thunk, const rt_ctx *ctx)
@@ -26,12 +25,13 @@ static inline rt_pool *cpu_pool_of(const rt_thunk *thunk, const rt_ctx *ctx)
  * thread reads a part of the operands, as it does in a kernel. */
 bool cpu_pays_to_share(const low_step *step, double ns, bool is_cut);
 
-/* How instructions of one opcode become thunks (the table is in cpu/library.c). A maker returns UNIMPLEMENTED,
- * naming what it lacks, to leave the instruction to the reference evaluator. */
+/* How instructions of one opcode become thunks (the table is in cpu/library.c). A planner or a maker returns
+ * UNIMPLEMENTED, naming what it lacks, to leave the instruction to the reference evaluator. */
 typedef struct cpu_maker {
   hlo_opcode op;
-  weft_status *(*make)(low_step *step, rt_thunk **out_thunk);
-  int64_t (*scratch_bytes)(const hlo_instr *instr); /* optional */
+  weft_status *(*make)(low_step *step, rt_thunk **out_thunk); /* called if planning has not failed */
+  /* As low_target.plan; NULL: there is nothing to plan, and no scratch. */
+  weft_status *(*plan)(const cpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan);
 } cpu_maker;
 
 WEFT_NODISCARD weft_status *cpu_rng_state_make(low_step *step, rt_thunk **out_thunk);   /* cpu/rng_state.c */

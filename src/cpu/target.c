@@ -15,16 +15,17 @@ static const cpu_maker *find_maker(hlo_opcode op)
   return maker->make ? maker : NULL;
 }
 
-static int64_t scratch_bytes(void *ctx, const hlo_instr *instr)
+static weft_status *plan(void *ctx, weft_arena *arena, const hlo_instr *instr, low_plan *out)
 {
   const cpu_target *target = ctx;
 
   if (instr->op == HLO_FUSION) {
     const gen_kernel *kernel = gen_code_kernel(target->code, instr);
-    return kernel ? kernel->shared_bytes : 0;
+    if (kernel) out->scratch_bytes = kernel->shared_bytes;
+    return NULL;
   }
   const cpu_maker *maker = find_maker(instr->op);
-  return maker && maker->scratch_bytes ? maker->scratch_bytes(instr) : 0;
+  return maker && maker->plan ? maker->plan(target, arena, instr, out) : NULL;
 }
 
 static double cost_ns(void *ctx, const hlo_instr *instr) { return cpu_cost_ns(ctx, instr); }
@@ -52,7 +53,7 @@ static weft_status *make_without_kernel(low_step *step, rt_thunk **out)
   char what[256];
 
   if (maker) {
-    weft_status *st = maker->make(step, out);
+    weft_status *st = step->plan->error ? weft_status_dup(step->plan->error) : maker->make(step, out);
     /* the evaluator does not know what a custom-call target means */
     if (weft_status_code(st) != WEFT_UNIMPLEMENTED || instr->op == HLO_CUSTOM_CALL) return st;
     WEFT_LOG("cpu", DEBUG, "\"%s\" goes to the reference evaluator: %s", instr->name, weft_status_message(st));
@@ -88,7 +89,7 @@ weft_status *cpu_lower(cpu_platform *platform, gen_code *code, const weft_compil
                        rt_compiled *out)
 {
   cpu_target cpu = {.machine = &gen_cpu_target, .code = code};
-  low_target target = {.ctx = &cpu, .threads = rt_pool_threads(platform->base.pool), .scratch_bytes = scratch_bytes,
+  low_target target = {.ctx = &cpu, .threads = rt_pool_threads(platform->base.pool), .plan = plan,
                        .cost_ns = cost_ns, .make = make, .reducer = reducer};
   int64_t begin = weft_now_ns();
 

@@ -12,11 +12,11 @@
 
 /* ---- the target ------------------------------------------------------------------------------------------------ */
 
-static int64_t scratch_bytes(void *ctx, const hlo_instr *instr)
+static weft_status *plan(void *ctx, weft_arena *arena, const hlo_instr *instr, low_plan *out)
 {
   const gpu_maker *maker = gpu_find_maker(instr->op);
 
-  return maker && maker->scratch_bytes ? maker->scratch_bytes(ctx, instr) : 0;
+  return maker && maker->plan ? maker->plan(ctx, arena, instr, out) : NULL;
 }
 
 /* The stream does the steps in the order in which they are queued, so no step waits for its share of the device. */
@@ -50,7 +50,9 @@ static weft_status *make(void *ctx, low_step *step, rt_thunk **out)
   char what[256];
 
   (void)ctx;
-  weft_status *st = maker ? maker->make(step, out) : WEFT_ERR(UNIMPLEMENTED, "%s has no kernel", hlo_opcode_name(op));
+  weft_status *st = step->plan->error ? weft_status_dup(step->plan->error)
+                    : maker           ? maker->make(step, out)
+                                      : WEFT_ERR(UNIMPLEMENTED, "%s has no kernel", hlo_opcode_name(op));
   if (weft_status_code(st) != WEFT_UNIMPLEMENTED) return st;
   /* the evaluator does not know what a custom call means, and has no devices */
   if (op == HLO_CUSTOM_CALL || hlo_opcode_is_collective(op) || hlo_opcode_is_async(op) ||
@@ -135,7 +137,7 @@ static weft_status *lower(gpu_platform *platform, const weft_compile_options *op
                           rt_compiled *out)
 {
   gpu_target gpu = {.platform = platform, .machine = platform->gpus[0].target};
-  low_target target = {.ctx = &gpu, .threads = threads_of(platform), .scratch_bytes = scratch_bytes,
+  low_target target = {.ctx = &gpu, .threads = threads_of(platform), .plan = plan,
                        .cost_ns = cost_ns, .make = make, .reducer = reducer};
   int64_t begin = weft_now_ns();
 

@@ -71,19 +71,28 @@ weft_status *gpu_triangular_make(low_step *step, rt_thunk **out_thunk)
 
 typedef struct solve_thunk {
   rt_thunk base;
-  gpu_solve solve;
+  const gpu_solve *solve;
 } solve_thunk;
 
-static weft_status *plan_solve(const gpu_target *target, const hlo_instr *instr, gpu_routine routine, gpu_solve *solve)
+static gpu_make_fn solve_make;
+
+static weft_status *plan_solve(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, gpu_routine routine,
+                               low_plan *plan)
 {
+  gpu_solve *solve = WEFT_ARENA_NEW(arena, gpu_solve);
   gpu_solver *solver;
 
+  WEFT_TRY_ALLOC(solve);
   WEFT_TRY(gpu_solve_init(solve, routine, instr));
   WEFT_TRY(gpu_enter(gpu_planner(target)));
   weft_status *st = gpu_solver_of(gpu_planner(target), &solver);
   if (!st) st = gpu_solve_measure(solve, solver);
   gpu_leave();
-  return st;
+  if (st) return st;
+  plan->data = solve;
+  plan->make = solve_make;
+  plan->scratch_bytes = (int64_t)solve->workspace_bytes;
+  return NULL;
 }
 
 /* Results that no routine writes because the matrices are empty become 0: `info`, most of all. */
@@ -100,17 +109,17 @@ static weft_status *clear_results(const rt_thunk *thunk, const rt_ctx *ctx, int 
 static weft_status *solve_work(const solve_thunk *t, const rt_ctx *ctx, wcu_stream stream)
 {
   void *const *args = rt_args(&t->base, ctx);
-  int operands = gpu_solve_operands(&t->solve), leaves = operands + gpu_solve_results(&t->solve);
+  int operands = gpu_solve_operands(t->solve), leaves = operands + gpu_solve_results(t->solve);
   wcu_ptr arrays[GPU_SOLVE_ARRAYS];
   gpu_solver *solver;
 
-  if (gpu_solve_is_empty(&t->solve)) return clear_results(&t->base, ctx, operands, leaves, stream);
-  WEFT_TRY(gpu_copy_operand(&t->base, ctx, gpu_solve_overwritten(&t->solve), operands, stream));
+  if (gpu_solve_is_empty(t->solve)) return clear_results(&t->base, ctx, operands, leaves, stream);
+  WEFT_TRY(gpu_copy_operand(&t->base, ctx, gpu_solve_overwritten(t->solve), operands, stream));
   for (int i = 0; i < leaves; i++) arrays[i] = gpu_address(args[i]);
-  WEFT_TRY(write_addresses(ctx, gpu_solve_addresses(&t->solve), arrays[operands], t->base.uses[operands].slice.bytes,
+  WEFT_TRY(write_addresses(ctx, gpu_solve_addresses(t->solve), arrays[operands], t->base.uses[operands].slice.bytes,
                            gpu_address(args[leaves])));
   WEFT_TRY(gpu_solver_of(gpu_of(ctx->info->device), &solver));
-  return gpu_solve_enqueue(&t->solve, solver, stream, arrays, gpu_address(args[leaves]));
+  return gpu_solve_enqueue(t->solve, solver, stream, arrays, gpu_address(args[leaves]));
 }
 
 static weft_status *solve_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
@@ -121,6 +130,14 @@ static weft_status *solve_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   return gpu_end_work(ctx, solve_work((const solve_thunk *)thunk, ctx, stream));
 }
 static const rt_thunk_ops solve_ops = {.size = sizeof(rt_thunk_ops), .kind = "cusolver", .enqueue = solve_enqueue};
+
+static weft_status *solve_make(low_step *step, rt_thunk **out_thunk)
+{
+  WEFT_TRY(low_thunk_new(step, &solve_ops, sizeof(solve_thunk), out_thunk));
+  ((solve_thunk *)*out_thunk)->solve = step->plan->data;
+  (*out_thunk)->detail = step->instr->u.custom->target;
+  return NULL;
+}
 
 /* ---- pivots ---- */
 
@@ -219,60 +236,50 @@ static weft_status *handler_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   return gpu_end_work(ctx, st);
 }
 
-static void handler_destroy(rt_thunk *thunk) { rt_ffi_call_free(((handler_thunk *)thunk)->call); }
-
 static const rt_thunk_ops handler_ops = {
-  .size = sizeof(rt_thunk_ops), .kind = "custom-call", .enqueue = handler_enqueue, .destroy = handler_destroy};
+  .size = sizeof(rt_thunk_ops), .kind = "custom-call", .enqueue = handler_enqueue};
 
-static weft_status *handler_make(low_step *step, const XLA_FFI_Handler_Bundle *bundle, rt_thunk **out_thunk)
+static weft_status *handler_make(low_step *step, rt_thunk **out_thunk)
 {
   WEFT_TRY(low_thunk_new(step, &handler_ops, sizeof(handler_thunk), out_thunk));
-  rt_ffi_call **call = &((handler_thunk *)*out_thunk)->call;
-  WEFT_TRY(rt_ffi_call_new(step->arena, step->instr, bundle, call));
+  ((handler_thunk *)*out_thunk)->call = step->plan->data;
   (*out_thunk)->detail = step->instr->u.custom->target;
-  if (!rt_ffi_call_packs(*call)) return NULL;
-  rt_ffi_call_free(WEFT_MOVE(*call));
+  return NULL;
+}
+
+static void free_call(void *call) { rt_ffi_call_free(call); }
+
+static weft_status *plan_handler(weft_arena *arena, const hlo_instr *instr, const XLA_FFI_Handler_Bundle *bundle,
+                                 low_plan *plan)
+{
+  rt_ffi_call *call;
+
+  WEFT_TRY(rt_ffi_call_new(arena, instr, bundle, &call));
+  plan->data = call;
+  plan->destroy = free_call;
+  plan->make = handler_make;
+  if (!rt_ffi_call_packs(call)) return NULL;
   return WEFT_ERR(UNIMPLEMENTED, "a handler for devices with arrays of elements below a byte");
 }
 
 /* ---- custom calls ---- */
 
-int64_t gpu_custom_call_scratch(const gpu_target *target, const hlo_instr *instr)
+weft_status *gpu_plan_custom_call(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
 {
-  gpu_routine routine;
-  gpu_solve solve;
-
-  if (!gpu_solve_find(instr->u.custom->target, &routine)) return 0;
-  weft_status *st = plan_solve(target, instr, routine, &solve);
-  int64_t bytes = st ? 0 : (int64_t)solve.workspace_bytes;
-  weft_status_ignore(st); /* the maker will report the error */
-  return bytes;
-}
-
-static weft_status *solve_make(low_step *step, gpu_routine routine, rt_thunk **out_thunk)
-{
-  gpu_solve solve;
-
-  WEFT_TRY(plan_solve(gpu_target_of(step), step->instr, routine, &solve));
-  WEFT_TRY(low_thunk_new(step, &solve_ops, sizeof(solve_thunk), out_thunk));
-  ((solve_thunk *)*out_thunk)->solve = solve;
-  (*out_thunk)->detail = step->instr->u.custom->target;
-  return NULL;
-}
-
-weft_status *gpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
-{
-  const char *target = step->instr->u.custom->target;
+  const char *name = instr->u.custom->target;
   XLA_FFI_Handler_Bundle bundle;
   gpu_routine routine;
 
-  if (step->instr->u.custom->api_version == API_TYPED_FFI && rt_ffi_find_on_device(target, &bundle))
-    return handler_make(step, &bundle, out_thunk);
+  if (instr->u.custom->api_version == API_TYPED_FFI && rt_ffi_find_on_device(name, &bundle))
+    return plan_handler(arena, instr, &bundle, plan);
   /* a handler that the user registered comes before Weft's own of the same name */
-  if (!rt_ffi_find(target, &bundle)) {
-    if (gpu_solve_find(target, &routine)) return solve_make(step, routine, out_thunk);
-    if (strcmp(target, "cu_lu_pivots_to_permutation") == 0) return pivots_make(step, out_thunk);
-    if (gpu_find_host_routine(target)) return gpu_find_host_routine(target)(step, out_thunk);
+  if (!rt_ffi_find(name, &bundle)) {
+    if (gpu_solve_find(name, &routine)) return plan_solve(target, arena, instr, routine, plan);
+    plan->make = strcmp(name, "cu_lu_pivots_to_permutation") == 0 ? pivots_make : gpu_find_host_routine(name);
+    if (plan->make) return NULL;
   }
-  return low_custom_call_make(step, NULL, out_thunk);
+  plan->make = low_custom_call_make;
+  return low_custom_call_plan(arena, instr, NULL, plan);
 }
+
+weft_status *gpu_custom_call_make(low_step *step, rt_thunk **out_thunk) { return step->plan->make(step, out_thunk); }

@@ -4,18 +4,18 @@
 #include "gpu/makers.h"
 
 const gpu_maker gpu_makers[] = {
-  {HLO_CONCATENATE, gpu_kernel_make, gpu_kernel_scratch},
-  {HLO_CONVOLUTION, gpu_conv_make, gpu_conv_scratch},
+  {HLO_CONCATENATE, gpu_kernel_make, gpu_plan_kernel},
+  {HLO_CONVOLUTION, gpu_conv_make, gpu_plan_conv},
   {HLO_COPY, gpu_copy_make, NULL},
-  {HLO_CUSTOM_CALL, gpu_custom_call_make, gpu_custom_call_scratch},
-  {HLO_DOT, gpu_dot_make, gpu_dot_scratch},
-  {HLO_FFT, gpu_fft_make, gpu_fft_scratch},
-  {HLO_FUSION, gpu_kernel_make, gpu_kernel_scratch},
+  {HLO_CUSTOM_CALL, gpu_custom_call_make, gpu_plan_custom_call},
+  {HLO_DOT, gpu_dot_make, gpu_plan_dot},
+  {HLO_FFT, gpu_fft_make, gpu_plan_fft},
+  {HLO_FUSION, gpu_kernel_make, gpu_plan_kernel},
   {HLO_PARTITION_ID, gpu_id_make, NULL},
-  {HLO_REDUCE_WINDOW, gpu_kernel_make, gpu_kernel_scratch},
+  {HLO_REDUCE_WINDOW, gpu_kernel_make, gpu_plan_kernel},
   {HLO_REPLICA_ID, gpu_id_make, NULL},
-  {HLO_SORT, gpu_kernel_make, gpu_kernel_scratch},
-  {HLO_TOPK, gpu_kernel_make, gpu_kernel_scratch},
+  {HLO_SORT, gpu_kernel_make, gpu_plan_kernel},
+  {HLO_TOPK, gpu_kernel_make, gpu_plan_kernel},
   {HLO_TRIANGULAR_SOLVE, gpu_triangular_make, NULL},
   {.make = NULL},
 };

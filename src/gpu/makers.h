@@ -3,8 +3,8 @@
  *
  * To add one: write a maker in a file of its own (a thunk with `enqueue`, see gpu/thunks.c), declare it here, and give
  * it a row in gpu_makers (makers.c).  The maker returns UNIMPLEMENTED, naming what it lacks, for the forms that it
- * does not do; the evaluator then does the step on the host.  Scratch is asked for by the row's
- * `scratch_bytes`; the thunk finds it behind its results. */
+ * does not do; the evaluator then does the step on the host.  A library plans the step once, in the row's `plan`, which
+ * also asks for scratch; the thunk finds the scratch behind its results. */
 #ifndef WEFT_GPU_MAKERS_H
 #define WEFT_GPU_MAKERS_H
 
@@ -22,8 +22,9 @@ static inline const gpu_target *gpu_target_of(const low_step *step) { return ste
 
 typedef struct gpu_maker {
   hlo_opcode op;
-  weft_status *(*make)(low_step *step, rt_thunk **out_thunk);
-  int64_t (*scratch_bytes)(const gpu_target *target, const hlo_instr *instr); /* optional */
+  weft_status *(*make)(low_step *step, rt_thunk **out_thunk); /* called if planning has not failed */
+  /* As low_target.plan; NULL: there is nothing to plan, and no scratch. */
+  weft_status *(*plan)(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan);
 } gpu_maker;
 
 /* The makers by opcode, ended by a row with make NULL. */
@@ -33,21 +34,26 @@ const gpu_maker *gpu_find_maker(hlo_opcode op); /* NULL: no maker has a row for 
 /* ---- thunks.c: what every program may have ---- */
 
 WEFT_NODISCARD weft_status *gpu_kernel_make(low_step *step, rt_thunk **out_thunk); /* fusions */
-int64_t gpu_kernel_scratch(const gpu_target *target, const hlo_instr *instr);
+WEFT_NODISCARD weft_status *gpu_plan_kernel(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                            low_plan *plan);
 WEFT_NODISCARD weft_status *gpu_copy_make(low_step *step, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *gpu_id_make(low_step *step, rt_thunk **out_thunk); /* replica-id, partition-id */
 
 /* ---- steps.c, linalg_steps.c: NVIDIA's libraries ---- */
 
 WEFT_NODISCARD weft_status *gpu_dot_make(low_step *step, rt_thunk **out_thunk);
-int64_t gpu_dot_scratch(const gpu_target *target, const hlo_instr *instr);
+WEFT_NODISCARD weft_status *gpu_plan_dot(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                         low_plan *plan);
 WEFT_NODISCARD weft_status *gpu_conv_make(low_step *step, rt_thunk **out_thunk);
-int64_t gpu_conv_scratch(const gpu_target *target, const hlo_instr *instr);
+WEFT_NODISCARD weft_status *gpu_plan_conv(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                          low_plan *plan);
 WEFT_NODISCARD weft_status *gpu_fft_make(low_step *step, rt_thunk **out_thunk);
-int64_t gpu_fft_scratch(const gpu_target *target, const hlo_instr *instr);
+WEFT_NODISCARD weft_status *gpu_plan_fft(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                         low_plan *plan);
 WEFT_NODISCARD weft_status *gpu_triangular_make(low_step *step, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *gpu_custom_call_make(low_step *step, rt_thunk **out_thunk); /* all others run on the host */
-int64_t gpu_custom_call_scratch(const gpu_target *target, const hlo_instr *instr);
+WEFT_NODISCARD weft_status *gpu_plan_custom_call(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                                 low_plan *plan);
 
 /* gpu_begin_work for a thunk, by whose name a message knows its work. */
 WEFT_NODISCARD weft_status *gpu_begin_step(const rt_thunk *thunk, const rt_ctx *ctx, wcu_stream *out_stream);

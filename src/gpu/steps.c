@@ -1,12 +1,10 @@
 /* gpu/steps.c -- thunks of library calls: dot, convolution and fft.
  *
- * What a library lacks for a step, or a library that is not there, makes the maker return UNIMPLEMENTED, and the step
+ * What a library lacks for a step, or a library that is not there, makes the planner return UNIMPLEMENTED, and the step
  * runs on the host. */
 #include <config.h>
 
 #include "gpu/steps.h"
-
-#include <stdlib.h>
 
 #include "gpu/fft.h"
 
@@ -37,36 +35,31 @@ weft_status *gpu_copy_operand(const rt_thunk *thunk, const rt_ctx *ctx, int from
 
 typedef struct dot_thunk {
   rt_thunk base;
-  gpu_dot dot;
+  const gpu_dot *dot;
 } dot_thunk;
 
-static weft_status *plan_dot(const gpu_target *target, const hlo_instr *instr, gpu_dot *dot)
+weft_status *gpu_plan_dot(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
 {
+  gpu_dot *dot = WEFT_ARENA_NEW(arena, gpu_dot);
   gpu_blas *blas;
   weft_status *st;
 
+  WEFT_TRY_ALLOC(dot);
   WEFT_TRY(gpu_dot_init(dot, instr->u.dot, instr->operands[0]->shape, instr->operands[1]->shape, instr->shape, false,
                         GPU_LINEAR));
   WEFT_TRY(gpu_enter(gpu_planner(target)));
   st = gpu_blas_of(gpu_planner(target), &blas);
   if (!st) st = gpu_dot_choose(dot, blas, most_workspace(target));
   gpu_leave();
-  return gpu_or_on_host(st);
-}
-
-int64_t gpu_dot_scratch(const gpu_target *target, const hlo_instr *instr)
-{
-  gpu_dot dot;
-  weft_status *st = plan_dot(target, instr, &dot);
-  int64_t bytes = st ? 0 : (int64_t)dot.workspace_bytes;
-
-  weft_status_ignore(st); /* the maker will report the error */
-  return bytes;
+  WEFT_TRY(gpu_or_on_host(st));
+  plan->data = dot;
+  plan->scratch_bytes = (int64_t)dot->workspace_bytes;
+  return NULL;
 }
 
 static weft_status *dot_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 {
-  const gpu_dot *dot = &((const dot_thunk *)thunk)->dot;
+  const gpu_dot *dot = ((const dot_thunk *)thunk)->dot;
   void *const *args = rt_args(thunk, ctx);
   wcu_stream stream;
   gpu_blas *blas;
@@ -83,36 +76,35 @@ static const rt_thunk_ops dot_ops = {.size = sizeof(rt_thunk_ops), .kind = "dot"
 weft_status *gpu_dot_make(low_step *step, rt_thunk **out_thunk)
 {
   WEFT_TRY(low_thunk_new(step, &dot_ops, sizeof(dot_thunk), out_thunk));
-  return plan_dot(gpu_target_of(step), step->instr, &((dot_thunk *)*out_thunk)->dot);
+  ((dot_thunk *)*out_thunk)->dot = step->plan->data;
+  return NULL;
 }
 
 /* ---- convolution ---- */
 
 typedef struct conv_thunk {
   rt_thunk base;
-  gpu_conv *conv; /* owned */
+  const gpu_conv *conv;
 } conv_thunk;
 
-static weft_status *plan_conv(const gpu_target *target, const hlo_instr *instr, gpu_conv **out_conv)
+static void free_conv(void *conv) { gpu_conv_free(conv); }
+
+weft_status *gpu_plan_conv(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
 {
+  gpu_conv *conv = NULL;
   gpu_dnn *dnn;
   weft_status *st;
 
-  *out_conv = NULL;
+  (void)arena;
   WEFT_TRY(gpu_enter(gpu_planner(target)));
   st = gpu_dnn_of(gpu_planner(target), &dnn);
-  if (!st) st = gpu_conv_new(instr, dnn, most_workspace(target), out_conv);
+  if (!st) st = gpu_conv_new(instr, dnn, most_workspace(target), &conv);
   gpu_leave();
-  return gpu_or_on_host(st);
-}
-
-int64_t gpu_conv_scratch(const gpu_target *target, const hlo_instr *instr)
-{
-  WEFT_AUTO(gpu_conv) conv = NULL;
-  weft_status *st = plan_conv(target, instr, &conv);
-
-  weft_status_ignore(st); /* the maker will report the error */
-  return conv ? (int64_t)gpu_conv_workspace(conv) : 0;
+  WEFT_TRY(gpu_or_on_host(st));
+  plan->data = conv;
+  plan->destroy = free_conv;
+  plan->scratch_bytes = (int64_t)gpu_conv_workspace(conv);
+  return NULL;
 }
 
 static weft_status *conv_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
@@ -130,51 +122,30 @@ static weft_status *conv_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   return gpu_end_work(ctx, st);
 }
 
-static void conv_destroy(rt_thunk *thunk) { gpu_conv_free(((conv_thunk *)thunk)->conv); }
-
-static const rt_thunk_ops conv_ops = {
-  .size = sizeof(rt_thunk_ops), .kind = "convolution", .enqueue = conv_enqueue, .destroy = conv_destroy};
+static const rt_thunk_ops conv_ops = {.size = sizeof(rt_thunk_ops), .kind = "convolution", .enqueue = conv_enqueue};
 
 weft_status *gpu_conv_make(low_step *step, rt_thunk **out_thunk)
 {
-  WEFT_AUTO(gpu_conv) conv = NULL;
-
-  WEFT_TRY(plan_conv(gpu_target_of(step), step->instr, &conv));
   WEFT_TRY(low_thunk_new(step, &conv_ops, sizeof(conv_thunk), out_thunk));
-  ((conv_thunk *)*out_thunk)->conv = WEFT_MOVE(conv);
+  ((conv_thunk *)*out_thunk)->conv = step->plan->data;
   return NULL;
 }
 
 /* ---- fft ---- */
 
-/* The library's plans, one for each device on which the step has run. */
+/* A transform, and the library's plans for it, one for each device on which the step has run. */
 typedef struct fft_plans {
   gpu_platform *platform; /* borrowed: the executable holds it */
+  gpu_fft fft;
+  size_t workspace_bytes;
   weft_mutex mu;
   gpu_fft_plan *of_device[] WEFT_GUARDED_BY(mu); /* by ordinal; NULL: the step has not run there */
 } fft_plans;
 
 typedef struct fft_thunk {
   rt_thunk base;
-  gpu_fft fft;
-  size_t workspace_bytes;
-  fft_plans *plans; /* owned */
+  fft_plans *plans;
 } fft_thunk;
-
-/* Reads the instruction and makes a plan for the planner's device. */
-static weft_status *plan_fft(const gpu_target *target, const hlo_instr *instr, gpu_fft *fft, gpu_fft_plan **out_plan)
-{
-  gpu_cublas *cublas;
-  weft_status *st;
-
-  *out_plan = NULL;
-  WEFT_TRY(gpu_fft_init(fft, instr));
-  WEFT_TRY(gpu_enter(gpu_planner(target)));
-  st = gpu_fft_plan_new(fft, out_plan);
-  if (!st && fft->scale != 1) st = gpu_cublas_of(gpu_planner(target), &cublas);
-  gpu_leave();
-  return gpu_or_on_host(st);
-}
 
 /* Frees a plan of the device, whose context it needs. */
 static void free_plan(const gpu_device *gpu, gpu_fft_plan *plan)
@@ -186,45 +157,66 @@ static void free_plan(const gpu_device *gpu, gpu_fft_plan *plan)
   weft_status_ignore(st);
 }
 
-int64_t gpu_fft_scratch(const gpu_target *target, const hlo_instr *instr)
+static void free_plans(void *arg) WEFT_UNSHARED
 {
-  gpu_fft_plan *plan;
-  gpu_fft fft;
-  weft_status *st = plan_fft(target, instr, &fft, &plan);
-  int64_t bytes = st ? 0 : (int64_t)gpu_fft_workspace(&fft, plan);
+  fft_plans *plans = arg;
 
-  weft_status_ignore(st); /* the maker will report the error */
-  free_plan(gpu_planner(target), plan);
-  return bytes;
+  for (int i = 0; i < plans->platform->gpu_count; i++) free_plan(&plans->platform->gpus[i], plans->of_device[i]);
+  weft_mutex_fini(&plans->mu);
 }
 
-static weft_status *plan_of(const fft_thunk *t, const weft_device *device, gpu_fft_plan **out_plan)
+/* Reads the instruction and makes a plan for the planner's device. */
+weft_status *gpu_plan_fft(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                          low_plan *plan) WEFT_UNSHARED
+{
+  fft_plans *plans =
+    weft_arena_alloc(arena, sizeof *plans + (size_t)target->platform->gpu_count * sizeof *plans->of_device);
+  gpu_cublas *cublas;
+
+  WEFT_TRY_ALLOC(plans);
+  plans->platform = target->platform;
+  WEFT_TRY(gpu_fft_init(&plans->fft, instr));
+  WEFT_TRY(gpu_enter(gpu_planner(target)));
+  weft_mutex_init(&plans->mu);
+  plan->data = plans;
+  plan->destroy = free_plans;
+  weft_status *st = gpu_fft_plan_new(&plans->fft, &plans->of_device[0]);
+  if (!st && plans->fft.scale != 1) st = gpu_cublas_of(gpu_planner(target), &cublas);
+  gpu_leave();
+  WEFT_TRY(gpu_or_on_host(st));
+  plans->workspace_bytes = gpu_fft_workspace(&plans->fft, plans->of_device[0]);
+  plan->scratch_bytes = (int64_t)plans->workspace_bytes;
+  return NULL;
+}
+
+static weft_status *plan_of(fft_plans *plans, const weft_device *device, gpu_fft_plan **out_plan)
 {
   int ordinal = weft_device_ordinal(device);
   weft_status *st = NULL;
 
-  weft_mutex_lock(&t->plans->mu);
-  if (!t->plans->of_device[ordinal]) st = gpu_fft_plan_new(&t->fft, &t->plans->of_device[ordinal]);
-  *out_plan = t->plans->of_device[ordinal];
-  weft_mutex_unlock(&t->plans->mu);
+  weft_mutex_lock(&plans->mu);
+  if (!plans->of_device[ordinal]) st = gpu_fft_plan_new(&plans->fft, &plans->of_device[ordinal]);
+  *out_plan = plans->of_device[ordinal];
+  weft_mutex_unlock(&plans->mu);
   return st;
 }
 
 static weft_status *fft_work(const fft_thunk *t, const rt_ctx *ctx, wcu_stream stream)
 {
   void *const *args = rt_args(&t->base, ctx);
+  const gpu_fft *fft = &t->plans->fft;
   wcu_ptr in = gpu_address(args[0]), out = gpu_address(args[1]),
-          workspace = t->workspace_bytes ? gpu_address(args[2]) : 0;
+          workspace = t->plans->workspace_bytes ? gpu_address(args[2]) : 0;
   gpu_fft_plan *plan;
   gpu_cublas *cublas;
 
-  WEFT_TRY(plan_of(t, ctx->info->device, &plan));
-  if (!t->fft.keeps_input)
-    WEFT_TRY(GPU_CALL(cuMemcpyAsync, gpu_fft_copy_at(&t->fft, workspace), in, t->fft.input_bytes, stream));
-  WEFT_TRY(gpu_fft_enqueue(&t->fft, plan, stream, in, out, workspace));
-  if (t->fft.scale == 1) return NULL;
+  WEFT_TRY(plan_of(t->plans, ctx->info->device, &plan));
+  if (!fft->keeps_input)
+    WEFT_TRY(GPU_CALL(cuMemcpyAsync, gpu_fft_copy_at(fft, workspace), in, fft->input_bytes, stream));
+  WEFT_TRY(gpu_fft_enqueue(fft, plan, stream, in, out, workspace));
+  if (fft->scale == 1) return NULL;
   WEFT_TRY(gpu_cublas_of(gpu_of(ctx->info->device), &cublas));
-  return gpu_scale_enqueue(cublas, stream, t->fft.is_double, t->fft.scale, out, t->fft.result_numbers);
+  return gpu_scale_enqueue(cublas, stream, fft->is_double, fft->scale, out, fft->result_numbers);
 }
 
 static weft_status *fft_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
@@ -235,39 +227,11 @@ static weft_status *fft_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   return gpu_end_work(ctx, fft_work((const fft_thunk *)thunk, ctx, stream));
 }
 
-static void fft_destroy(rt_thunk *thunk) WEFT_UNSHARED
+static const rt_thunk_ops fft_ops = {.size = sizeof(rt_thunk_ops), .kind = "fft", .enqueue = fft_enqueue};
+
+weft_status *gpu_fft_make(low_step *step, rt_thunk **out_thunk)
 {
-  fft_plans *plans = ((fft_thunk *)thunk)->plans;
-
-  if (!plans) return;
-  for (int i = 0; i < plans->platform->gpu_count; i++) free_plan(&plans->platform->gpus[i], plans->of_device[i]);
-  weft_mutex_fini(&plans->mu);
-  free(plans);
-}
-
-static const rt_thunk_ops fft_ops = {.size = sizeof(rt_thunk_ops), .kind = "fft", .enqueue = fft_enqueue, .destroy = fft_destroy};
-
-weft_status *gpu_fft_make(low_step *step, rt_thunk **out_thunk) WEFT_UNSHARED
-{
-  const gpu_target *target = gpu_target_of(step);
-  gpu_fft_plan *plan;
-  gpu_fft fft;
-
-  WEFT_TRY(plan_fft(target, step->instr, &fft, &plan));
-  fft_plans *plans = calloc(1, sizeof *plans + (size_t)target->platform->gpu_count * sizeof *plans->of_device);
-  weft_status *st = plans ? low_thunk_new(step, &fft_ops, sizeof(fft_thunk), out_thunk)
-                          : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  if (st) {
-    free(plans);
-    free_plan(gpu_planner(target), plan);
-    return st;
-  }
-  weft_mutex_init(&plans->mu);
-  plans->platform = target->platform;
-  plans->of_device[0] = plan;
-  fft_thunk *t = (fft_thunk *)*out_thunk;
-  t->fft = fft;
-  t->workspace_bytes = gpu_fft_workspace(&fft, plan);
-  t->plans = plans;
+  WEFT_TRY(low_thunk_new(step, &fft_ops, sizeof(fft_thunk), out_thunk));
+  ((fft_thunk *)*out_thunk)->plans = step->plan->data;
   return NULL;
 }

@@ -79,19 +79,22 @@ static weft_status *kernel_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 }
 static const rt_thunk_ops kernel_ops = {.size = sizeof(rt_thunk_ops), .kind = "kernel", .enqueue = kernel_enqueue};
 
-int64_t gpu_kernel_scratch(const gpu_target *target, const hlo_instr *instr)
+weft_status *gpu_plan_kernel(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
 {
   const gpu_kernel *kernel = gpu_code_kernel(target->code, instr);
 
-  return kernel && !kernel->refused ? kernel->artefact.scratch_bytes : 0;
+  (void)arena;
+  if (!kernel) return WEFT_ERR(INTERNAL, "\"%s\" was not compiled", instr->name);
+  if (kernel->refused) return weft_status_dup(kernel->refused);
+  plan->data = (void *)kernel;
+  plan->scratch_bytes = kernel->artefact.scratch_bytes;
+  return NULL;
 }
 
 weft_status *gpu_kernel_make(low_step *step, rt_thunk **out_thunk)
 {
-  const gpu_kernel *kernel = gpu_code_kernel(gpu_target_of(step)->code, step->instr);
+  const gpu_kernel *kernel = step->plan->data;
 
-  if (!kernel) return WEFT_ERR(INTERNAL, "\"%s\" was not compiled", step->instr->name);
-  if (kernel->refused) return weft_status_dup(kernel->refused);
   WEFT_TRY(low_thunk_new(step, &kernel_ops, sizeof(kernel_thunk), out_thunk));
   ((kernel_thunk *)*out_thunk)->kernel = kernel;
   if (step->instr->op == HLO_FUSION) (*out_thunk)->detail = gen_strategy_name(kernel->artefact.strategy);

@@ -27,13 +27,20 @@ static bool is_marker(const char *target)
   return false;
 }
 
-static bool copies_whole(const low_step *step)
+/* True if each leaf of the result has the bytes of the leaf of the operands that has its place. */
+static bool copies_whole(const hlo_instr *instr)
 {
-  if (step->operand_count != step->result_count) return false;
-  for (int i = 0; i < step->operand_count; i++)
-    if (step->uses[i].slice.bytes != step->uses[step->operand_count + i].slice.bytes) return false;
-  return true;
+  int leaves = 0, total = hlo_shape_leaf_count(instr->shape);
+
+  for (int i = 0; i < instr->operand_count; i++)
+    for (int k = 0; k < hlo_shape_leaf_count(instr->operands[i]->shape); k++, leaves++)
+      if (leaves >= total || hlo_shape_bytes(hlo_shape_leaf(instr->operands[i]->shape, k)) !=
+                               hlo_shape_bytes(hlo_shape_leaf(instr->shape, leaves)))
+        return false;
+  return leaves == total;
 }
+
+static bool is_copy(const hlo_instr *instr) { return is_marker(instr->u.custom->target) && copies_whole(instr); }
 
 static weft_status *marker_execute(const rt_thunk *thunk, rt_ctx *ctx)
 {
@@ -158,13 +165,9 @@ static weft_status *callback_start(const rt_thunk *thunk, rt_ctx *ctx)
   return st;
 }
 
-static void ffi_destroy(rt_thunk *thunk) { rt_ffi_call_free(((ffi_thunk *)thunk)->call); }
+static const rt_thunk_ops ffi_ops = {.size = sizeof(rt_thunk_ops), .kind = "custom-call", .start = ffi_start};
 
-static const rt_thunk_ops ffi_ops = {.size = sizeof(rt_thunk_ops), .kind = "custom-call", .start = ffi_start,
-                                     .destroy = ffi_destroy};
-
-static const rt_thunk_ops callback_ops = {.size = sizeof(rt_thunk_ops), .kind = "callback", .start = callback_start,
-                                          .destroy = ffi_destroy};
+static const rt_thunk_ops callback_ops = {.size = sizeof(rt_thunk_ops), .kind = "callback", .start = callback_start};
 
 /* ---- untyped functions ----------------------------------------------------------------------------------------- */
 
@@ -195,34 +198,58 @@ static weft_status *untyped_make(low_step *step, rt_thunk **out_thunk)
   return rt_untyped_call_read(step->arena, step->instr, function, &((untyped_thunk *)*out_thunk)->call);
 }
 
-static weft_status *make(low_step *step, weft_status *(*register_more)(void), rt_thunk **out_thunk)
-{
-  const hlo_custom_call_attrs *attrs = step->instr->u.custom;
-  XLA_FFI_Handler_Bundle bundle;
+/* ---- custom calls ---------------------------------------------------------------------------------------------- */
 
-  if (hlo_is_check(step->instr)) return check_make(step, out_thunk);
-  if (strcmp(attrs->target, "interpreter.print") == 0) return low_print_make(step, out_thunk);
-  if (is_marker(attrs->target) && copies_whole(step))
-    return low_thunk_new(step, &marker_ops, sizeof(rt_thunk), out_thunk);
-  if (attrs->api_version != API_TYPED_FFI) return untyped_make(step, out_thunk);
+static bool is_print(const hlo_instr *instr) { return strcmp(instr->u.custom->target, "interpreter.print") == 0; }
+
+static void free_call(void *call) { rt_ffi_call_free(call); }
+
+weft_status *low_custom_call_plan(weft_arena *arena, const hlo_instr *instr, weft_status *(*register_more)(void),
+                                  low_plan *plan)
+{
+  const hlo_custom_call_attrs *attrs = instr->u.custom;
+  XLA_FFI_Handler_Bundle bundle;
+  rt_ffi_call *call;
+
+  if (hlo_is_check(instr) || is_print(instr) || is_copy(instr) || attrs->api_version != API_TYPED_FFI) return NULL;
   bool found = rt_ffi_find(attrs->target, &bundle);
   if (!found && register_more) { /* a handler that the user registered comes before Weft's own of the same name */
     WEFT_TRY(register_more());
     found = rt_ffi_find(attrs->target, &bundle);
   }
-  if (!found)
-    return WEFT_ERR(UNIMPLEMENTED, "no handler is registered for the custom call \"%s\"%s", attrs->target,
-                    rt_ffi_calls_python(attrs->target)
-                      ? ": callbacks into Python need Weft's Python package (pip install ./python)"
-                      : "");
-  WEFT_TRY(
-    low_thunk_new(step, rt_ffi_calls_python(attrs->target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
-  return rt_ffi_call_new(step->arena, step->instr, &bundle, &((ffi_thunk *)*out_thunk)->call);
+  if (!found) return NULL; /* the maker says so */
+  WEFT_TRY(rt_ffi_call_new(arena, instr, &bundle, &call));
+  plan->data = call;
+  plan->destroy = free_call;
+  return NULL;
 }
 
-weft_status *low_custom_call_make(low_step *step, weft_status *(*register_more)(void), rt_thunk **out_thunk)
+static weft_status *ffi_make(low_step *step, rt_thunk **out_thunk)
 {
-  WEFT_TRY(make(step, register_more, out_thunk));
+  const char *target = step->instr->u.custom->target;
+
+  if (!step->plan->data)
+    return WEFT_ERR(
+      UNIMPLEMENTED, "no handler is registered for the custom call \"%s\"%s", target,
+      rt_ffi_calls_python(target) ? ": callbacks into Python need Weft's Python package (pip install ./python)" : "");
+  WEFT_TRY(low_thunk_new(step, rt_ffi_calls_python(target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
+  ((ffi_thunk *)*out_thunk)->call = step->plan->data;
+  return NULL;
+}
+
+static weft_status *make(low_step *step, rt_thunk **out_thunk)
+{
+  if (step->plan->error) return weft_status_dup(step->plan->error);
+  if (hlo_is_check(step->instr)) return check_make(step, out_thunk);
+  if (is_print(step->instr)) return low_print_make(step, out_thunk);
+  if (is_copy(step->instr)) return low_thunk_new(step, &marker_ops, sizeof(rt_thunk), out_thunk);
+  if (step->instr->u.custom->api_version != API_TYPED_FFI) return untyped_make(step, out_thunk);
+  return ffi_make(step, out_thunk);
+}
+
+weft_status *low_custom_call_make(low_step *step, rt_thunk **out_thunk)
+{
+  WEFT_TRY(make(step, out_thunk));
   (*out_thunk)->wants_host_memory = true;
   return NULL;
 }

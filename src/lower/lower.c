@@ -4,6 +4,7 @@
 #include "lower/lower.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -30,16 +31,88 @@ weft_status *low_thunk_new(low_step *step, const rt_thunk_ops *ops, size_t size,
 
 static int64_t scratch_bytes(void *ctx, const hlo_instr *instr)
 {
-  const low_target *target = ctx;
+  const low_module *m = ctx;
 
-  return hlo_opcode_talks(instr->op) ? low_collective_scratch(instr) : target->scratch_bytes(target->ctx, instr);
+  if (hlo_opcode_talks(instr->op)) return low_collective_scratch(instr);
+  return m->plans[instr->id] ? m->plans[instr->id]->scratch_bytes : 0;
 }
 
 static double cost_ns(void *ctx, const hlo_instr *instr)
 {
-  const low_target *target = ctx;
+  const low_module *m = ctx;
 
-  return target->cost_ns(target->ctx, instr);
+  return m->target->cost_ns(m->target->ctx, instr);
+}
+
+/* ---- plans of steps -------------------------------------------------------------------------------------------- */
+
+/* rt_compiled.step_plans */
+typedef struct step_plans {
+  weft_arena arena; /* of the plans and their data */
+  int count, capacity;
+  low_plan **plans;
+} step_plans;
+
+static void free_step_plans(void *arg)
+{
+  step_plans *all = arg;
+
+  for (int i = 0; i < all->count; i++) {
+    if (all->plans[i]->destroy) all->plans[i]->destroy(all->plans[i]->data);
+    weft_status_free(all->plans[i]->error);
+  }
+  weft_arena_fini(&all->arena);
+  free(all);
+}
+
+/* True for the steps whose thunks the target makes. */
+static bool is_of_target(const hlo_instr *instr)
+{
+  return hlo_opcode_is_step(instr->op) && !hlo_opcode_runs_steps(instr->op) && !hlo_opcode_talks(instr->op) &&
+         instr->op != HLO_INFEED && instr->op != HLO_OUTFEED;
+}
+
+static weft_status *plan_step(low_module *m, step_plans *all, const hlo_instr *instr)
+{
+  low_plan *plan = WEFT_ARENA_NEW(&all->arena, low_plan);
+
+  WEFT_TRY_ALLOC(plan);
+  if (!WEFT_ARENA_RESERVE(&all->arena, all->plans, all->capacity, all->count + 1, 32))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  m->plans[instr->id] = all->plans[all->count++] = plan;
+  plan->error = m->target->plan(m->target->ctx, &all->arena, instr, plan);
+  return NULL;
+}
+
+/* Marks the computations that control flow reaches from the entry. Others belong to fusions, reducers and the like. */
+static void mark_wanted(const hlo_module *module, bool *wanted)
+{
+  wanted[module->entry->id] = true;
+  for (const hlo_computation *comp = module->last; comp; comp = comp->prev) /* callers before callees */
+    if (wanted[comp->id])
+      HLO_FOREACH(instr, comp)
+        if (hlo_opcode_runs_steps(instr->op))
+          for (int i = 0; i < instr->called_count; i++) wanted[instr->called[i]->id] = true;
+}
+
+static weft_status *plan_steps(low_module *m)
+{
+  const hlo_module *module = m->out->module;
+  step_plans *all = calloc(1, sizeof *all);
+
+  WEFT_TRY_ALLOC(all);
+  weft_arena_init(&all->arena);
+  m->out->step_plans = all;
+  m->out->free_step_plans = free_step_plans;
+  m->plans = WEFT_ARENA_ARRAY(&m->scratch, low_plan *, module->next_id);
+  m->wanted = WEFT_ARENA_ARRAY(&m->scratch, bool, module->next_computation_id);
+  if (!m->plans || !m->wanted) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  mark_wanted(module, m->wanted);
+  HLO_FOREACH_COMPUTATION(comp, module)
+    if (m->wanted[comp->id])
+      HLO_FOREACH(instr, comp)
+        if (is_of_target(instr)) WEFT_TRY(plan_step(m, all, instr));
+  return NULL;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------------------------- */
@@ -56,7 +129,8 @@ static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *s
   const buf_plan *plan = m->out->plan;
   buf_slice scratch = buf_plan_scratch(plan, instr);
 
-  *step = (low_step){.target = m->target, .arena = rt_program_arena(m->out->program), .instr = instr};
+  *step = (low_step){
+    .target = m->target, .plan = m->plans[instr->id], .arena = rt_program_arena(m->out->program), .instr = instr};
   for (int i = 0; i < instr->operand_count; i++) step->operand_count += hlo_shape_leaf_count(instr->operands[i]->shape);
   step->result_count = hlo_shape_leaf_count(instr->shape);
   step->uses = WEFT_ARENA_ARRAY(&m->scratch, rt_use, step->operand_count + step->result_count + 1);
@@ -138,35 +212,22 @@ static weft_status *lower_computation(low_module *m, const hlo_computation *comp
                     &m->seqs[comp->id]);
 }
 
-/* Marks the computations that control flow reaches from the entry. Others belong to fusions, reducers and the like. */
-static void mark_wanted(const hlo_module *module, bool *wanted)
-{
-  wanted[module->entry->id] = true;
-  for (const hlo_computation *comp = module->last; comp; comp = comp->prev) /* callers before callees */
-    if (wanted[comp->id])
-      HLO_FOREACH(instr, comp)
-        if (hlo_opcode_runs_steps(instr->op))
-          for (int i = 0; i < instr->called_count; i++) wanted[instr->called[i]->id] = true;
-}
-
 static weft_status *lower_module(low_module *m)
 {
   const hlo_module *module = m->out->module;
   int comps = module->next_computation_id;
-  bool *wanted = WEFT_ARENA_ARRAY(&m->scratch, bool, comps);
 
   m->seqs = WEFT_ARENA_ARRAY(&m->scratch, rt_seq *, comps);
   m->talks = WEFT_ARENA_ARRAY(&m->scratch, bool, comps);
   m->node_of = WEFT_ARENA_ARRAY(&m->scratch, int, module->next_id);
   m->made = WEFT_ARENA_ARRAY(&m->scratch, const rt_thunk *, module->next_id);
   m->token_mark = WEFT_ARENA_ARRAY(&m->scratch, int, module->next_id);
-  if (!wanted || !m->seqs || !m->talks || !m->node_of || !m->made || !m->token_mark)
+  if (!m->seqs || !m->talks || !m->node_of || !m->made || !m->token_mark)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   memset(m->node_of, -1, (size_t)module->next_id * sizeof *m->node_of);
-  mark_wanted(module, wanted);
   WEFT_TRY(rt_program_new(&m->out->program));
   HLO_FOREACH_COMPUTATION(comp, module)
-    if (wanted[comp->id]) WEFT_TRY(lower_computation(m, comp));
+    if (m->wanted[comp->id]) WEFT_TRY(lower_computation(m, comp));
   return rt_program_finish(m->out->program, m->seqs[module->entry->id], m->out->plan, m->target->threads,
                            m->platform->ops->device->stream_create != NULL);
 }
@@ -192,8 +253,9 @@ static weft_status *find_in_order(low_module *m, const bool **out_in_order)
 static weft_status *plan_and_lower(low_module *m)
 {
   buf_options plan = {.order = m->options->order, .budget_bytes = m->options->budget_bytes,
-                      .scratch_bytes = scratch_bytes, .cost_ns = cost_ns, .ctx = (void *)m->target};
+                      .scratch_bytes = scratch_bytes, .cost_ns = cost_ns, .ctx = m};
 
+  WEFT_TRY(plan_steps(m));
   WEFT_TRY(buf_plan_new(m->out->module, &plan, &m->out->plan));
   WEFT_TRY(lower_module(m));
   if (plan.order == BUF_SEQUENTIAL) return NULL;

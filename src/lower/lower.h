@@ -14,12 +14,14 @@ struct low_target {
   void *ctx;
   int threads; /* of the worker pool */
 
-  /* Bytes of scratch that the step of `instr` wants in the memory plan. */
-  int64_t (*scratch_bytes)(void *ctx, const hlo_instr *instr);
+  /* Plans the step of `instr`, one that `make` will be asked for: fills scratch_bytes, data, destroy and make of
+   * `plan`, which is zeroed. What it allocates in `arena` lives as long as the executable. Called once for each step;
+   * an error becomes plan->error, and `make` decides what follows from it. */
+  weft_status *(*plan)(void *ctx, weft_arena *arena, const hlo_instr *instr, low_plan *plan);
   /* Estimated time of the step of `instr` on one thread, or on the whole device where that is not made of threads. */
   double (*cost_ns)(void *ctx, const hlo_instr *instr);
   /* Makes the thunk of an instruction that computes: anything but control flow, collectives, send and recv, infeed
-   * and outfeed.
+   * and outfeed. It may be called twice for an instruction, with the same plan: the first thunk is destroyed then.
    * Errors: UNIMPLEMENTED, naming the operation. */
   weft_status *(*make)(void *ctx, low_step *step, rt_thunk **out_thunk);
   /* Makes a reducer for a computation that is none of the usual operators; fills all members but `id`. Errors:
@@ -27,8 +29,8 @@ struct low_target {
   weft_status *(*reducer)(void *ctx, const hlo_computation *computation, weft_reducer *out_reducer);
 };
 
-/* Plans the memory of compiled->module, which is scheduled, and makes its program: fills plan, program and
- * groupings. The caller frees what was filled, also after an error. */
+/* Plans the memory of compiled->module, which is scheduled, and makes its program: fills plan, program,
+ * step plans and groupings. The caller frees what was filled, also after an error. */
 WEFT_NODISCARD weft_status *low_lower(weft_platform *platform, const low_target *target,
                                       const weft_compile_options *options, rt_compiled *compiled);
 

@@ -5,11 +5,23 @@
 #include "runtime/thunk.h"
 
 typedef struct low_target low_target;
+typedef struct low_step low_step;
+
+/* How a step will be done: decided once, before memory is planned, and kept as long as the executable. */
+typedef struct low_plan {
+  int64_t scratch_bytes;       /* that the step wants in the memory plan; 0: none */
+  void *data;                  /* the planner's own, for the maker and the thunk; or NULL */
+  void (*destroy)(void *data); /* called once no thunk uses `data` any more; NULL: there is nothing to do */
+  /* The maker that belongs to `data`, where several are possible; NULL: the only one. */
+  weft_status *(*make)(low_step *step, rt_thunk **out_thunk);
+  weft_status *error;          /* with which planning ended; NULL: it did not fail */
+} low_plan;
 
 /* `uses` is complete and in the order of the kernel ABI: the operands' leaves, the results' leaves, then the scratch if the
- * target asked for some.  A maker may change the `access` of an operand that it updates in place. */
-typedef struct low_step {
+ * plan asks for some.  A maker may change the `access` of an operand that it updates in place. */
+struct low_step {
   const low_target *target;
+  const low_plan *plan;   /* what the target planned for the step */
   weft_arena *arena;      /* the program's: thunks and what they keep live here */
   const hlo_instr *instr; /* of the executable's module */
   int operand_count;      /* leaves of all operands: uses[0 .. operand_count) */
@@ -18,7 +30,7 @@ typedef struct low_step {
   rt_use *uses;
   int64_t whole_bytes;    /* bytes of operands that a step on one thread made; for heuristics of speed only */
   int64_t shared_bytes;   /* bytes of operands that a step spread over threads made; likewise */
-} low_step;
+};
 
 /* A thunk of `size` bytes (rt_thunk first) in the program's arena, zeroed but for ops, name, uses and cost. The
  * maker fills in the rest. */

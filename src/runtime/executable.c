@@ -232,6 +232,7 @@ static weft_status *fill_requests(weft_executable *exe) WEFT_UNSHARED
 static void free_parts(rt_compiled *parts)
 {
   rt_program_free(parts->program);
+  if (parts->step_plans) parts->free_step_plans(parts->step_plans);
   if (parts->code) parts->free_code(parts->code);
   buf_plan_free(parts->plan);
   hlo_module_free(parts->module);

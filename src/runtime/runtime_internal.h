@@ -172,6 +172,8 @@ typedef struct rt_compiled {
   rt_program *program;
   void *code;
   void (*free_code)(void *code);
+  void *step_plans;            /* what the thunks of the program were planned to do, and use when they run */
+  void (*free_step_plans)(void *step_plans);
   int64_t code_bytes;
   int grouping_count;          /* groupings of its collectives */
   const hlo_grouping *groupings; /* in the program's arena */

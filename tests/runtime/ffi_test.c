@@ -147,6 +147,13 @@ static XLA_FFI_Error *scale_execute(XLA_FFI_CallFrame *frame)
   return NULL;
 }
 
+static int instantiated;
+static XLA_FFI_Error *counted_instantiate(XLA_FFI_CallFrame *frame)
+{
+  instantiated++;
+  return scale_instantiate(frame);
+}
+
 static XLA_FFI_Error *failing(XLA_FFI_CallFrame *frame)
 {
   XLA_FFI_Error_Create_Args args = {.struct_size = sizeof args, .message = "no luck today", .errc = WEFT_FAILED_PRECONDITION};
@@ -235,6 +242,48 @@ TEST(a_handler_reads_attributes_and_keeps_state)
   T_EQ_INT(freed, 1);
 }
 
+/* The memory of such a program is planned twice: the second plan knows that the steps run one after the other. */
+TEST(a_handler_is_instantiated_once_and_its_state_freed_once)
+{
+  enum { N = 1 << 16 };
+  const char *text =
+    "HloModule m\n"
+    "ENTRY e {\n"
+    "  a = f32[65536] parameter(0)\n"
+    "  b = f32[65536] custom-call(a), custom_call_target=\"counted\", api_version=API_VERSION_TYPED_FFI, backend_config={by = 2.0 : f32}\n"
+    "  c = f32[65536] custom-call(b), custom_call_target=\"counted\", api_version=API_VERSION_TYPED_FFI, backend_config={by = 2.0 : f32}\n"
+    "  ROOT d = f32[65536] custom-call(c), custom_call_target=\"counted\", api_version=API_VERSION_TYPED_FFI, backend_config={by = 2.0 : f32}\n"
+    "}\n";
+  weft_array_type type = {.type = WEFT_F32, .rank = 1, .dims = {N}};
+  static float x[N], y[N];
+  hlo_module *module;
+  weft_platform *platform;
+  weft_executable *exe;
+  weft_buffer *in[1], *result[1];
+  weft_buffer *const *ins[] = {in};
+  weft_buffer **outs[] = {result};
+
+  T_OK(rt_ffi_type_register("counter", 7, &counter_type, free_counter));
+  register_handler("counted", &(XLA_FFI_Handler_Bundle){.instantiate = counted_instantiate, .execute = scale_execute});
+  for (int i = 0; i < N; i++) x[i] = (float)i;
+  freed = 0;
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(plat_new(&(weft_platform_options){.device_count = 1, .threads = 2}, &platform));
+  T_OK(weft_compile(platform, module, &(weft_compile_options){0}, &exe));
+  T_EQ_INT(instantiated, 3);
+  T_OK(weft_buffer_from_host(weft_platform_device(platform, 0), &type, x, &in[0]));
+  T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs}));
+  T_OK(weft_buffer_to_host(result[0], y, weft_deadline_after_ms(20000)));
+  for (int i = 0; i < N; i++) T_TRUE(y[i] == 8 * x[i]);
+  weft_buffer_release(in[0]);
+  weft_buffer_release(result[0]);
+  T_EQ_INT(freed, 0);
+  weft_executable_release(exe);
+  T_EQ_INT(instantiated, 3);
+  T_EQ_INT(freed, 3);
+  weft_platform_release(platform);
+}
+
 TEST(an_error_of_a_handler_is_the_error_of_the_run)
 {
   float y[4];
@@ -262,4 +311,5 @@ TEST(an_unknown_target_is_named)
 
 TEST_MAIN(UNIT(structures_have_the_sizes_of_the_abi), UNIT(attributes_are_read_typed_and_sorted), UNIT(dense_attributes_in_all_their_forms),
           UNIT(bad_attributes_are_errors_that_point_at_the_fault), UNIT(a_handler_reads_attributes_and_keeps_state),
+          UNIT(a_handler_is_instantiated_once_and_its_state_freed_once),
           UNIT(an_error_of_a_handler_is_the_error_of_the_run), UNIT(a_handler_may_end_later), UNIT(an_unknown_target_is_named))
