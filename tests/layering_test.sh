@@ -20,6 +20,9 @@ BEGIN {
   allow["platform"]   = "platform cpu gpu runtime hlo buffer base"
   allow["pjrt"]       = "pjrt platform runtime stablehlo hlo passes buffer coord collective base"
   allow["cli"]        = "cli pjrt platform runtime stablehlo hlo passes buffer codegen coord collective base"
+  # Platforms are known to one file of the registry, and the CPU to the library of programs in C, which has no other.
+  knows["cpu"]        = "src/platform/registry.c src/program/program.c"
+  knows["gpu"]        = "src/platform/registry.c"
   home["llvm-c/"]     = "codegen cpu gpu"
   home["hwloc.h"]     = "cpu"
   home["cblas.h"]     = "cpu"
@@ -56,6 +59,9 @@ FNR == 1 { split(FILENAME, part, "/"); module = part[2]; folder = module == "cod
   if (to == "codegen" && index(" " allow[module] " ", " codegen ") && !may(folder, quoted[2])) {
     print FILENAME ":" FNR ": " folder " may not include " quoted[2]; bad = 1
   }
+  if (to in knows && module != to && index(" " knows[to] " ", " " FILENAME " ") == 0) {
+    print FILENAME ":" FNR ": " knows[to] " alone may include " quoted[2]; bad = 1
+  }
   if (index(" " allow[module] " ", " " to " ") == 0) { print FILENAME ":" FNR ": " module " may not include " quoted[2]; bad = 1 }
 }
 /^[ \t]*#[ \t]*include[ \t]*</ {
@@ -89,7 +95,7 @@ circles()
     }'
 }
 awk_folder=$PWD/tests
-echo 1..12
+echo 1..13
 if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
 else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
 # The check itself can fail: a breach that is put before it is found.
@@ -99,13 +105,16 @@ mkdir -p "$probe/src/codegen/emit" "$probe/src/passes" && cd "$probe" || exit 99
 echo '#include "codegen/host/host.h"' > src/codegen/emit/bad.c && echo '#include "codegen/codegen.h"' > src/passes/bad.c
 if awk "$awk_program" src/codegen/emit/bad.c >/dev/null || awk "$awk_program" src/passes/bad.c >/dev/null
 then echo "not ok 3 - a breach inside codegen is noticed"; else echo "ok 3 - a breach inside codegen is noticed"; fi
+mkdir -p src/platform && echo '#include "cpu/platform.h"' > src/platform/bad.c && cp src/platform/bad.c src/platform/registry.c
+if awk "$awk_program" src/platform/registry.c >/dev/null && ! awk "$awk_program" src/platform/bad.c >/dev/null
+then echo "ok 4 - a platform is known to the registry's file alone"; else echo "not ok 4 - a platform is known to the registry's file alone"; fi
 cd "${OLDPWD}" || exit 99
 rm -r "$probe"
 # Among them .ci/run, which nothing runs before it decides.
 wrong=$(for f in bootstrap quickstart .ci/run $(find tests bench -name '*.sh'); do [ ! -e "$f" ] || bash -n "$f" 2>&1; done)
-if [ -z "$wrong" ]; then echo "ok 4 - every script parses"; else echo "not ok 4 - every script parses"; echo "$wrong" | sed 's/^/# /'; fi
-if found=$(circles docs/adr/0007-circles-between-files.md) && [ -z "$found" ]; then echo "ok 5 - no circle between files that no record explains"
-else echo "not ok 5 - no circle between files that no record explains"; echo "$found" | sed 's/^/# /'; fi
+if [ -z "$wrong" ]; then echo "ok 5 - every script parses"; else echo "not ok 5 - every script parses"; echo "$wrong" | sed 's/^/# /'; fi
+if found=$(circles docs/adr/0007-circles-between-files.md) && [ -z "$found" ]; then echo "ok 6 - no circle between files that no record explains"
+else echo "not ok 6 - no circle between files that no record explains"; echo "$found" | sed 's/^/# /'; fi
 # That check can fail too: of two files that call each other, one through a third.
 probe=$(mktemp -d) && mkdir -p "$probe/src/coord/wire"
 printf 'int first(void)\n{\n  return second(); /* third() */\n}\n' > "$probe/src/coord/a.c"
@@ -113,22 +122,22 @@ printf 'int second(void)\n{\n  return third();\n}\n' > "$probe/src/coord/b.c"
 printf 'int third(void)\n{\n  return first();\n}\n' > "$probe/src/coord/wire/c.c"
 printf 'int alone(void)\n{\n  return first();\n}\n' > "$probe/src/coord/d.c"
 found=$(cd "$probe" && circles /dev/null)
-if [ "$found" = "coord a.c b.c wire/c.c" ]; then echo "ok 6 - a circle is noticed"; else echo "not ok 6 - a circle is noticed: $found"; fi
+if [ "$found" = "coord a.c b.c wire/c.c" ]; then echo "ok 7 - a circle is noticed"; else echo "not ok 7 - a circle is noticed: $found"; fi
 rm -r "$probe"
 # A file's first line is its path, in full or from inside src or include, and what the file is.
 head_program='FNR == 1 { name = FILENAME; sub(/^(src|include)\//, "", name); if (index($0, "/* " name " --") != 1 && index($0, "/* " FILENAME " --") != 1) { print FILENAME ": " $0; bad = 1 } } END { exit bad }'
 if found=$(find src include tests bench examples -name '*.[ch]' ! -name '*.pb-c.[ch]' | sort | xargs awk "$head_program"); then
-  echo "ok 7 - every C file begins with its path and what it is"
-else echo "not ok 7 - every C file begins with its path and what it is"; echo "$found" | sed 's/^/# /'; fi
-if printf '#include <config.h>\n' | awk "$head_program" - >/dev/null; then echo "not ok 8 - a file without a head is noticed"
-else echo "ok 8 - a file without a head is noticed"; fi
+  echo "ok 8 - every C file begins with its path and what it is"
+else echo "not ok 8 - every C file begins with its path and what it is"; echo "$found" | sed 's/^/# /'; fi
+if printf '#include <config.h>\n' | awk "$head_program" - >/dev/null; then echo "not ok 9 - a file without a head is noticed"
+else echo "ok 9 - a file without a head is noticed"; fi
 # WEFT_GUARDED_BY behind a list of names holds for the last name only, so each member has a declaration of its own.
 list_of_guarded='^[[:space:]]+[A-Za-z_][A-Za-z_0-9 ]* [*]*[A-Za-z_0-9]+,[^;()]*WEFT_GUARDED_BY'
 if found=$(grep -rnE "$list_of_guarded" src tests --include='*.[ch]'); then
-  echo "not ok 9 - every guarded member has its own declaration"; echo "$found" | sed 's/^/# /'
-else echo "ok 9 - every guarded member has its own declaration"; fi
-if printf '  int first, *last WEFT_GUARDED_BY(mu);\n' | grep -qE "$list_of_guarded"; then echo "ok 10 - a list of guarded members is noticed"
-else echo "not ok 10 - a list of guarded members is noticed"; fi
+  echo "not ok 10 - every guarded member has its own declaration"; echo "$found" | sed 's/^/# /'
+else echo "ok 10 - every guarded member has its own declaration"; fi
+if printf '  int first, *last WEFT_GUARDED_BY(mu);\n' | grep -qE "$list_of_guarded"; then echo "ok 11 - a list of guarded members is noticed"
+else echo "not ok 11 - a list of guarded members is noticed"; fi
 # A function *_locked asserts that its lock is held, unless it is one line, which calls another one. The declarations say which
 # lock (WEFT_REQUIRES), or the assertion does where clang cannot see that two expressions are one lock.
 locked_program='/^[a-z].*[a-z0-9]_locked[(]/ && !/[;}]$/ { name = $0; begun = 1 }
@@ -137,7 +146,7 @@ begun && /;$/ { begun = 0 } # a declaration of two lines
 inside && /weft_mutex_assert_held/ { asserts = 1 }
 inside && /^}/ { if (!asserts) { print FILENAME ": " name; bad = 1 } inside = 0 }
 END { exit bad }'
-if found=$(find src -name '*.c' | sort | xargs awk "$locked_program"); then echo "ok 11 - functions that want a lock assert it"
-else echo "not ok 11 - functions that want a lock assert it"; echo "$found" | sed 's/^/# /'; fi
+if found=$(find src -name '*.c' | sort | xargs awk "$locked_program"); then echo "ok 12 - functions that want a lock assert it"
+else echo "not ok 12 - functions that want a lock assert it"; echo "$found" | sed 's/^/# /'; fi
 if printf 'static void a_locked(int a,\n                     int b)\n{\n  use(a);\n}\n' | awk "$locked_program" >/dev/null
-then echo "not ok 12 - a missing assertion is noticed"; else echo "ok 12 - a missing assertion is noticed"; fi
+then echo "not ok 13 - a missing assertion is noticed"; else echo "ok 13 - a missing assertion is noticed"; fi

@@ -149,7 +149,7 @@ typedef struct kernel_row {
 
 static void each_kernel(const weft_executable *exe, void (*visit)(void *ctx, const kernel_row *row), void *ctx)
 {
-  const gen_code *code = weft_executable_code(exe);
+  const gen_code *code = weft_executable_kernels(exe);
 
   HLO_FOREACH_COMPUTATION(comp, weft_executable_module(exe))
     HLO_FOREACH(x, comp) {
@@ -274,8 +274,9 @@ static weft_status *show(const inspect_options *o, const cli_compiled *compiled)
 {
   const weft_executable *exe = compiled->exe;
 
-  if (o->kernels && strcmp(weft_platform_name(compiled->platform), "cuda") == 0)
-    return WEFT_ERR(UNIMPLEMENTED, "--kernels lists the CPU's kernels; --thunks lists the steps on platform \"cuda\"");
+  if ((o->kernels || o->kernel) && !weft_executable_kernels(exe))
+    return WEFT_ERR(UNIMPLEMENTED, "%s lists the CPU's kernels; --thunks lists the steps on platform \"%s\"",
+                    o->kernels ? "--kernels" : "--kernel", weft_platform_name(compiled->platform));
   if (o->after && !compiled->passes.printed) return WEFT_ERR(NOT_FOUND, "no pass \"%s\" ran (see --passes)", o->after);
   if (o->json) print_json(o, exe, &compiled->passes);
   else WEFT_TRY(print_all(o, exe, &compiled->passes));

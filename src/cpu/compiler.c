@@ -65,6 +65,8 @@ weft_status *cpu_save(const weft_executable *exe, bool no_excess_precision, cons
   return gen_code_save(weft_executable_module(exe), weft_executable_code(exe), &gen, cpus, out_data, out_size);
 }
 
+static const gen_code *kernels(const weft_executable *exe) { return weft_executable_code(exe); }
+
 static weft_status *create(const weft_platform_options *wanted, weft_platform **out_platform)
 {
   return cpu_create(&cpu_platform_ops, wanted, out_platform);
@@ -73,5 +75,5 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
 const weft_platform_ops cpu_platform_ops = {
   .size = sizeof(weft_platform_ops), .name = "cpu", .client_name = "cpu", .device_kind = CPU_DEVICE_KIND,
   .create = create, .destroy = cpu_destroy, .device = &cpu_device_ops,
-  .compile = cpu_compile, .describe = cpu_topology_print, .save = cpu_save, .load = cpu_load,
+  .compile = cpu_compile, .describe = cpu_topology_print, .save = cpu_save, .load = cpu_load, .kernels = kernels,
 };

@@ -304,6 +304,11 @@ weft_platform *weft_executable_platform(const weft_executable *exe) { return exe
 const hlo_module *weft_executable_module(const weft_executable *exe) { return exe->parts.module; }
 const buf_plan *weft_executable_plan(const weft_executable *exe) { return exe->parts.plan; }
 const void *weft_executable_code(const weft_executable *exe) { return exe->parts.code; }
+
+const struct gen_code *weft_executable_kernels(const weft_executable *exe)
+{
+  return exe->platform->ops->kernels ? exe->platform->ops->kernels(exe) : NULL;
+}
 bool weft_executable_has_excess_precision(const weft_executable *exe) { return !exe->no_excess_precision; }
 int64_t weft_executable_code_bytes(const weft_executable *exe) { return exe->parts.code_bytes; }
 int weft_executable_param_count(const weft_executable *exe) { return exe->param_count; }

@@ -1,4 +1,4 @@
-/* runtime/ffi.c -- The registry of custom-call handlers, and what their calls see: see ffi.h. */
+/* runtime/ffi.c -- Handlers of custom calls, and what their calls see: see ffi.h. */
 #include <config.h>
 
 #include "runtime/ffi.h"
@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/thread.h"
+#include "runtime/targets.h"
 
 /* ---- errors ------------------------------------------------------------------------------------------------------------ */
 
@@ -48,15 +49,7 @@ static weft_status *status_of(XLA_FFI_Error *error)
   return st;
 }
 
-/* ---- the registry ------------------------------------------------------------------------------------------------------- */
-
-typedef struct handler {
-  struct handler *next;
-  XLA_FFI_Handler_Bundle bundle;
-  bool on_device;
-  size_t length;
-  char name[];
-} handler;
+/* ---- handlers and types ------------------------------------------------------------------------------------------------------- */
 
 typedef struct type_info {
   struct type_info *next;
@@ -69,39 +62,26 @@ typedef struct type_info {
 /* Lives as long as the process: programs may still run while it exits. */
 static struct {
   weft_mutex mu;
-  handler *handlers; /* newest first, so that a later registration hides an earlier one */
   type_info *types;
   int64_t next_type;
 } registry = {.mu = WEFT_MUTEX_INITIALIZER, .next_type = 1};
 
-static weft_status *add_handler(const char *name, size_t length, bool on_device, const XLA_FFI_Handler_Bundle *bundle)
+static weft_status *add_handler(rt_target_kind kind, const char *name, size_t length,
+                                const XLA_FFI_Handler_Bundle *bundle)
 {
-  handler *h = malloc(sizeof *h + length);
-
-  WEFT_TRY_ALLOC(h);
-  if (!bundle->execute) {
-    free(h);
+  if (!bundle->execute)
     return WEFT_ERR(INVALID_ARGUMENT, "custom-call target \"%.*s\" without an execute handler", (int)length, name);
-  }
-  h->bundle = *bundle;
-  h->on_device = on_device;
-  h->length = length;
-  memcpy(h->name, name, length);
-  weft_mutex_lock(&registry.mu);
-  h->next = registry.handlers;
-  registry.handlers = h;
-  weft_mutex_unlock(&registry.mu);
-  return NULL;
+  return rt_target_add(kind, name, length, bundle, sizeof *bundle);
 }
 
 weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle)
 {
-  return add_handler(name, length, false, bundle);
+  return add_handler(RT_TARGET_HOST, name, length, bundle);
 }
 
 weft_status *rt_ffi_register_on_device(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle)
 {
-  return add_handler(name, length, true, bundle);
+  return add_handler(RT_TARGET_DEVICE, name, length, bundle);
 }
 
 bool rt_ffi_is_device_platform(const char *platform, size_t length)
@@ -115,23 +95,14 @@ bool rt_ffi_calls_python(const char *name)
   return strstr(name, "python_cpu_callback") || strstr(name, "python_gpu_callback");
 }
 
-static bool find_handler(const char *name, bool on_device, XLA_FFI_Handler_Bundle *out_bundle)
+bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle)
 {
-  size_t length = strlen(name);
-
-  weft_mutex_lock(&registry.mu);
-  handler *h = registry.handlers;
-  while (h && (h->on_device != on_device || h->length != length || memcmp(h->name, name, length) != 0)) h = h->next;
-  if (h) *out_bundle = h->bundle;
-  weft_mutex_unlock(&registry.mu);
-  return h != NULL;
+  return rt_target_find(RT_TARGET_HOST, name, out_bundle);
 }
-
-bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle) { return find_handler(name, false, out_bundle); }
 
 bool rt_ffi_find_on_device(const char *name, XLA_FFI_Handler_Bundle *out_bundle)
 {
-  return find_handler(name, true, out_bundle);
+  return rt_target_find(RT_TARGET_DEVICE, name, out_bundle);
 }
 
 weft_status *rt_ffi_type_register(const char *name, size_t length, int64_t *type_id, void (*deleter)(void *object))

@@ -72,6 +72,8 @@ typedef struct weft_platform_ops {
                                       const weft_compile_options *options, weft_executable **out_executable);
   /* Optional: as weft_device_attributes, for the device of this ordinal. Absent: the devices have no attributes. */
   int (*attributes)(const weft_platform *platform, int ordinal, weft_device_attribute *out);
+  /* Optional: as weft_executable_kernels. Absent: the platform's kernels are of another kind. */
+  const struct gen_code *(*kernels)(const weft_executable *exe);
   /* moves the data of collectives (collective/communicator.h); NULL: the host's does */
   const struct coll_communicator_ops *communicator;
   /* Whether `communicator` moves the data of operations of this kind, element type and reduction: the same answer in

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/thread.h"
+#include "runtime/targets.h"
 
 enum { ORIGINAL = 1, STATUS_RETURNING = 2, UNIFIED = 3, LONGEST_MESSAGE = 4096 };
 
@@ -35,45 +35,18 @@ static weft_status *status_of(call_status *s)
   return st;
 }
 
-/* ---- the registry ---------------------------------------------------------------------------------------------- */
-
-typedef struct target {
-  struct target *next;
-  rt_untyped_fn *function;
-  size_t length;
-  char name[];
-} target;
-
-/* Lives as long as the process: programs may still run while it exits. */
-static struct {
-  weft_mutex mu;
-  target *targets; /* newest first, so that a later registration hides an earlier one */
-} registry = {.mu = WEFT_MUTEX_INITIALIZER};
+/* ---- functions by name ----------------------------------------------------------------------------------------- */
 
 weft_status *rt_untyped_register(const char *name, size_t length, rt_untyped_fn *function)
 {
-  target *t = malloc(sizeof *t + length);
-
-  WEFT_TRY_ALLOC(t);
-  t->function = function;
-  t->length = length;
-  memcpy(t->name, name, length);
-  weft_mutex_lock(&registry.mu);
-  t->next = registry.targets;
-  registry.targets = t;
-  weft_mutex_unlock(&registry.mu);
-  return NULL;
+  return rt_target_add(RT_TARGET_UNTYPED, name, length, &function, sizeof function);
 }
 
 rt_untyped_fn *rt_untyped_find(const char *name)
 {
-  size_t length = strlen(name);
+  rt_untyped_fn *function;
 
-  weft_mutex_lock(&registry.mu);
-  const target *t = registry.targets;
-  while (t && (t->length != length || memcmp(t->name, name, length) != 0)) t = t->next;
-  weft_mutex_unlock(&registry.mu);
-  return t ? t->function : NULL;
+  return rt_target_find(RT_TARGET_UNTYPED, name, &function) ? function : NULL;
 }
 
 /* ---- a call ---------------------------------------------------------------------------------------------------- */

@@ -292,6 +292,16 @@ printf 'multiprocessors 10\nprocessor sm_80\n' >"$tmp/mine.gpu"
 exits 2 "a GPU's file whose numbers come first" "$weft" inspect "$programs/tiles.hlo" --target "$tmp/mine.gpu"
 exits 2 "a GPU that nobody knows" "$weft" inspect "$programs/tiles.hlo" --target sm_1
 exits 2 "a GPU and the CPU's plan" "$weft" inspect "$programs/tiles.hlo" --target H100 --memory
+emulator=$WEFT_BUILDDIR/tests/gpu/emulator/.libs
+if [ -e "$emulator/libcuda.so" ] && [ -z "$WEFT_SANITIZED" ]; then
+  on_gpu="env WEFT_PLATFORM=cuda WEFT_CUDA_LIBDIR=$emulator"
+  exits 2 "the kernels of a platform that has none for the host" $on_gpu "$weft" inspect "$programs/tiles.hlo" --kernels
+  says "UNIMPLEMENTED.*--kernels lists the CPU's kernels; --thunks lists the steps on platform \"cuda\""
+  $on_gpu "$weft" inspect "$programs/tiles.hlo" --optimized >"$tmp/out"
+  kernel=$(sed -n 's/^.* \([a-z_.0-9-]*fusion[.0-9]*\) = .*/\1/p' "$tmp/out" | head -n 1)
+  exits 2 "one of them" $on_gpu "$weft" inspect "$programs/tiles.hlo" --kernel "$kernel"
+  says "UNIMPLEMENTED.*--kernel lists the CPU's kernels"
+fi
 exits 0 "what it costs" "$weft" inspect "$programs/tiles.hlo" --cost
 cat >"$tmp/gather.hlo" <<END
 HloModule gather
