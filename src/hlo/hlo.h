@@ -231,42 +231,11 @@ struct hlo_instr { /* a module's memory consists mostly of these: keep the struc
   /* `dimensions`: broadcast, concatenate {d}, iota {d}, map, reduce, reverse, scan {d}, sort {d}, transpose,
    * get/set-dimension-size {d}, all-gather {d}, all-to-all {d} or empty, reduce-scatter {d}, fft_length of fft. */
   hlo_ints dims;
-  union { /* by opcode; opcodes that are not named here have no attributes in it */
-    int64_t parameter_number;
-    int64_t tuple_index;                                      /* get-tuple-element */
-    const hlo_literal *literal;                               /* constant */
-    struct { hlo_direction direction; hlo_compare_type type; } compare;
-    const hlo_slice_attrs *slice;
-    hlo_ints slice_sizes;                                     /* dynamic-slice */
-    struct { int rank; const hlo_pad_dim *dims; } pad;
-    struct { int exponent_bits, mantissa_bits; } reduce_precision;
-    const hlo_dot_attrs *dot;                                 /* dot, ragged-dot, scaled-dot */
-    const hlo_conv_attrs *conv;                               /* convolution */
-    const hlo_window *window;                                 /* reduce-window, select-and-scatter */
-    const hlo_gather_attrs *gather;
-    const hlo_scatter_attrs *scatter;
-    hlo_fft_type fft_type;
-    bool lower;                                               /* cholesky */
-    struct { bool left_side, lower, unit_diagonal; hlo_transpose transpose_a; } triangular;
-    struct { int64_t k; bool largest, is_stable; } topk;
-    bool is_stable;                                           /* sort */
-    struct { int64_t num_carries; bool is_reverse; int is_associative; } scan; /* 0 unknown 1 true 2 false */
-    hlo_rng_distribution distribution;                        /* rng */
-    hlo_rng_algorithm rng_algorithm;                          /* rng-bit-generator */
-    int64_t delta;                                            /* rng-get-and-update-state */
-    struct { float epsilon; int64_t feature_index; } batch_norm;
-    struct {                                                  /* async-start: aliases */
-      hlo_fusion_kind kind;
-      int alias_count;
-      const hlo_output_alias *aliases;
-      int strategy; /* a gen_strategy (codegen/model/strategy.h); 0: not decided yet.  Not printed and not compared */
-    } fusion;
-    bool is_composite;                                        /* call */
-    const hlo_custom_call_attrs *custom;
-    const hlo_collective_attrs *collective;                   /* collectives, their starts, send/recv and dones */
-    struct { const char *config; const hlo_shape *outfeed_shape; } feed; /* infeed, outfeed */
-    struct { const hlo_sharding *entry, *exit; } domain;
-    hlo_prefetch copy_start;
+  /* By opcode: the fields that attributes.def declares beside the attributes, as `struct { bool lower, ...; } triangular`.
+   * Other opcodes have no attributes here. */
+  union {
+#define FIELD(...) __VA_ARGS__;
+#include "hlo/attributes.def"
   } u;
 };
 

@@ -22,9 +22,8 @@ ELEMENTWISE = {
 }
 WITH_ATTRIBUTE = {
     'opcodes.def': [('$', 'X(SCALE, "scale", 1, 1, E, FLT, unary, elementwise, scale)\n')],
-    'hlo.h': [('  union {', '    float factor; /* scale */\n')],
     'hlo.proto': [('message Instruction {\n', '  float factor = 1000;\n')],
-    'attributes.def': [('$', 'FAMILY(scale)\nATTR("factor", FLOAT, INSTR(u.factor), REQUIRED, PROTO(factor))\n'
+    'attributes.def': [('END(copy_start, no_group)', 'FAMILY(scale)\nFIELD(float factor)\nATTR("factor", FLOAT, INSTR(u.factor), REQUIRED, PROTO(factor))\n'
                              'END(scale, no_group)\n')],
     'eval_elem.c': [('  case HLO_REAL: break;\n', '  case HLO_SCALE: x.re *= (double)instr->u.factor; break;\n')],
 }
