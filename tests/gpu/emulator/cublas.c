@@ -9,36 +9,17 @@
 #include "gpu/abi/cublas.h"
 #include "library.h"
 
-#define API __attribute__((visibility("default")))
 #define WB3_FN(type, name, args) API type name args;
 WB3_ENTRIES(WB3_FN)
 #undef WB3_FN
 
-enum { ILLEGAL_ADDRESS = 700 };
-
 struct wb3_context { struct wcu_stream_st *stream; };
 
-#define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return (wbl_status)fault_; } while (0)
+#define ENTER() ENTER_CALL(wbl_status)
 
-API wbl_status cublasCreate_v2(wb3_handle *handle)
-{
-  ENTER();
-  if (!handle || !weft_emu_ready()) return WBL_STATUS_NOT_INITIALIZED;
-  *handle = calloc(1, sizeof **handle);
-  return *handle ? WBL_STATUS_SUCCESS : WBL_STATUS_ALLOC_FAILED;
-}
-API wbl_status cublasDestroy_v2(wb3_handle handle)
-{
-  free(handle);
-  return WBL_STATUS_SUCCESS;
-}
-API wbl_status cublasSetStream_v2(wb3_handle handle, struct wcu_stream_st *stream)
-{
-  ENTER();
-  if (!handle) return WBL_STATUS_NOT_INITIALIZED;
-  handle->stream = stream;
-  return WBL_STATUS_SUCCESS;
-}
+EMU_CREATE_HANDLE(wbl_status, cublasCreate_v2, wb3_handle, WBL_STATUS_NOT_INITIALIZED, WBL_STATUS_ALLOC_FAILED)
+EMU_DESTROY(wbl_status, cublasDestroy_v2, wb3_handle)
+EMU_SET_STREAM(wbl_status, cublasSetStream_v2, wb3_handle, WBL_STATUS_NOT_INITIALIZED)
 
 static wbl_status submit(wb3_handle handle, weft_emu_job *run, const void *job, size_t bytes)
 {

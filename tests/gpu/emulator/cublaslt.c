@@ -15,14 +15,12 @@
 #include "library.h"
 #include "numbers.h"
 
-#define API __attribute__((visibility("default")))
 #define WBL_FN(type, name, args) API type name args;
 WBL_ENTRIES(WBL_FN)
 #undef WBL_FN
 
 enum {
   MAGIC_LAYOUT = 0x4c41594f, MAGIC_MATMUL = 0x4d41544d, MAGIC_PREFERENCE = 0x50524546, MAGIC_ALGO = 0x414c474f,
-  ILLEGAL_ADDRESS = 700, OUT_OF_MEMORY = 2,
   SPLIT_K = 128, /* sums of so many products use the workspace */
 };
 
@@ -44,7 +42,7 @@ _Static_assert(sizeof(layout) <= sizeof(wbl_layout) && sizeof(matmul) <= sizeof(
 
 /* ---- handles and descriptors ---- */
 
-#define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return (wbl_status)fault_; } while (0)
+#define ENTER() ENTER_CALL(wbl_status)
 
 API size_t cublasLtGetVersion(void) { return 130100; }
 

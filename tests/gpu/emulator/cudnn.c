@@ -14,12 +14,11 @@
 #include "library.h"
 #include "numbers.h"
 
-#define API __attribute__((visibility("default")))
 #define WDN_FN(type, name, args) API type name args;
 WDN_ENTRIES(WDN_FN)
 #undef WDN_FN
 
-enum { RANK = 5, SPATIAL = 3, ILLEGAL_ADDRESS = 700, WRONG_ALGORITHM = 0, RIGHT_ALGORITHM = 1, WORKSPACE = 512 };
+enum { RANK = 5, SPATIAL = 3, WRONG_ALGORITHM = 0, RIGHT_ALGORITHM = 1, WORKSPACE = 512 };
 
 struct wdn_context { struct wcu_stream_st *stream; };
 /* Sizes are [outer, channel, spatial...], whatever the order in memory. */
@@ -27,7 +26,7 @@ struct wdn_tensor_st { wdn_type type; int rank, size[RANK], step[RANK]; };
 struct wdn_filter_st { struct wdn_tensor_st array; };
 struct wdn_convolution_st { int spatial, pad[SPATIAL], stride[SPATIAL], dilation[SPATIAL], groups; wdn_mode mode; wdn_type compute; wdn_math math; };
 
-#define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return (wdn_status)fault_; } while (0)
+#define ENTER() ENTER_CALL(wdn_status)
 
 API size_t cudnnGetVersion(void) { return 91900; }
 API const char *cudnnGetErrorString(wdn_status status)
@@ -42,43 +41,16 @@ API const char *cudnnGetErrorString(wdn_status status)
 
 /* ---- handles and descriptors ---- */
 
-#define NEW(call, type)                                                        \
-  API wdn_status call(type *out)                                               \
-  {                                                                            \
-    ENTER();                                                                   \
-    if (!out) return WDN_STATUS_BAD_PARAM;                                     \
-    *out = calloc(1, sizeof **out);                                            \
-    return *out ? WDN_STATUS_SUCCESS : WDN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED; \
-  }
-#define DELETE(call, type)        \
-  API wdn_status call(type object) \
-  {                               \
-    free(object);                 \
-    return WDN_STATUS_SUCCESS;    \
-  }
-NEW(cudnnCreateTensorDescriptor, wdn_tensor)
-NEW(cudnnCreateFilterDescriptor, wdn_filter)
-NEW(cudnnCreateConvolutionDescriptor, wdn_convolution)
-DELETE(cudnnDestroyTensorDescriptor, wdn_tensor)
-DELETE(cudnnDestroyFilterDescriptor, wdn_filter)
-DELETE(cudnnDestroyConvolutionDescriptor, wdn_convolution)
-DELETE(cudnnDestroy, wdn_handle)
-
-API wdn_status cudnnCreate(wdn_handle *handle)
-{
-  ENTER();
-  if (!handle || !weft_emu_ready()) return WDN_STATUS_NOT_INITIALIZED;
-  *handle = calloc(1, sizeof **handle);
-  return *handle ? WDN_STATUS_SUCCESS : WDN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
-}
-
-API wdn_status cudnnSetStream(wdn_handle handle, struct wcu_stream_st *stream)
-{
-  ENTER();
-  if (!handle) return WDN_STATUS_BAD_PARAM;
-  handle->stream = stream;
-  return WDN_STATUS_SUCCESS;
-}
+#define DESCRIPTOR(create, destroy, type)                                                                            \
+  EMU_CREATE(wdn_status, create, type, WDN_STATUS_BAD_PARAM, WDN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED)    \
+  EMU_DESTROY(wdn_status, destroy, type)
+DESCRIPTOR(cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor, wdn_tensor)
+DESCRIPTOR(cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor, wdn_filter)
+DESCRIPTOR(cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor, wdn_convolution)
+EMU_CREATE_HANDLE(wdn_status, cudnnCreate, wdn_handle, WDN_STATUS_NOT_INITIALIZED,
+                  WDN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
+EMU_DESTROY(wdn_status, cudnnDestroy, wdn_handle)
+EMU_SET_STREAM(wdn_status, cudnnSetStream, wdn_handle, WDN_STATUS_BAD_PARAM)
 
 static bool is_type(wdn_type type)
 {

@@ -14,12 +14,11 @@
 #include "gpu/abi/cufft.h"
 #include "library.h"
 
-#define API __attribute__((visibility("default")))
 #define WFT_FN(type, name, args) API type name args;
 WFT_ENTRIES(WFT_FN)
 #undef WFT_FN
 
-enum { PLANS = 1024, RANK = 3, ILLEGAL_ADDRESS = 700, OUT_OF_MEMORY = 2, WORKSPACE = 384 };
+enum { PLANS = 1024, RANK = 3, WORKSPACE = 384 };
 
 /* A plan, and the arguments of its job. */
 typedef struct plan {
@@ -34,7 +33,7 @@ typedef struct plan {
 static plan plans[PLANS];
 static int last_plan; /* numbers are not given out twice in a row, so that a use of a destroyed plan is noticed */
 
-#define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return (wft_result)fault_; } while (0)
+#define ENTER() ENTER_CALL(wft_result)
 
 static plan *find(wft_plan number)
 {

@@ -12,61 +12,26 @@
 #include "gpu/abi/cusolver.h"
 #include "library.h"
 
-#define API __attribute__((visibility("default")))
 #define WSV_FN(type, name, args) API type name args;
 WSV_ENTRIES(WSV_FN)
 #undef WSV_FN
 
-enum { ILLEGAL_ADDRESS = 700, OUT_OF_MEMORY = 2, ELEMENTS = 64, DEVICE_BYTES = 1024, HOST_BYTES = 128 };
+enum { ELEMENTS = 64, DEVICE_BYTES = 1024, HOST_BYTES = 128 };
 
 struct wsv_context { struct wcu_stream_st *stream; };
 struct wsv_params_st { int unused; };
 struct wsv_jacobi_st { int unused; };
 struct wsv_eigen_jacobi_st { int unused; };
 
-#define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return (wsv_status)fault_; } while (0)
+#define ENTER() ENTER_CALL(wsv_status)
 
-API wsv_status cusolverDnCreate(wsv_handle *handle)
-{
-  ENTER();
-  if (!handle || !weft_emu_ready()) return WSV_STATUS_NOT_INITIALIZED;
-  *handle = calloc(1, sizeof **handle);
-  return *handle ? WSV_STATUS_SUCCESS : WSV_STATUS_ALLOC_FAILED;
-}
-API wsv_status cusolverDnDestroy(wsv_handle handle)
-{
-  free(handle);
-  return WSV_STATUS_SUCCESS;
-}
-API wsv_status cusolverDnSetStream(wsv_handle handle, struct wcu_stream_st *stream)
-{
-  ENTER();
-  if (!handle) return WSV_STATUS_NOT_INITIALIZED;
-  handle->stream = stream;
-  return WSV_STATUS_SUCCESS;
-}
-API wsv_status cusolverDnCreateParams(wsv_params *options)
-{
-  ENTER();
-  *options = calloc(1, sizeof **options);
-  return *options ? WSV_STATUS_SUCCESS : WSV_STATUS_ALLOC_FAILED;
-}
-API wsv_status cusolverDnDestroyParams(wsv_params options)
-{
-  free(options);
-  return WSV_STATUS_SUCCESS;
-}
-API wsv_status cusolverDnCreateGesvdjInfo(wsv_jacobi *options)
-{
-  ENTER();
-  *options = calloc(1, sizeof **options);
-  return *options ? WSV_STATUS_SUCCESS : WSV_STATUS_ALLOC_FAILED;
-}
-API wsv_status cusolverDnDestroyGesvdjInfo(wsv_jacobi options)
-{
-  free(options);
-  return WSV_STATUS_SUCCESS;
-}
+EMU_CREATE_HANDLE(wsv_status, cusolverDnCreate, wsv_handle, WSV_STATUS_NOT_INITIALIZED, WSV_STATUS_ALLOC_FAILED)
+EMU_DESTROY(wsv_status, cusolverDnDestroy, wsv_handle)
+EMU_SET_STREAM(wsv_status, cusolverDnSetStream, wsv_handle, WSV_STATUS_NOT_INITIALIZED)
+EMU_CREATE(wsv_status, cusolverDnCreateParams, wsv_params, WSV_STATUS_INVALID_VALUE, WSV_STATUS_ALLOC_FAILED)
+EMU_DESTROY(wsv_status, cusolverDnDestroyParams, wsv_params)
+EMU_CREATE(wsv_status, cusolverDnCreateGesvdjInfo, wsv_jacobi, WSV_STATUS_INVALID_VALUE, WSV_STATUS_ALLOC_FAILED)
+EMU_DESTROY(wsv_status, cusolverDnDestroyGesvdjInfo, wsv_jacobi)
 
 API wsv_status cusolverDnCreateSyevjInfo(wsv_eigen_jacobi *options)
 {

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 struct wcu_stream_st;
 
@@ -27,5 +28,42 @@ int weft_emu_enqueue(struct wcu_stream_st *stream, weft_emu_job *job, const void
 /* Where the host finds `bytes` bytes at device address `at`, for a job.  NULL: the device may not use them; `error`
  * then says why. */
 void *weft_emu_reach(int device, uint64_t at, size_t bytes, bool write, char *error, size_t size);
+
+/* ---- what the libraries have alike ---- */
+
+enum { ILLEGAL_ADDRESS = 700, OUT_OF_MEMORY = 2 }; /* of wcu_result, for jobs */
+
+#define API __attribute__((visibility("default")))
+
+/* The beginning of each library call, which returns a `result`. */
+#define ENTER_CALL(result) do { int fault_ = weft_emu_fault(__func__); if (fault_) return (result)fault_; } while (0)
+
+/* Defines the calls that create and destroy an object of the library. `type` is a pointer to its struct. `absent` is the
+ * result of a call without a place for the object or, for a handle, without a context. */
+#define EMU_CREATE_IF(condition, result, call, type, absent, no_memory)   \
+  API result call(type *out)                                              \
+  {                                                                       \
+    ENTER_CALL(result);                                                   \
+    if (!out || !(condition)) return absent;                              \
+    *out = calloc(1, sizeof **out);                                       \
+    return *out ? (result)0 : no_memory;                                  \
+  }
+#define EMU_CREATE(...) EMU_CREATE_IF(true, __VA_ARGS__)
+#define EMU_CREATE_HANDLE(...) EMU_CREATE_IF(weft_emu_ready(), __VA_ARGS__)
+#define EMU_DESTROY(result, call, type) \
+  API result call(type object)          \
+  {                                     \
+    free(object);                       \
+    return (result)0;                   \
+  }
+/* Defines the call that gives a handle its stream. */
+#define EMU_SET_STREAM(result, call, type, absent)          \
+  API result call(type handle, struct wcu_stream_st *stream) \
+  {                                                         \
+    ENTER_CALL(result);                                     \
+    if (!handle) return absent;                             \
+    handle->stream = stream;                                \
+    return (result)0;                                       \
+  }
 
 #endif

@@ -20,7 +20,6 @@
 #include "library.h"
 #include "nccl.h"
 
-#define API __attribute__((visibility("default")))
 #define WNC_FN(type, name, args) API type name args;
 WNC_ENTRIES(WNC_FN)
 WNC_LATER_ENTRIES(WNC_FN)

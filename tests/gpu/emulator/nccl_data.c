@@ -16,7 +16,7 @@
 #include "nccl.h"
 #include "numbers.h"
 
-enum { ILLEGAL_ADDRESS = 700, OUT_OF_MEMORY = 2, YIELDS = 200 };
+enum { YIELDS = 200 };
 
 static bool is_over(wnc_comm c)
 {
