@@ -30,12 +30,6 @@ enum {
   SMALL_TASK_ROWS = 256,
   DIRECT_FEATURES = 12,       /* groups with at most this many output features run as loops */
   MAX_DIRECT_TAPS = 256,
-  VECTOR_BYTES = 64,
-#if defined __x86_64__
-  NARROW_BYTES = 32, /* bytes of a vector on machines without vectors of VECTOR_BYTES: wider vectors would live in memory */
-#else
-  NARROW_BYTES = 16,
-#endif
   MOST_PHASES = 256,
 };
 #define SMALL_TASK 0.1 /* of TASK_MFLOPS: some 50 us of work */
@@ -494,12 +488,12 @@ typedef struct direct_pixel {
   }
 #define LOAD_AS_IS(from) (*(const vec *)(from))
 #define LOAD_BF16(from) ((vec)(__builtin_convertvector(*(const halves *)(from), words) << 16))
-DEPTHWISE(depthwise_f32_wide, float, float, LOAD_AS_IS, VECTOR_BYTES)
-DEPTHWISE(depthwise_f64_wide, double, double, LOAD_AS_IS, VECTOR_BYTES)
-DEPTHWISE(depthwise_bf16_wide, uint16_t, float, LOAD_BF16, VECTOR_BYTES)
-DEPTHWISE(depthwise_f32_narrow, float, float, LOAD_AS_IS, NARROW_BYTES)
-DEPTHWISE(depthwise_f64_narrow, double, double, LOAD_AS_IS, NARROW_BYTES)
-DEPTHWISE(depthwise_bf16_narrow, uint16_t, float, LOAD_BF16, NARROW_BYTES)
+DEPTHWISE(depthwise_f32_wide, float, float, LOAD_AS_IS, CPU_VECTOR_BYTES)
+DEPTHWISE(depthwise_f64_wide, double, double, LOAD_AS_IS, CPU_VECTOR_BYTES)
+DEPTHWISE(depthwise_bf16_wide, uint16_t, float, LOAD_BF16, CPU_VECTOR_BYTES)
+DEPTHWISE(depthwise_f32_narrow, float, float, LOAD_AS_IS, CPU_NARROW_BYTES)
+DEPTHWISE(depthwise_f64_narrow, double, double, LOAD_AS_IS, CPU_NARROW_BYTES)
+DEPTHWISE(depthwise_bf16_narrow, uint16_t, float, LOAD_BF16, CPU_NARROW_BYTES)
 #define DEPTHWISE_OF(name) (cpu_block_is_fast() ? name##_wide : name##_narrow)
 
 /* out[group][o] = sum over t, i of in[t][group][i] * kernel[t][i][group][o]. */

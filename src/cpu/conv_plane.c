@@ -21,13 +21,7 @@ enum {
   MAX_FEATURES = 16, /* input times output features of a group: from more on, a product of matrices is faster */
   MAX_TAPS = 1024,   /* over all input features */
   TASK_FLOPS = 400000,
-  VECTOR_BYTES = 64,
   VECTORS = 4,
-#if defined __x86_64__
-  NARROW_BYTES = 32, /* bytes of a vector on machines without vectors of VECTOR_BYTES: wider vectors would live in memory */
-#else
-  NARROW_BYTES = 16,
-#endif
 };
 
 /* The steps of an array's batch and feature dimensions, if its spatial dimensions are dense and in order. */
@@ -77,9 +71,9 @@ bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_sha
     if (p->elems * c->in_features * bytes > MAX_BUFFER) return false;
   }
   /* room for vectors that read beyond the last row, and for rows of sums that reach beyond its last pixel */
-  p->buffer_bytes = WEFT_ALIGN_UP(p->elems * c->in_features * bytes, VECTOR_BYTES) + VECTORS * VECTOR_BYTES;
-  p->row_bytes = WEFT_ALIGN_UP(WEFT_MAX(c->out_size[last], c->in_size[last]) * bytes, VECTOR_BYTES) +
-                 VECTORS * VECTOR_BYTES;
+  p->buffer_bytes = WEFT_ALIGN_UP(p->elems * c->in_features * bytes, CPU_VECTOR_BYTES) + VECTORS * CPU_VECTOR_BYTES;
+  p->row_bytes = WEFT_ALIGN_UP(WEFT_MAX(c->out_size[last], c->in_size[last]) * bytes, CPU_VECTOR_BYTES) +
+                 VECTORS * CPU_VECTOR_BYTES;
   double flops = 2.0 * (double)c->out_pixels * (double)(c->taps * c->in_features * c->out_features);
   p->groups_per_task = (int64_t)WEFT_MAX(1.0, TASK_FLOPS / WEFT_MAX(flops, 1.0));
   return true;
@@ -117,10 +111,10 @@ bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_sha
       *(vec *)(out + x) = sum;                                                                                  \
     }                                                                                                           \
   }
-ROW(row_f32, float, VECTOR_BYTES)
-ROW(row_f64, double, VECTOR_BYTES)
-ROW(row_f32_narrow, float, NARROW_BYTES)
-ROW(row_f64_narrow, double, NARROW_BYTES)
+ROW(row_f32, float, CPU_VECTOR_BYTES)
+ROW(row_f64, double, CPU_VECTOR_BYTES)
+ROW(row_f32_narrow, float, CPU_NARROW_BYTES)
+ROW(row_f64_narrow, double, CPU_NARROW_BYTES)
 
 /* ---- tasks --------------------------------------------------------------------------------------------------------- */
 

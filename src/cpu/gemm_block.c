@@ -17,12 +17,7 @@
 #include "cpu/hot.h"
 
 enum {
-  BLOCK_K = 256, ROWS = 8, DEPTH = 8, VECTORS = 3, VECTOR_BYTES = 64, SKINNY = 16, CLOSE_BYTES = 1 << 18,
-#if defined __x86_64__
-  NARROW_BYTES = 32, /* bytes of a vector on machines without vectors of VECTOR_BYTES */
-#else
-  NARROW_BYTES = 16,
-#endif
+  BLOCK_K = 256, ROWS = 8, DEPTH = 8, VECTORS = 3, SKINNY = 16, CLOSE_BYTES = 1 << 18,
   NARROW_ROWS = 4,
 };
 
@@ -63,11 +58,11 @@ bool cpu_block_reads_in_place(const cpu_gemm *g)
 /* sums[8][count] = rows . the first `count` vectors of b's panel; element l of row i is rows[i][l * step]. */
 #define MICRO(name, type, count)                                                                                  \
   static CPU_HOT void name##_##count(int64_t k, const type *const *rows, int64_t step, const type *b, int64_t b_row, \
-                                     type (*restrict out)[VECTORS * VECTOR_BYTES / sizeof(type)])                 \
+                                     type (*restrict out)[VECTORS * CPU_VECTOR_BYTES / sizeof(type)])                 \
   {                                                                                                               \
     typedef type elem;                                                                                            \
-    typedef type vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(type)), may_alias));                \
-    enum { LANES = VECTOR_BYTES / sizeof(type) };                                                                 \
+    typedef type vec __attribute__((vector_size(CPU_VECTOR_BYTES), aligned(sizeof(type)), may_alias));                \
+    enum { LANES = CPU_VECTOR_BYTES / sizeof(type) };                                                                 \
     vec sums[ROWS][count];                                                                                        \
     EACH_ROW(ROW_POINTER)                                                                                         \
     EACH_ROW(ZERO_##count)                                                                                        \
@@ -83,11 +78,11 @@ bool cpu_block_reads_in_place(const cpu_gemm *g)
  * time. Vectors wider than the machine's would live in memory. */
 #define MICRO_NARROW(name, type)                                                                                  \
   static CPU_HOT void name##_narrow(int64_t k, const type *const *rows, int64_t step, const type *b, int64_t b_row, int64_t cols, \
-                                    type (*restrict out)[VECTORS * VECTOR_BYTES / sizeof(type)])                  \
+                                    type (*restrict out)[VECTORS * CPU_VECTOR_BYTES / sizeof(type)])                  \
   {                                                                                                               \
     typedef type elem;                                                                                            \
-    typedef type vec __attribute__((vector_size(NARROW_BYTES), aligned(sizeof(type)), may_alias));                \
-    enum { LANES = NARROW_BYTES / sizeof(type) };                                                                 \
+    typedef type vec __attribute__((vector_size(CPU_NARROW_BYTES), aligned(sizeof(type)), may_alias));                \
+    enum { LANES = CPU_NARROW_BYTES / sizeof(type) };                                                                 \
     for (int64_t j = 0; j < cols; j += 2 * LANES)                                                                 \
       for (int q = 0; q < ROWS; q += NARROW_ROWS) {                                                               \
         const elem *a0 = rows[q], *a1 = rows[q + 1], *a2 = rows[q + 2], *a3 = rows[q + 3], *from = b + j;         \
@@ -113,7 +108,7 @@ bool cpu_block_reads_in_place(const cpu_gemm *g)
   static CPU_HOT void name(int64_t m, int64_t n, int64_t k, const type *a, int64_t a_row, const type *b,          \
                            int64_t b_row, int64_t b_panel, int64_t width, type *c, int64_t c_row, bool add)       \
   {                                                                                                               \
-    enum { LANES = VECTOR_BYTES / sizeof(type) };                                                                 \
+    enum { LANES = CPU_VECTOR_BYTES / sizeof(type) };                                                                 \
     type sums[ROWS][VECTORS * LANES];                                                                             \
     bool wide = cpu_block_is_fast() && !cpu_block_narrow;                                                         \
     for (int64_t i = 0; i < m; i += ROWS)                                                                         \
@@ -172,18 +167,18 @@ MICRO_ALL(micro_u64, uint64_t)
         for (int64_t j = 0; j < n; j += LANES)                                                                    \
           *(vec *)(c + i * c_row + j) += *(const vec *)(b + l * b_row + j) * rows[i][l * step];                   \
   }
-STREAM(stream_f32, float, VECTOR_BYTES)
-STREAM(stream_f32_narrow, float, NARROW_BYTES)
-STREAM(stream_f64, double, VECTOR_BYTES)
-STREAM(stream_f64_narrow, double, NARROW_BYTES)
-STREAM(stream_u8, uint8_t, VECTOR_BYTES)
-STREAM(stream_u8_narrow, uint8_t, NARROW_BYTES)
-STREAM(stream_u16, uint16_t, VECTOR_BYTES)
-STREAM(stream_u16_narrow, uint16_t, NARROW_BYTES)
-STREAM(stream_u32, uint32_t, VECTOR_BYTES)
-STREAM(stream_u32_narrow, uint32_t, NARROW_BYTES)
-STREAM(stream_u64, uint64_t, VECTOR_BYTES)
-STREAM(stream_u64_narrow, uint64_t, NARROW_BYTES)
+STREAM(stream_f32, float, CPU_VECTOR_BYTES)
+STREAM(stream_f32_narrow, float, CPU_NARROW_BYTES)
+STREAM(stream_f64, double, CPU_VECTOR_BYTES)
+STREAM(stream_f64_narrow, double, CPU_NARROW_BYTES)
+STREAM(stream_u8, uint8_t, CPU_VECTOR_BYTES)
+STREAM(stream_u8_narrow, uint8_t, CPU_NARROW_BYTES)
+STREAM(stream_u16, uint16_t, CPU_VECTOR_BYTES)
+STREAM(stream_u16_narrow, uint16_t, CPU_NARROW_BYTES)
+STREAM(stream_u32, uint32_t, CPU_VECTOR_BYTES)
+STREAM(stream_u32_narrow, uint32_t, CPU_NARROW_BYTES)
+STREAM(stream_u64, uint64_t, CPU_VECTOR_BYTES)
+STREAM(stream_u64_narrow, uint64_t, CPU_NARROW_BYTES)
 
 /* ---- packing ------------------------------------------------------------------------------------------------------- */
 
@@ -261,7 +256,7 @@ static tile_plan plan_tile(const cpu_gemm *g, int64_t m, int64_t n)
     p.n = m;
   }
   p.streamed = p.m <= SKINNY;
-  int64_t lanes = VECTOR_BYTES / bytes, vectors = ((p.swapped ? g->m : g->n) + lanes - 1) / lanes;
+  int64_t lanes = CPU_VECTOR_BYTES / bytes, vectors = ((p.swapped ? g->m : g->n) + lanes - 1) / lanes;
   /* panels of 2 vectors, where panels of 3 would leave a last panel of 1 vector */
   p.width = (vectors % 3 == 1 && vectors < 12 ? 2 : VECTORS) * lanes;
   p.block = WEFT_MIN(g->k, BLOCK_K);
@@ -331,7 +326,7 @@ void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
     from = stage(g, right.type, right.data + l * right.along * right.bytes, p.n, k, &major, &minor, spare);
     /* whole vectors of dense rows need no packing if the rows are used once or lie close together */
     bool direct = major == 1 && (p.streamed || k * minor * bytes <= CLOSE_BYTES);
-    int64_t lanes = VECTOR_BYTES / bytes, whole = direct ? p.n / lanes * lanes : 0;
+    int64_t lanes = CPU_VECTOR_BYTES / bytes, whole = direct ? p.n / lanes * lanes : 0;
     if (whole)
       multiply(g->compute, p.m, whole, k, rows, a_row, (right_block){from, minor, 1, p.width, p.streamed}, sum, sum_row,
                l > 0);

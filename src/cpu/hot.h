@@ -35,6 +35,17 @@
 #define CPU_HOT CPU_HOT_OPT
 #endif
 
+/* Bytes of the vectors that loops over vectors are written for: on machines with AVX-512, and on others, where wider
+ * vectors would live in memory. cpu_block_is_fast (gemm_block.h) tells which machine this is. */
+enum {
+  CPU_VECTOR_BYTES = 64,
+#if defined __x86_64__
+  CPU_NARROW_BYTES = 32,
+#else
+  CPU_NARROW_BYTES = 16,
+#endif
+};
+
 /* For functions that hot functions share: they are compiled as a part of each. */
 #define CPU_INLINE inline __attribute__((always_inline))
 
