@@ -38,7 +38,7 @@ static const struct command {
 static void print_help(FILE *out)
 {
   fprintf(out, "Usage: weft COMMAND [OPTIONS] ...\n\n"
-               "Compiles HLO and StableHLO programs and runs them on CPUs.\n\nCommands:\n");
+               "Compiles HLO and StableHLO programs and runs them on CPUs and NVIDIA GPUs.\n\nCommands:\n");
   for (size_t i = 0; i < WEFT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
   fprintf(
     out,

@@ -539,9 +539,9 @@ static void conduct(communicator *c, operation *o)
 
   o->all = c;
   o->problem = problem_of(o, 0);
-  weft_mutex_lock(&c->platform->launching);
+  weft_mutex_lock(&o->all->platform->launching);
   st = queue(o);
-  weft_mutex_unlock(&c->platform->launching);
+  weft_mutex_unlock(&o->all->platform->launching);
   bool together = !is_small(o);
   for (int k = 0; k < c->size; k++) {
     job *j = o->jobs[k];

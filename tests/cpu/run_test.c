@@ -1,9 +1,6 @@
 /* tests/cpu/run_test.c -- compiled programs give the values that arithmetic says. */
 #include "cpu/run.h"
 
-#include "cpu/cpu_internal.h"
-#include "lower/lower.h"
-
 TEST(a_scalar_add_goes_through_everything)
 {
   weft_platform *platform = test_platform(1, 2);
@@ -194,75 +191,5 @@ TEST(integers_are_rounded_to_narrow_floats_once_in_kernels_and_constants)
   weft_platform_release(platform);
 }
 
-/* ---- plans of steps ---- */
-
-static weft_status *(*cpu_plan)(void *ctx, weft_arena *arena, const hlo_instr *instr, low_plan *plan);
-static weft_status *(*cpu_make)(void *ctx, low_step *step, rt_thunk **out_thunk);
-static int planned, made;
-static struct { const hlo_instr *instr; const void *data; } plans[16];
-
-static weft_status *count_plan(void *ctx, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
-{
-  weft_status *st = cpu_plan(ctx, arena, instr, plan);
-
-  for (int i = 0; i < planned; i++) T_TRUE(plans[i].instr != instr);
-  T_TRUE(planned < (int)WEFT_COUNT(plans));
-  plans[planned].instr = instr;
-  plans[planned++].data = plan->data;
-  return st;
-}
-
-static weft_status *count_make(void *ctx, low_step *step, rt_thunk **out_thunk)
-{
-  int i = 0;
-
-  while (i < planned && plans[i].instr != step->instr) i++;
-  T_TRUE(i < planned && plans[i].data == step->plan->data);
-  T_EQ_INT(step->use_count - step->operand_count - step->result_count, step->plan->scratch_bytes > 0);
-  if (step->plan->scratch_bytes > 0) T_EQ_INT(step->uses[step->use_count - 1].slice.bytes, step->plan->scratch_bytes);
-  made++;
-  return cpu_make(ctx, step, out_thunk);
-}
-
-static void count_steps(low_target *target)
-{
-  cpu_plan = target->plan;
-  cpu_make = target->make;
-  target->plan = count_plan;
-  target->make = count_make;
-}
-
-/* The memory of this program is planned twice, and thunks are made twice: see plan_and_lower in lower/lower.c. */
-TEST(a_step_is_planned_once_and_made_as_it_was_planned)
-{
-  const char *text =
-    "HloModule m\n"
-    "less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n"
-    "ENTRY e {\n"
-    "  a = f32[128,128] parameter(0)\n"
-    "  b = f32[128,128] dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
-    "  c = f32[128,128] sort(b), dimensions={1}, to_apply=less\n"
-    "  d = c64[128,65] fft(c), fft_type=RFFT, fft_length={128}\n"
-    "  ROOT f = f32[128,128] fft(d), fft_type=IRFFT, fft_length={128,128}\n"
-    "}\n";
-  weft_platform *platform = test_platform(1, 1);
-  static float a[128 * 128], r[128 * 128];
-  weft_executable *exe;
-  hlo_module *module;
-
-  T_OK(hlo_parse(text, strlen(text), &module));
-  T_OK(cpu_compile_adapted(platform, module, &(weft_compile_options){0}, count_steps, &exe));
-  T_TRUE(planned >= 4);
-  T_EQ_INT(made, 2 * planned);
-  for (int i = 0; i < 128; i++) a[i * 128 + i] = 1; /* the product is the same, and each row sorted: 127 zeros, a one */
-  T_OK(test_run(exe, (const void *[]){a}, (void *[]){r}));
-  /* all rows are alike, so the inverse transform over both dimensions of their spectra has one row that is not 0 */
-  for (int i = 1; i < 128; i++)
-    for (int k = 0; k < 128; k++) T_TRUE(r[i * 128 + k] < 1e-5f && r[i * 128 + k] > -1e-5f);
-  T_TRUE(r[127] > 0.999f && r[127] < 1.001f);
-  weft_executable_release(exe);
-  weft_platform_release(platform);
-}
-
 TEST_MAIN(UNIT(integers_are_rounded_to_narrow_floats_once_in_kernels_and_constants), UNIT(roundings_that_a_program_can_see_are_made), UNIT(a_marker_of_another_size_does_not_compile),
-          UNIT(a_custom_call_of_a_buffer_with_a_layout_is_refused_by_name), UNIT(random_bits_come_with_the_new_state_or_alone), UNIT(a_wide_concatenate_is_copied), UNIT(a_step_is_planned_once_and_made_as_it_was_planned), UNIT(a_scalar_add_goes_through_everything), UNIT(a_loop_counts))
+          UNIT(a_custom_call_of_a_buffer_with_a_layout_is_refused_by_name), UNIT(random_bits_come_with_the_new_state_or_alone), UNIT(a_wide_concatenate_is_copied), UNIT(a_scalar_add_goes_through_everything), UNIT(a_loop_counts))
