@@ -38,6 +38,8 @@
 
 #define SSH "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15"
 enum { MAX_PROCESSES = 4096, MAX_FAULTS = 64, LINE_BYTES = 8192, STREAMS = CLI_STREAMS, EXIT_SIGNAL = 128, RESTARTS = 10 };
+enum { ANSWER_S = 5 };           /* how long a host may take to kill a process */
+enum { MOST_LAST_READS = 1024 }; /* of a process that has ended: more than a pipe holds */
 
 /* The read end of a pipe that a process writes to, and the line that the process has begun. */
 typedef struct stream {
@@ -221,7 +223,7 @@ static weft_status *open_files(launch *l)
   char here[HOST_NAME_MAX + 1] = "";
 
   gethostname(here, sizeof here - 1);
-  for (int i = 0; i < l->count; i++) {
+  for (int i = 0; i < (l->runner ? 1 : l->count); i++) { /* a runner's output comes as the first one's */
     process *p = &l->processes[i];
     const cli_host *host = cli_hosts_find(&l->machines, i);
     for (int k = 0; k < STREAMS; k++) {
@@ -438,8 +440,9 @@ static void process_ended(launch *l, process *p, int wait_status)
   p->has_ended = true;
   p->exit_code = WIFSIGNALED(wait_status) ? EXIT_SIGNAL + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
   l->running--;
+  /* the last output of the process; a grandchild may keep the pipe open, and write to it for ever */
   for (int i = 0; i < STREAMS; i++)
-    while (p->streams[i].fd >= 0) { /* the last output of the process; a grandchild may keep the pipe open */
+    for (int k = 0; k < MOST_LAST_READS && p->streams[i].fd >= 0; k++) {
       struct pollfd ready = {.fd = p->streams[i].fd, .events = POLLIN};
       if (poll(&ready, 1, 0) <= 0) break;
       read_stream(l, p, &p->streams[i]);
@@ -621,15 +624,23 @@ static int64_t do_due(launch *l)
     }
   }
   for (int i = 0; i < l->machines.count; i++) {
-    const cli_host *host = &l->machines.list[i];
+    cli_host *host = &l->machines.list[i];
     if (host->pid <= 0 || !host->kill_at_ns) continue;
-    if (now_ns >= host->kill_at_ns) cli_spawn_signal(host->pid, SIGKILL);
-    else next_ns = WEFT_MIN(next_ns, host->kill_at_ns);
+    if (now_ns >= host->kill_at_ns) {
+      if (!host->is_ready && host->out_fds[0] >= 0) say("%.200s: weft does not answer there", host->name);
+      cli_spawn_signal(host->pid, SIGKILL);
+      host->kill_at_ns = now_ns + WEFT_NS_PER_S;
+    }
+    next_ns = WEFT_MIN(next_ns, host->kill_at_ns);
   }
   if (l->is_stopping && l->stop_next >= 0) {
     if (now_ns >= l->kill_at_ns) {
-      ask_to_end(l, &l->processes[l->stop_next], SIGKILL);
-      l->kill_at_ns = now_ns + WEFT_NS_PER_S;
+      process *p = &l->processes[l->stop_next];
+      const cli_host *host = cli_hosts_find(&l->machines, p->rank);
+      if (host && host->pid > 0 && p->asked_by == SIGKILL) /* the host does not answer */
+        cli_spawn_signal(host->pid, SIGKILL);
+      ask_to_end(l, p, SIGKILL);
+      l->kill_at_ns = now_ns + (host ? ANSWER_S : 1) * WEFT_NS_PER_S;
     }
     next_ns = WEFT_MIN(next_ns, l->kill_at_ns);
   }
@@ -644,6 +655,11 @@ static void on_signal(launch *l, int signal_number)
   if (!l->exit_code) l->exit_code = EXIT_SIGNAL + signal_number;
   if (++l->signals_seen > 1) { /* the user insists */
     for (int i = 0; i < l->count; i++) signal_process(l, &l->processes[i], SIGKILL);
+    int64_t until_ns = weft_now_ns() + ANSWER_S * WEFT_NS_PER_S; /* then hosts that do not answer are given up */
+    for (int i = 0; i < l->machines.count; i++) {
+      cli_host *host = &l->machines.list[i];
+      if (host->pid > 0 && (!host->kill_at_ns || host->kill_at_ns > until_ns)) host->kill_at_ns = until_ns;
+    }
   }
   l->recoverable = false;
 }
@@ -872,14 +888,14 @@ static bool is_here_only(const launch *l)
   return true;
 }
 
-/* The names of the hosts with commas between them, without users: "ada@node1" is node1. */
+/* The names of the hosts that have processes, with commas between them, without users: "ada@node1" is node1. */
 static char *join_hosts(const launch *l)
 {
   char *text = NULL;
   size_t size;
   FILE *out = open_memstream(&text, &size);
 
-  for (int i = 0; out && i < l->machines.count; i++) {
+  for (int i = 0; out && i < l->machines.count && l->machines.list[i].count > 0; i++) { /* those without come last */
     const char *name = l->machines.list[i].name, *at = strchr(name, '@');
     fprintf(out, "%s%s", i ? "," : "", at ? at + 1 : name);
   }

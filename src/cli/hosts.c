@@ -20,7 +20,7 @@
 #include "cli/environment.h"
 #include "cli/node.h"
 
-enum { MOST_SLOTS = 4096, MOST_HOSTS = 4096, END_S = 5, MOST_LINE_BYTES = 4096 };
+enum { MOST_SLOTS = 4096, MOST_HOSTS = 4096, END_S = 5, MOST_LINE_BYTES = 4096, MOST_READS = 4, HELLO_S = 120 };
 
 /* ---- the list ---- */
 
@@ -39,9 +39,11 @@ static weft_status *parse_host(char *text, cli_host *out)
   *out = (cli_host){.to_fd = -1, .out_fds = {-1, -1}};
   if (*text == '[') { /* an IPv6 address: "[fe80::1]:4" */
     char *end = strchr(text, ']');
-    name = text + 1;
     if (end && colon < end) colon = NULL;
-    if (end) *end = '\0';
+    if (end && (colon ? colon == end + 1 : !end[1])) { /* else the bracket stays, which no name has */
+      name = text + 1;
+      *end = '\0';
+    }
   }
   if (colon) {
     *colon = '\0';
@@ -187,6 +189,7 @@ static weft_status *connect_host(const cli_hosts *hosts, cli_host *host)
     return st;
   }
   host->to_fd = ends[0];
+  host->kill_at_ns = weft_now_ns() + HELLO_S * WEFT_NS_PER_S;
   return hosts->secret
            ? cli_queue_add_frame(&host->to, CLI_FRAME_SECRET, host->first, hosts->secret, strlen(hosts->secret))
            : NULL;
@@ -235,10 +238,14 @@ static weft_status *look_for_hello(cli_host *host, const cli_host_sink *sink)
   char *line;
 
   while (!host->is_ready && (line = cli_queue_next_line(&host->from))) {
-    host->is_ready = strcmp(line, CLI_NODE_HELLO) == 0;
-    if (host->is_ready) break;
-    if (strncmp(line, program, sizeof program - 1) == 0)
-      return WEFT_ERR(FAILED_PRECONDITION, "it has weft %s, and this is weft %s", line + sizeof program - 1,
+    const char *hello = strstr(line, program); /* a profile may not have ended its last line */
+    host->is_ready = hello && strcmp(hello, CLI_NODE_HELLO) == 0;
+    if (host->is_ready) {
+      host->kill_at_ns = 0;
+      break;
+    }
+    if (hello)
+      return WEFT_ERR(FAILED_PRECONDITION, "it has weft %s, and this is weft %s", hello + sizeof program - 1,
                       PACKAGE_VERSION);
     sink->said(sink->context, host, line);
   }
@@ -272,20 +279,19 @@ static weft_status *take_frames(cli_host *host, const cli_host_sink *sink)
   return NULL;
 }
 
-/* Reads all that is there. */
+/* Reads what is there, at most what a pipe holds: other hosts, signals and the host's own frames wait meanwhile. */
 static void read_node(cli_host *host, const cli_host_sink *sink)
 {
-  size_t size;
   bool ended = false;
   weft_status *st = NULL;
 
-  do {
-    size = cli_queue_size(&host->from);
+  for (int reads = 0; reads < MOST_READS && !st && !ended; reads++) {
+    size_t size = cli_queue_size(&host->from);
     st = cli_queue_read(&host->from, host->out_fds[0], &ended);
     bool more = cli_queue_size(&host->from) > size;
     if (!st) st = take_frames(host, sink);
     if (!more) break;
-  } while (!st && !ended);
+  }
   if (st) {
     sink->said(sink->context, host, weft_status_message(st));
     weft_status_free(st);
@@ -328,7 +334,10 @@ void cli_hosts_free(cli_hosts *hosts)
 {
   int64_t until_ns = weft_now_ns() + END_S * WEFT_NS_PER_S;
 
-  for (int i = 0; i < hosts->count; i++) close_fd(&hosts->list[i].to_fd);
+  for (int i = 0; i < hosts->count; i++) { /* a node that waits for its output to be read ends too */
+    close_fd(&hosts->list[i].to_fd);
+    for (int k = 0; k < CLI_STREAMS; k++) close_fd(&hosts->list[i].out_fds[k]);
+  }
   for (int i = 0; i < hosts->count; i++) {
     cli_host *host = &hosts->list[i];
     while (host->pid > 0 && waitpid(host->pid, NULL, WNOHANG) == 0) {

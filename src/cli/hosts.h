@@ -22,7 +22,7 @@ typedef struct cli_host {
   int out_fds[CLI_STREAMS]; /* what the node sends, and what ssh and the node complain of; -1: closed */
   bool is_ready;    /* the node has said that it is there */
   cli_queue to, from, errors;
-  int64_t kill_at_ns; /* when ssh, whose output has ended, must have ended; 0: it runs */
+  int64_t kill_at_ns; /* when ssh is killed: unless the node is there by then, or as its output has ended; 0: never */
 } cli_host;
 
 typedef struct cli_hosts {

@@ -24,7 +24,7 @@
 #include "cli/job_secret.h"
 #include "cli/spawn.h"
 
-enum { READ_BYTES = 1 << 16 };
+enum { READ_BYTES = 1 << 16, MOST_LAST_READS = 17 }; /* more than a pipe holds */
 
 typedef struct member {
   int rank;
@@ -181,8 +181,9 @@ static void reap(node *n)
     int wait_status;
     if (m->pid <= 0 || waitpid(m->pid, &wait_status, WNOHANG) != m->pid) continue;
     m->pid = 0;
+    /* the last output; a process that it left behind may keep the pipe open, and write to it for ever */
     for (int k = 0; k < CLI_STREAMS; k++)
-      while (m->fds[k] >= 0) { /* the last output; a process that it left behind may keep the pipe open */
+      for (int r = 0; r < MOST_LAST_READS && m->fds[k] >= 0 && !n->is_over; r++) {
         struct pollfd ready = {.fd = m->fds[k], .events = POLLIN};
         if (poll(&ready, 1, 0) <= 0) break;
         read_stream(n, m, k);

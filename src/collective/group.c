@@ -152,7 +152,8 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
     while (*at != op) at = &(*at)->next;
     *at = op->next;
     if (comm->tail == &op->next) comm->tail = at;
-    if (!st) atomic_store_explicit(&comm->ended_seq, op->seq + 1, memory_order_relaxed);
+    if (!st && atomic_load_explicit(&comm->ended_seq, memory_order_relaxed) <= op->seq) /* platforms end in any order */
+      atomic_store_explicit(&comm->ended_seq, op->seq + 1, memory_order_relaxed);
     if (!comm->head) coll_comm_change_turn_locked(comm, COLL_TURN_QUEUED, 0, 0);
     if (op->last_peer >= 0 && !st) coll_comm_waited(comm, op->last_peer, now_ns - op->posted_ns);
   }

@@ -216,16 +216,17 @@ static bool workspace_make(const call *c, workspace *w)
   return w->data != NULL;
 }
 
-/* Runs CALL twice, first with (WORK, LWORK) to ask for the size; leaves the handler if there is no memory. */
+/* Runs CALL twice, first with (WORK, LWORK) to ask for the size; if there is no memory, the call has an error. */
 #define WITH_WORKSPACE(c, CALL)                                                     \
   do {                                                                              \
     workspace space = {.size = -1};                                                 \
     void *WORK = space.asked;                                                       \
     lapack_int *LWORK = &space.size;                                                \
     CALL;                                                                           \
-    if (!workspace_make(c, &space)) return fail((c)->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory"); \
+    bool has_room = workspace_make(c, &space);                                      \
+    if (!has_room) (c)->error = fail((c)->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory"); \
     WORK = space.data;                                                              \
-    for (int64_t m = 0; m < (c)->batch; m++) { CALL; }                              \
+    for (int64_t m = 0; has_room && m < (c)->batch; m++) { CALL; }                  \
     free(space.data);                                                               \
   } while (0)
 
@@ -242,7 +243,8 @@ static bool workspace_make(const call *c, workspace *w)
   static XLA_FFI_Error *name##_handler(XLA_FFI_CallFrame *frame)     \
   {                                                                  \
     call c;                                                          \
-    return call_init(&c, frame, args, rets, rank) ? name##_call(&c) : c.error; \
+    XLA_FFI_Error *error = call_init(&c, frame, args, rets, rank) ? name##_call(&c) : NULL; \
+    return error ? error : c.error;                                  \
   }                                                                  \
   static XLA_FFI_Error *name##_call(call *c)
 
@@ -665,6 +667,8 @@ static weft_status *register_all(void)
       char name[32];
       int n = snprintf(name, sizeof name, "lapack_%c%s_ffi", "sdcz"[k], k < 2 ? targets[i].real : targets[i].complex);
       XLA_FFI_Handler_Bundle bundle = {.execute = k < 2 ? targets[i].real_handler : targets[i].complex_handler};
+      XLA_FFI_Handler_Bundle theirs;
+      if (rt_ffi_find(name, &theirs)) continue; /* a later handler would hide the user's */
       WEFT_TRY(rt_ffi_register(name, (size_t)n, &bundle));
     }
   return NULL;

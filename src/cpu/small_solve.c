@@ -27,17 +27,15 @@ enum { LU_MOST = 32, SYSTEM_MOST = 32, SYSTEM_WORK = 4096 }; /* beyond them Open
         for (int64_t i = k + 1; i < m; i++)                                                                        \
           if (absolute(column[i]) > absolute(column[best])) best = i;                                              \
         pivots[k] = (int32_t)best + 1;                                                                             \
-        if (column[best] == 0) {                                                                                   \
-          if (*info == 0) *info = (int32_t)k + 1;                                                                  \
-          continue;                                                                                                \
-        }                                                                                                          \
+        bool is_zero = column[best] == 0; /* then best is k, and below may be NaN, which goes on to the right */   \
+        if (is_zero && *info == 0) *info = (int32_t)k + 1;                                                         \
         for (int64_t j = 0; best != k && j < n; j++) {                                                             \
           type kept = a[j * m + k];                                                                                \
           a[j * m + k] = a[j * m + best];                                                                          \
           a[j * m + best] = kept;                                                                                  \
         }                                                                                                          \
         type pivot = column[k];                                                                                    \
-        for (int64_t i = k + 1; i < m; i++) column[i] /= pivot;                                                    \
+        for (int64_t i = k + 1; !is_zero && i < m; i++) column[i] /= pivot;                                        \
         for (int64_t j = k + 1; j < n; j++) {                                                                      \
           type *to = a + j * m, factor = to[k];                                                                    \
           for (int64_t i = k + 1; i < m; i++) to[i] -= factor * column[i];                                         \

@@ -270,12 +270,11 @@ static weft_status *load_kernel(gpu_code *code, gpu_kernel *kernel, int ordinal)
   }
   weft_mutex_lock(&code->platform->launching);
   weft_status *st = load_module(artefact->text, &kernel->modules[ordinal]);
+  for (int i = 0; i < launches && !st; i++) /* a driver that loads lazily loads the kernel now */
+    st = GPU_CALL(cuModuleGetFunction, &kernel->functions[ordinal * launches + i], kernel->modules[ordinal],
+                  artefact->launches[i].entry);
   weft_mutex_unlock(&code->platform->launching);
-  WEFT_TRY(st);
-  for (int i = 0; i < launches; i++)
-    WEFT_TRY(GPU_CALL(cuModuleGetFunction, &kernel->functions[ordinal * launches + i], kernel->modules[ordinal],
-                      artefact->launches[i].entry));
-  return NULL;
+  return st;
 }
 
 /* All kernels are loaded before the program runs: a load may wait for kernels that run. */

@@ -124,6 +124,7 @@ static weft_status *load(gpu_platform *p, gpu_peer_kernels *k)
   weft_status *st = text ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
 
   for (int d = 0; d < p->gpu_count && !st; d++) {
+    if (atomic_load_explicit(&p->gpus[d].hung, memory_order_acquire)) continue; /* no rank works there any more */
     st = gpu_enter(&p->gpus[d]);
     if (st) break;
     st = load_on(k, d, text);
@@ -269,7 +270,7 @@ static weft_status *copy(const rank *r, void *to, const void *from, int64_t byte
   return GPU_CALL(cuMemcpyAsync, at(to), at(from), (size_t)bytes, gpu_stream_handle(r->stream));
 }
 
-/* The rank's stream waits for the work before the operation; an operand that would be overwritten too early is copied. */
+/* An operand that would be overwritten too early is copied. */
 static weft_status *stage(operation *o, rank *r)
 {
   job *j = o->jobs[r->rank];
@@ -278,6 +279,7 @@ static weft_status *stage(operation *o, rank *r)
   wcu_ptr staged;
 
   o->send[r->rank] = args->send;
+  if (args->kind == WEFT_BROADCAST && !args->send && r->rank == o->problem->root) o->send[r->rank] = args->recv;
   if (!gpu_operand_is_in_the_way(j->base.posting.problem, args->send, args->recv, &bytes)) return NULL;
   WEFT_TRY(GPU_CALL(cuMemAlloc, &staged, (size_t)bytes));
   j->base.staged = (void *)(uintptr_t)staged; /* NOLINT */
@@ -304,12 +306,16 @@ static weft_status *one_shot(operation *o, rank *r)
   uint64_t scratch_at = SCRATCH_AT + (o->all->small_count % 2) * ONE_SHOT_BYTES;
   gpu_peer_args args = args_for(r);
 
-  for (int k = 0; k < o->all->size; k++) args.in[k] = o->all->ranks[k].own + scratch_at;
+  uint64_t addresses = 0; /* of all ranks: blocks meet by number, so every rank has to cut the elements alike */
+  for (int k = 0; k < o->all->size; k++) {
+    args.in[k] = o->all->ranks[k].own + scratch_at;
+    addresses |= at(args_of(o, k)->send) | at(args_of(o, k)->recv);
+  }
   args.scratch = r->own + scratch_at;
   args.send = at(args_of(o, r->rank)->send);
   args.out = at(args_of(o, r->rank)->recv);
   args.count = (uint64_t)o->count;
-  args.steps = steps_of(&args, o->all->size, o->count, o->elem_bytes);
+  args.steps = addresses % GPU_PEER_STEP_BYTES ? 0 : steps_of(&args, o->all->size, o->count, o->elem_bytes);
   /* the grid is the same on all ranks, whatever their addresses are */
   int64_t blocks = blocks_for(o->count * o->elem_bytes / GPU_PEER_STEP_BYTES, GPU_PEER_BLOCKS);
   return launch(r, o->kernels->of[ordinal_of(r)].one_shot, blocks, GPU_PEER_THREADS, &args);
@@ -412,10 +418,16 @@ static bool reduces(weft_coll_kind kind)
   return kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE || kind == WEFT_REDUCE_SCATTER;
 }
 
+/* A block of one_shot writes its part of the result while others still read the operand, so these must not overlap. */
 static bool is_small(const operation *o)
 {
-  return o->problem->kind == WEFT_ALL_REDUCE && !o->all->shared && o->all->size > 1 &&
-         o->problem->bytes <= ONE_SHOT_BYTES;
+  int64_t bytes;
+
+  if (o->problem->kind != WEFT_ALL_REDUCE || o->all->shared || o->all->size == 1 || o->problem->bytes > ONE_SHOT_BYTES)
+    return false;
+  for (int k = 0; k < o->all->size; k++)
+    if (gpu_operand_is_in_the_way(problem_of(o, k), args_of(o, k)->send, args_of(o, k)->recv, &bytes)) return false;
+  return true;
 }
 
 /* The streams of the ranks wait for the work that comes before the operation. */

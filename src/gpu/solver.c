@@ -177,52 +177,58 @@ static int64_t batch_of(const hlo_shape *shape, int matrix_rank)
   return count;
 }
 
-/* Checks that the array `what` has `elems` elements for each matrix. */
-static weft_status *check_array(const gpu_solve *solve, const hlo_shape *shape, int64_t elems, const char *what)
+/* Checks that the array `what` has `elems` elements of `type` for each matrix. */
+static weft_status *check_array(const gpu_solve *solve, const hlo_shape *shape, int64_t elems, weft_dtype type,
+                                const char *what)
 {
-  if (hlo_shape_is_array(shape) && hlo_shape_elems(shape) == solve->matrices * elems) return NULL;
-  return WEFT_ERR(INVALID_ARGUMENT, "%s: %s has %lld elements, but %lld matrices need %lld each",
+  int64_t all;
+
+  if (hlo_shape_is_array(shape) && shape->type == type && !__builtin_mul_overflow(solve->matrices, elems, &all) &&
+      hlo_shape_elems(shape) == all)
+    return NULL;
+  return WEFT_ERR(INVALID_ARGUMENT, "%s: %s has %lld elements of %s, but %lld matrices need %lld each of %s",
                   routines[solve->routine].target, what,
-                  (long long)(hlo_shape_is_array(shape) ? hlo_shape_elems(shape) : 0), (long long)solve->matrices,
-                  (long long)elems);
+                  (long long)(hlo_shape_is_array(shape) ? hlo_shape_elems(shape) : 0), weft_dtype_name(shape->type),
+                  (long long)solve->matrices, (long long)elems, weft_dtype_name(type));
 }
 
 static weft_status *check_results(const gpu_solve *s, const hlo_instr *instr)
 {
   int64_t m = s->m, n = s->n, least = WEFT_MIN(m, n);
   int64_t u = s->economic ? least : m, v = s->economic ? least : n;
+  weft_dtype type = s->type, real = weft_dtype_component(s->type);
 
-  WEFT_TRY(check_array(s, result_shape(instr, 0), m * n, "result 0"));
+  WEFT_TRY(check_array(s, result_shape(instr, 0), m * n, type, "result 0"));
   switch (s->routine) {
-  case GPU_GETRF:
-  case GPU_GEQRF: WEFT_TRY(check_array(s, result_shape(instr, 1), least, "result 1")); break;
-  case GPU_ORGQR: WEFT_TRY(check_array(s, instr->operands[1]->shape, s->k, "operand 1")); break;
-  case GPU_SYEVD: WEFT_TRY(check_array(s, result_shape(instr, 1), n, "result 1")); break;
+  case GPU_GETRF: WEFT_TRY(check_array(s, result_shape(instr, 1), least, WEFT_S32, "result 1")); break;
+  case GPU_GEQRF: WEFT_TRY(check_array(s, result_shape(instr, 1), least, type, "result 1")); break;
+  case GPU_ORGQR: WEFT_TRY(check_array(s, instr->operands[1]->shape, s->k, type, "operand 1")); break;
+  case GPU_SYEVD: WEFT_TRY(check_array(s, result_shape(instr, 1), n, real, "result 1")); break;
   case GPU_GESVD:
-    WEFT_TRY(check_array(s, result_shape(instr, 1), least, "result 1"));
+    WEFT_TRY(check_array(s, result_shape(instr, 1), least, real, "result 1"));
     if (!s->vectors) break; /* results 2 and 3 are not written */
-    WEFT_TRY(check_array(s, result_shape(instr, 2), m * u, "result 2"));
-    WEFT_TRY(check_array(s, result_shape(instr, 3), n * v, "result 3"));
+    WEFT_TRY(check_array(s, result_shape(instr, 2), m * u, type, "result 2"));
+    WEFT_TRY(check_array(s, result_shape(instr, 3), n * v, type, "result 3"));
     break;
   case GPU_ORMQR:
-    WEFT_TRY(check_array(s, instr->operands[0]->shape, (s->left ? m : n) * s->k, "operand 0"));
-    WEFT_TRY(check_array(s, instr->operands[1]->shape, s->k, "operand 1"));
+    WEFT_TRY(check_array(s, instr->operands[0]->shape, (s->left ? m : n) * s->k, type, "operand 0"));
+    WEFT_TRY(check_array(s, instr->operands[1]->shape, s->k, type, "operand 1"));
     break;
   case GPU_SYTRD:
-    WEFT_TRY(check_array(s, result_shape(instr, 1), n, "result 1"));
-    WEFT_TRY(check_array(s, result_shape(instr, 2), WEFT_MAX(n - 1, 0), "result 2"));
-    WEFT_TRY(check_array(s, result_shape(instr, 3), WEFT_MAX(n - 1, 0), "result 3"));
+    WEFT_TRY(check_array(s, result_shape(instr, 1), n, real, "result 1"));
+    WEFT_TRY(check_array(s, result_shape(instr, 2), WEFT_MAX(n - 1, 0), real, "result 2"));
+    WEFT_TRY(check_array(s, result_shape(instr, 3), WEFT_MAX(n - 1, 0), type, "result 3"));
     break;
   case GPU_GESVDJ:
   case GPU_GESVDP:
-    WEFT_TRY(check_array(s, result_shape(instr, 1), least, "result 1"));
-    WEFT_TRY(check_array(s, result_shape(instr, 2), m * u, "result 2"));
-    WEFT_TRY(check_array(s, result_shape(instr, 3), n * v, "result 3"));
+    WEFT_TRY(check_array(s, result_shape(instr, 1), least, real, "result 1"));
+    WEFT_TRY(check_array(s, result_shape(instr, 2), m * u, type, "result 2"));
+    WEFT_TRY(check_array(s, result_shape(instr, 3), n * v, type, "result 3"));
     break;
   default: break;
   }
   int info = routines[s->routine].info;
-  return info ? check_array(s, result_shape(instr, info), 1, "info") : NULL;
+  return info ? check_array(s, result_shape(instr, info), 1, WEFT_S32, "info") : NULL;
 }
 
 enum { MOST_JACOBI = 32 /* rows and columns up to which the library's Jacobi methods do a batch at once */ };

@@ -67,7 +67,9 @@ static bool execute(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
   else if (thunk->ops->enqueue) *out = thunk->ops->enqueue(thunk, &frame->ctx);
   else done = start_thunk(frame, thunk, out);
   if (WEFT_UNLIKELY(begin != 0)) {
-    if (done) (thunk->ops->enqueue ? rt_trace_queued : rt_trace_event)(kind, name, device, begin);
+    /* a step that starts late has been recorded by the thread that ran it */
+    if (done && !rt_starts_late(thunk))
+      (thunk->ops->enqueue ? rt_trace_queued : rt_trace_event)(kind, name, device, begin);
     rt_trace_current = outer;
   }
   return done;

@@ -152,7 +152,7 @@ def a_killed_launcher_leaves_nothing_behind():
 
 def a_lost_host_of_a_recoverable_job_is_reached_again():
   with Fake() as f:
-    script = f'if [ $WEFT_PROCESS_ID = 1 ] && mkdir {f.d}/once 2>/dev/null; then kill -9 $PPID; sleep 300; fi; echo ran'
+    script = f'if [ $WEFT_PROCESS_ID = 1 ] && mkdir {f.d}/once 2>/dev/null; then kill -9 $PPID; exec sleep 300; fi; echo ran'
     r = f.launch('--hosts', 'node1,node2', '--recoverable', *shell(script))
     assert r.returncode == 0 and sorted(r.stdout.splitlines()) == ['[0] ran', '[1] ran'] and 'the connection to node2' in r.stderr, r
     assert f.commands().count(' node2 ') == 2, f.commands()
@@ -174,6 +174,26 @@ def what_is_not_a_node_is_named():
     with Fake(f"printf 'weft launch --node {version}\\n{frame}'; exec cat >/dev/null") as f:
       r = f.launch('--hosts', 'node1', *shell('echo ran'))
       assert r.returncode not in (0, None) and 'node1: ' in r.stderr and 'ran' not in r.stdout, r
+
+
+def a_host_that_does_not_answer_is_given_up():
+  with Fake('exec sleep 300') as f:
+    p = subprocess.Popen([weft(), 'launch', '--ssh', f.ssh, '--hosts', 'node1', '--', 'true'], stderr=subprocess.PIPE, text=True)
+    until(lambda: os.path.exists(f'{f.d}/commands'))
+    for _ in range(2):
+      p.send_signal(signal.SIGTERM)
+      time.sleep(0.5)
+    _, err = p.communicate(timeout=30)
+    assert p.returncode == 128 + signal.SIGTERM and 'node1: weft does not answer there' in err, (p.returncode, err)
+  with Fake('case "$*" in *node2*) exec sleep 300;; esac') as f: # one host fails, the other one does not answer
+    r = f.launch('--hosts', 'node1,node2', '--grace', '0.2s', *shell('exit 5'))
+    assert r.returncode == 5 and 'the connection to node2 has ended' in r.stderr, r
+
+
+def a_profile_may_not_end_its_line():
+  with Fake('printf prompt') as f:
+    r = f.launch('--hosts', 'node1', *shell('echo ran'))
+    assert r.returncode == 0 and r.stdout == '[0] ran\n', r
 
 
 def much_output_arrives_whole_and_in_lines():
@@ -230,6 +250,7 @@ def output_goes_to_files():
 def mistakes_are_named():
   for args, text in ((['--hosts', 'a,,b'], '--hosts: expected HOST'), (['--hosts', 'a:0'], '--hosts: expected HOST'), (['--hosts', 'a:x'], '--hosts: expected'),
                      (['--hosts', '-oProxyCommand=touch:1'], '--hosts: expected HOST'), (['--hosts', 'a;b'], '--hosts: expected HOST'),
+                     (['--hosts', '[fe80::1'], '--hosts: expected HOST'), (['--hosts', '[::1]a:2'], '--hosts: expected HOST'),
                      (['--hosts', 'a', '-n', '2'], 'has room for 1'), (['--hosts', 'a', '--local'], 'neither --runner nor --local'),
                      (['--hosts', 'a', '--hosts', 'b'], 'given twice'), (['--hosts', 'a', '--ssh', ' '], '--ssh: no command'),
                      (['-n', '1', '--bind-to', 'rack'], 'none, core, numa or socket'),
@@ -306,6 +327,8 @@ if __name__ == '__main__':
       a_killed_launcher_leaves_nothing_behind,
       a_lost_host_of_a_recoverable_job_is_reached_again,
       what_is_not_a_node_is_named,
+      a_host_that_does_not_answer_is_given_up,
+      a_profile_may_not_end_its_line,
       much_output_arrives_whole_and_in_lines,
       processes_are_bound,
       output_goes_to_files,

@@ -115,6 +115,10 @@ for t in ["float32", "float64", "complex64", "complex128"]:
         yield l @ np.triu(factors)[..., :min(m, n), :] - np.take_along_axis(x, order[..., None], 1)
         yield np.maximum(np.abs(l) - (1 if t.startswith("f") else 1.5), 0)  # of complex numbers LAPACK compares |re| + |im|
 
+    def lu_of_nan():  # below a pivot of 0; LAPACK carries it to the right
+        factors, _, _ = run(lax_linalg.lu, np.array([[0, 1, 4], [np.nan, 2, 5], [0, 3, 6]], t))
+        yield np.isfinite(factors[1:, 1:]).astype("float32")
+
     def qr(mode, m):
         q, r = run(lambda m: jnp.linalg.qr(m, mode=mode), m)
         return [q @ r - m, adjoint(q) @ q - np.eye(q.shape[-1])]
@@ -163,6 +167,7 @@ for t in ["float32", "float64", "complex64", "complex128"]:
         check("triangular systems of %d x %d, %d columns, %s" % (n, n, columns, t), lambda: triangular_of(n, columns), tol)
     for m, n in ((1, 1), (3, 3), (3, 7), (7, 3), (32, 32), (33, 32), (40, 40)):
         check("lu of %d x %d %s" % (m, n, t), lambda: lu_of(m, n), tol)
+    check("lu of a NaN " + t, lu_of_nan, 0)
     check("lu " + t, lu, tol)
     check("solve " + t, lambda: [a @ run(jnp.linalg.solve, a, x) - x], tol)
     check("qr " + t, lambda: qr("reduced", b), tol)

@@ -176,14 +176,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static char *cook(const uint8_t *recipe, size_t size, size_t *out_size)
 {
   const saved *from = &made[recipe[0] % PROGRAMS];
-  char *bytes = malloc(from->size + 1); /* exactly as long as it is, so that a sanitizer sees what is read behind it */
+  size_t kept = size == 3 ? (recipe[1] | (size_t)recipe[2] << 8) % from->size : from->size;
+  char *bytes = malloc(kept ? kept : 1); /* no longer than it is, so that a sanitizer sees what is read behind it */
 
   FUZZ_TRUE(bytes != NULL);
-  memcpy(bytes, from->bytes, from->size);
-  *out_size = from->size;
+  memcpy(bytes, from->bytes, kept);
+  *out_size = kept;
   for (size_t i = 1; i + 2 < size; i += 3)
     bytes[(recipe[i] | (size_t)recipe[i + 1] << 8) % from->size] ^= (char)recipe[i + 2];
-  if (size == 3) *out_size = (recipe[1] | (size_t)recipe[2] << 8) % from->size;
   return bytes;
 }
 

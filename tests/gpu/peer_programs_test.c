@@ -83,12 +83,15 @@ static void compare_reductions(const char *uneven, const char *even, size_t step
 
 #define SMALL(x) "ROOT r = @[4,8] all-reduce(" x "), replica_groups={}, to_apply=f"
 #define ODD(x) "od = @[3,7] slice(" x "), slice={[1:4],[1:8]} ROOT r = @[3,7] all-reduce(od), replica_groups={{0,1,2},{3,4,5,6,7}}, to_apply=f"
+/* small ones by more than one block */
+#define BLOCKS(x) "b = @[4,8,403] broadcast(" x "), dimensions={0,1} ROOT r = @[4,8,403] all-reduce(b), replica_groups={}, to_apply=f"
 #define LARGE(x) "b = @[4,8,9001] broadcast(" x "), dimensions={0,1} w = @[4,8,9001] all-reduce(b), replica_groups={}, to_apply=f\n" \
   " ROOT r = @[4,8,300] slice(w), slice={[0:4],[0:8],[8701:9001]}"
 #define SCATTERED(x) "ROOT r = @[4,1] reduce-scatter(" x "), replica_groups={}, dimensions={1}, to_apply=f"
 
 TEST(small_all_reduces_have_the_bits_of_the_cpu) { compare_reductions(UNEVEN SMALL("yu"), SMALL("x"), 1); }
 TEST(odd_sizes_and_groups_too) { compare_reductions(UNEVEN ODD("yu"), ODD("x"), 4); }
+TEST(small_all_reduces_of_several_blocks_too) { compare_reductions(UNEVEN BLOCKS("yu"), BLOCKS("x"), 5); }
 TEST(large_all_reduces_too) { compare_reductions(UNEVEN LARGE("yu"), LARGE("x"), 7); }
 TEST(reduce_scatters_too) { compare_reductions(UNEVEN SCATTERED("yu"), SCATTERED("x"), 3); }
 
@@ -210,7 +213,7 @@ TEST(nothing_is_left)
 int main(void)
 {
   const struct CMUnitTest units[] = {
-    UNIT(small_all_reduces_have_the_bits_of_the_cpu), UNIT(odd_sizes_and_groups_too), UNIT(large_all_reduces_too),
+    UNIT(small_all_reduces_have_the_bits_of_the_cpu), UNIT(odd_sizes_and_groups_too), UNIT(small_all_reduces_of_several_blocks_too), UNIT(large_all_reduces_too),
     UNIT(reduce_scatters_too), UNIT(data_of_every_type_moves), UNIT(devices_that_share_gpus_meet_by_events),
     UNIT(delays_change_nothing), UNIT(a_device_that_is_late_ends_at_the_deadline), UNIT(every_call_that_fails_is_the_runs_error),
     UNIT(every_call_that_fails_while_a_communicator_is_made_is_the_runs_error), UNIT(nothing_is_left)};

@@ -444,6 +444,9 @@ TEST(calls_with_wrong_arrays_are_refused)
     {"cusolver_potrf_ffi", "  a = f16[3,3] parameter(0)\n", "(f16[3,3], s32[])", WEFT_UNIMPLEMENTED},
     {"cusolver_potrf_ffi", "  a = f32[4,3,3] parameter(0)\n", "(f32[4,3,3], s32[3])", WEFT_INVALID_ARGUMENT},
     {"cusolver_getrf_ffi", "  a = f32[4,3] parameter(0)\n", "(f32[4,3], s32[4], s32[])", WEFT_INVALID_ARGUMENT},
+    {"cusolver_potrf_ffi", "  a = f32[3,3] parameter(0)\n", "(s8[3,3], s32[])", WEFT_INVALID_ARGUMENT},
+    {"cusolver_getrf_ffi", "  a = f32[4,3] parameter(0)\n", "(f32[4,3], s8[3], s32[])", WEFT_INVALID_ARGUMENT},
+    {"cusolver_syevd_ffi", "  a = f64[3,3] parameter(0)\n", "(f64[3,3], f32[3], s32[])", WEFT_INVALID_ARGUMENT},
     {"cusolver_orgqr_ffi", "  a = f32[4,3] parameter(0)\n", "f32[4,3]", WEFT_INVALID_ARGUMENT},
     {"cusolver_syevd_ffi", "  a = f32[3] parameter(0)\n", "(f32[3], f32[3], s32[])", WEFT_INVALID_ARGUMENT},
     {"cusolver_gesvdj_ffi", "  a = f32[4,3] parameter(0)\n", "(f32[4,3], f32[3], f32[4,4], f32[3,3], s32[])", WEFT_INVALID_ARGUMENT}};
