@@ -120,7 +120,7 @@ weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_ta
   device->memory.largest_bytes = WEFT_MAX(device->memory.largest_bytes, size);
   device->memory.allocation_count++;
   weft_mutex_unlock(&device->memory_mu);
-  if (!*out_data) st = allocate(device, space, size, out_data);
+  if (WEFT_UNLIKELY(!*out_data)) st = allocate(device, space, size, out_data);
   if (WEFT_UNLIKELY(st != NULL)) {
     weft_mutex_lock(&device->memory_mu);
     device->memory.bytes_in_use -= size;

@@ -504,13 +504,14 @@ static weft_run *take_next(weft_device *device) WEFT_REQUIRES(device->mu);
 static void start(weft_run *run);
 
 /* The first error that is known among the inputs: it becomes the error of the outputs. NULL: none is known. */
-static weft_status *input_error(const weft_run *run)
+static inline weft_status *input_error(const weft_run *run)
 {
-  for (int p = 0; p < run->exe->param_count; p++) {
-    const weft_status *error = WEFT_UNLIKELY(run->device->queues)
-                                 ? rt_buffer_known_error(run->inputs[p])
-                                 : weft_event_error(weft_buffer_defined(run->inputs[p]));
-    if (error)
+  bool queues = run->device->queues;
+
+  for (int p = 0, count = run->exe->param_count; p < count; p++) {
+    const weft_buffer *input = run->inputs[p];
+    const weft_status *error = WEFT_UNLIKELY(queues) ? rt_buffer_known_error(input) : weft_event_error(input->defined);
+    if (WEFT_UNLIKELY(error != NULL))
       return weft_status_note(weft_status_dup(error), __FILE__, __LINE__, "input %d of \"%s\"", p,
                               run->exe->parts.module->name);
   }
@@ -533,7 +534,7 @@ static void let_peers_know(weft_run *run, const weft_status *st)
 }
 
 /* Gives the arena back, and gives the outputs their bytes unless the run has failed (`st`, borrowed). */
-static void hand_over_memory(weft_run *run, const weft_status *st)
+static inline void hand_over_memory(weft_run *run, const weft_status *st)
 {
   if (run->temp)
     rt_device_give(run->device, 0, run->temp,
