@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 build=$1; shift
-pages=${*:-programs temporaries reading jax users users-small partitions costs peers collectives collectives-simulated}
+pages=${*:-programs temporaries reading jax users users-small libraries partitions costs peers collectives collectives-simulated}
 python=${WEFT_PYTHON:-python3} out=docs/measured work=${TMPDIR:-/tmp}/weft-pages
 data=../shared/testdata/hlo
 export WEFT_BUILDDIR=$PWD/$build
@@ -27,6 +27,7 @@ for p in $pages; do
     jax) page $p "$python" bench/jax_bench.py --rounds 3 "${to[@]}" ;;
     users) page $p "$python" bench/jax_programs.py --rounds 2 "${to[@]}" ;;
     users-small) page $p "$python" bench/jax_programs_small.py --rounds 2 "${to[@]}" ;;
+    libraries) page $p "$python" bench/users.py --rounds 2 "${to[@]}" ;;
     partitions) page $p "$python" bench/jax_partitions.py "${to[@]}" ;;
     costs) page $p "$python" bench/costs.py --weft "$build/weft" "${to[@]}" "${programs[@]}" ;;
     peers) # WEFT_PEERS: an interpreter with torch, OpenVINO, ...

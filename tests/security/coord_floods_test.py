@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Floods at the coordination service, of strangers and of authenticated members: the job's barriers and keys go on, and the service
 does not grow.  WEFT_TEST_LONG=1: more rounds, more connections.  --measure: nothing is judged, a table of ratios is printed at the end; it
-wants a quiet machine and takes less than five minutes."""
+wants a quiet machine and takes less than five minutes.  --behind: attackers run at nice 19."""
 import gzip
 import itertools
 import os
@@ -16,10 +16,13 @@ from coord_attacks import (CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS,
                            literal, memory, message, raise_descriptor_limit, request_headers, service)
 
 MEASURE = '--measure' in sys.argv
+BEHIND = '--behind' in sys.argv # attackers leave the processors to members and service, as if they had a machine of their own
 if MEASURE:
   sys.argv.remove('--measure') # what is left are names of floods
+if BEHIND:
+  sys.argv.remove('--behind')
 LONG = MEASURE or os.environ.get('WEFT_TEST_LONG', '0') != '0'
-ROUNDS = 400 if LONG else 60
+ROUNDS = 4000 if MEASURE else 400 if LONG else 60
 MOST_GROWTH = (512 if os.environ.get('WEFT_SANITIZED') else 32) << 20 # AddressSanitizer keeps what has been freed for a while
 SERVICE = '/tensorflow.CoordinationService/' # of the two dialects the one with the shorter messages
 NOT_FOUND, RESOURCE_EXHAUSTED = 5, 8
@@ -207,13 +210,20 @@ def print_table():
   print('\n'.join(measured))
 
 
+def behind(flood):
+  def run(*arguments):
+    os.nice(19)
+    flood(*arguments)
+  return run if BEHIND else flood
+
+
 def job_goes_on(flood, *arguments, options=(), processes=1, nobody=False):
   with service(*options) as s:
     members = Members(s)
     members.rounds(ROUNDS // 4)
     quiet, _ = members.rounds(ROUNDS)
     before, _ = memory(s.process.pid)
-    children = [Child(flood, s.address, *arguments, ready=True, nobody=nobody) for _ in range(processes)]
+    children = [Child(behind(flood), s.address, *arguments, ready=True, nobody=nobody) for _ in range(processes)]
     try:
       for child in children:
         child.hear()
@@ -302,7 +312,7 @@ def half_open_handshakes():
         members = Members(s)
         quiet, _ = members.rounds(ROUNDS)
         before, _ = memory(s.process.pid)
-        with Child(half_handshakes, int(s.address.rsplit(':', 1)[1]), client_hello(), ready=True):
+        with Child(behind(half_handshakes), int(s.address.rsplit(':', 1)[1]), client_hello(), ready=True):
           busy, longest = members.rounds(ROUNDS)
           grown = memory(s.process.pid)[1] - before
         judge('half handshakes', quiet, busy, longest, grown)
