@@ -190,12 +190,32 @@ TEST(nothing_is_left)
   if (emu_leaks(text, sizeof text) != 0) fail_msg("%s", text);
 }
 
+/* The last test: what the thread in the call uses is never freed. */
+TEST(a_call_that_does_not_return_keeps_no_caller)
+{
+  static char out[DEVICES][MOST_BYTES];
+  char text[4096];
+
+  program(text, sizeof text, "f32", "add", TWO_SUMS);
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile(gpu, text);
+  launch_well(exe, out);
+  setenv("WEFT_EMU_LEAKS", "off", 1);
+  setenv("WEFT_EMU_FAULTS", "ncclCommFinalize:1=delay:60s", 1);
+  emu_reset();
+  int64_t start = weft_now_ns();
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  int64_t took_ms = (weft_now_ns() - start) / WEFT_NS_PER_MS;
+  if (took_ms > 40000) fail_msg("the end of the client took %lld ms", (long long)took_ms);
+}
+
 int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(reductions_are_nccls_where_it_has_them), UNIT(data_of_every_type_moves), UNIT(calls_that_stay_in_progress_are_waited_for),
     UNIT(a_device_that_hangs_ends_at_the_deadline), UNIT(an_error_of_the_library_is_the_runs),
     UNIT(a_rank_that_does_not_connect_ends_at_the_deadline), UNIT(every_call_that_fails_is_the_runs_error),
-    UNIT(nothing_is_left)};
+    UNIT(nothing_is_left), UNIT(a_call_that_does_not_return_keeps_no_caller)};
   return cmocka_run_group_tests(units, open_emulator, NULL);
 }
