@@ -138,16 +138,21 @@ def a_lost_host_ends_the_job_and_its_processes():
     until(lambda: not any(is_running(pid) for pid in pids))
 
 
+def kill_the_launcher(ssh, host, folder):
+  """The host's process, which nobody can ask to end, goes too."""
+  script = f'trap "" TERM HUP; echo $$ > {folder}/pid; sleep 300; :'
+  p = subprocess.Popen([weft(), 'launch', '--ssh', ssh, '--hosts', host, *shell(script)], stderr=subprocess.DEVNULL)
+  until(lambda: os.path.exists(f'{folder}/pid') and os.path.getsize(f'{folder}/pid'))
+  with open(f'{folder}/pid') as file:
+    pid = int(file.read())
+  p.kill()
+  p.wait()
+  until(lambda: not is_running(pid))
+
+
 def a_killed_launcher_leaves_nothing_behind():
   with Fake() as f:
-    script = f'trap "" TERM HUP; echo $$ > {f.d}/pid; sleep 300; :'
-    p = subprocess.Popen([weft(), 'launch', '--ssh', f.ssh, '--hosts', 'node1', *shell(script)], stderr=subprocess.DEVNULL)
-    until(lambda: os.path.exists(f'{f.d}/pid') and os.path.getsize(f'{f.d}/pid'))
-    with open(f'{f.d}/pid') as file:
-      pid = int(file.read())
-    p.kill()
-    p.wait()
-    until(lambda: not is_running(pid))
+    kill_the_launcher(f.ssh, 'node1', f.d)
 
 
 def a_lost_host_of_a_recoverable_job_is_reached_again():
@@ -307,14 +312,7 @@ def a_real_sshd():
     assert r.returncode == 0 and len(re.findall(r'(?m)f32\[\] 6$', r.stdout)) == 4, r # 0 + 1 + 2 + 3, on each device
     r = launch('--ssh', s.ssh, '--hosts', '127.0.0.1:2', '--fault', 'kill:rank=0,after=1s', '--', 'sleep', '300')
     assert r.returncode == 137 and 'rank 0 on 127.0.0.1 was killed by signal 9' in r.stderr, r
-    script = f'trap "" TERM HUP; echo $$ > {d}/pid; sleep 300; :' # a launcher that is killed: the host's process goes too
-    p = subprocess.Popen([weft(), 'launch', '--ssh', s.ssh, '--hosts', '127.0.0.1', *shell(script)], stderr=subprocess.DEVNULL)
-    until(lambda: os.path.exists(f'{d}/pid') and os.path.getsize(f'{d}/pid'))
-    with open(f'{d}/pid') as file:
-      pid = int(file.read())
-    p.kill()
-    p.wait()
-    until(lambda: not is_running(pid))
+    kill_the_launcher(s.ssh, '127.0.0.1', d)
 
 
 if __name__ == '__main__':

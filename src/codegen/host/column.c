@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { VECTORS = 8, MOST_BLOCKS = 32, LEAST_TAIL = 4, HEAVY = 24 };
+enum { VECTORS = 8, MOST_BLOCKS = 32, HEAVY = 24 };
 
 typedef struct columns {
   gen_frame *f;
@@ -88,7 +88,7 @@ static weft_status *cut(const columns *c, gen_emit *e, int64_t width, tile *t)
   WEFT_TRY_ALLOC(t->pieces);
   for (int lanes = c->lanes; at < width; at += lanes) {
     while (lanes > width - at) lanes /= 2;
-    if (lanes < LEAST_TAIL && lanes < c->lanes) lanes = 1;
+    if (lanes < GEN_LEAST_TAIL && lanes < c->lanes) lanes = 1;
     piece *p = &t->pieces[t->count++];
     *p = (piece){.offset = at, .lanes = lanes, .slots = WEFT_ARENA_ARRAY(e->arena, gen_value, c->count)};
     WEFT_TRY_ALLOC(p->slots);

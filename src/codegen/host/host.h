@@ -40,6 +40,9 @@ weft_status *gen_host_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *c
 
 /* ---- loops (nest.c) -------------------------------------------------------------------------------------------- */
 
+/* What is left over of a dimension goes by narrower vectors of at least so many lanes, and below that one by one. */
+enum { GEN_LEAST_TAIL = 4 };
+
 /* The lanes for a loop of `extent` elements whose widest values have so many bytes. */
 int gen_choose_lanes(const gen_target *target, int widest_bytes, int64_t extent);
 

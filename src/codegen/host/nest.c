@@ -3,7 +3,7 @@
 
 #include "codegen/host/host.h"
 
-enum { UNIT_GOAL = 1024, LEAST_TAIL = 4 };
+enum { UNIT_GOAL = 1024 };
 
 int gen_choose_lanes(const gen_target *target, int widest_bytes, int64_t extent)
 {
@@ -40,7 +40,7 @@ weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, 
       int64_t left = LLVMConstIntGetSExtValue(hi) - LLVMConstIntGetSExtValue(lo);
       if (left <= 0) return NULL;
       for (lanes /= 2; lanes > left;) lanes /= 2;
-      if (lanes >= LEAST_TAIL) return gen_emit_lanes(e, lo, hi, least, most, lanes, align, body, ctx);
+      if (lanes >= GEN_LEAST_TAIL) return gen_emit_lanes(e, lo, hi, least, most, lanes, align, body, ctx);
     }
   }
   gen_loop_begin(e, &loop, lo, hi, 1, least, most, 1);
