@@ -140,11 +140,13 @@ static weft_status *lower(gpu_platform *platform, const weft_compile_options *op
   low_target target = {.ctx = &gpu, .threads = threads_of(platform), .plan = plan,
                        .cost_ns = cost_ns, .make = make, .reducer = reducer};
   int64_t begin = weft_now_ns();
+  rt_stretcher stretcher;
 
   WEFT_TRY(make_code(platform, options, saved, out));
   if (rt_trace_on) rt_trace_event("compile", "kernels", 0, begin);
   begin = weft_now_ns();
   gpu.code = out->code;
+  if (gpu_stretcher_init(&stretcher, platform, options)) target.stretcher = &stretcher;
   WEFT_TRY(low_lower(&platform->base, &target, options, out));
   if (rt_trace_on) rt_trace_event("compile", "plan and thunks", 0, begin);
   return NULL;

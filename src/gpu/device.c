@@ -81,6 +81,7 @@ weft_status *gpu_device_open(gpu_device *gpu)
 {
   weft_mutex_init(&gpu->mu);
   weft_mutex_init(&gpu->clock_mu);
+  weft_mutex_init(&gpu->recording);
   gpu_libraries_init(&gpu->libraries);
   WEFT_TRY(GPU_CALL(cuDevicePrimaryCtxRetain, &gpu->context, gpu->device));
   WEFT_TRY(gpu_enter(gpu));
@@ -110,6 +111,7 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
     for (int kind = 0; kind < GPU_EVENT_KINDS; kind++)
       for (int i = 0; i < gpu->events[kind].count; i++) gpu_cu.cuEventDestroy(gpu->events[kind].spare[i]);
     if (gpu->own) gpu_cu.cuStreamDestroy(gpu->own);
+    if (gpu->recorder) gpu_cu.cuStreamDestroy(gpu->recorder);
     gpu_leave();
   }
   weft_status_ignore(st); /* the context's end frees what is in it */
@@ -119,6 +121,7 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
   for (int kind = 0; kind < GPU_EVENT_KINDS; kind++) free(gpu->events[kind].spare);
   free(gpu->reaches);
   gpu_libraries_fini(&gpu->libraries);
+  weft_mutex_fini(&gpu->recording);
   weft_mutex_fini(&gpu->clock_mu);
   weft_mutex_fini(&gpu->mu);
 }

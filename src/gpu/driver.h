@@ -21,6 +21,9 @@
   X(cuMemFree, cuMemFree_v2) X(cuMemHostAlloc, cuMemHostAlloc) X(cuMemFreeHost, cuMemFreeHost)                     \
   X(cuMemcpyAsync, cuMemcpyAsync) X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2) X(cuMemcpyPeerAsync, cuMemcpyPeerAsync) X(cuMemsetD8Async, cuMemsetD8Async)      \
   X(cuMemsetD32Async, cuMemsetD32Async) X(cuModuleLoadDataEx, cuModuleLoadDataEx)                                  \
+  X(cuStreamBeginCapture, cuStreamBeginCapture_v2) X(cuStreamEndCapture, cuStreamEndCapture)                       \
+  X(cuGraphInstantiate, cuGraphInstantiateWithFlags) X(cuGraphExecUpdate, cuGraphExecUpdate_v2)                    \
+  X(cuGraphLaunch, cuGraphLaunch) X(cuGraphExecDestroy, cuGraphExecDestroy) X(cuGraphDestroy, cuGraphDestroy)      \
   X(cuModuleUnload, cuModuleUnload) X(cuModuleGetFunction, cuModuleGetFunction) X(cuLaunchKernel, cuLaunchKernel)
 
 typedef struct gpu_driver {

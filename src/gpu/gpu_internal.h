@@ -18,6 +18,7 @@ typedef struct gpu_settings {
   int64_t timeout_ns;   /* without progress, after which a device counts as hung; 0: never */
   const char *collectives; /* "auto", "nccl" or "peers" */
   int64_t share;        /* devices that each GPU appears as */
+  int64_t graphs;       /* steps that become a graph, at least; 0: none do */
 } gpu_settings;
 extern const weft_option_table gpu_options;
 
@@ -51,6 +52,8 @@ typedef struct gpu_device {
   gpu_staging *staging[GPU_STAGING_CLASSES] WEFT_GUARDED_BY(mu); /* spare blocks, by size class */
   int64_t staging_bytes WEFT_GUARDED_BY(mu);
   gpu_libraries libraries;
+  weft_mutex recording;      /* order: before `launching`, a library's lock and `mu` */
+  wcu_stream recorder WEFT_GUARDED_BY(recording); /* work queued there becomes a graph (graph.c); NULL: not made yet */
   weft_mutex clock_mu;       /* order: after a stream's lock, before `mu` */
   gpu_clock clock WEFT_GUARDED_BY(clock_mu);
   int64_t timeout_ns;        /* as in gpu_settings */

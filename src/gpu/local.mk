@@ -7,6 +7,7 @@ libweftcore_la_SOURCES += \
   %D%/driver.c %D%/driver.h \
   %D%/fft.c %D%/fft.h \
   %D%/gpu_internal.h \
+  %D%/graph.c \
   %D%/host_linalg.c \
   %D%/jobs.c %D%/jobs.h \
   %D%/kernel.c %D%/kernel.h \

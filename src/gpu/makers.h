@@ -55,6 +55,14 @@ WEFT_NODISCARD weft_status *gpu_custom_call_make(low_step *step, rt_thunk **out_
 WEFT_NODISCARD weft_status *gpu_plan_custom_call(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
                                                  low_plan *plan);
 
+/* ---- graph.c: several steps at once ---- */
+
+/* Fills the stretcher for `platform`, by the compile options and the settings. False: no step becomes part of a graph. */
+bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const weft_compile_options *options);
+/* What the calling thread's steps queue from now on goes to `stream`, where it is recorded; NULL: to the compute
+ * stream again. */
+void gpu_record_on(wcu_stream stream);
+
 /* gpu_begin_work for a thunk, by whose name a message knows its work. */
 WEFT_NODISCARD weft_status *gpu_begin_step(const rt_thunk *thunk, const rt_ctx *ctx, wcu_stream *out_stream);
 /* ---- host_linalg.c: custom calls of JAX that the host does ---- */

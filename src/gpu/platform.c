@@ -23,6 +23,7 @@ static const weft_option options[] = {
   {"WEFT_CUDA_COLLECTIVES", WEFT_OPT_STRING, "auto", offsetof(gpu_settings, collectives),
    "What moves data between GPUs: NCCL, kernels and copies between the GPUs of a process, or what suits the size", "auto|nccl|peers"},
   {"WEFT_CUDA_SHARE", WEFT_OPT_INT, "1", offsetof(gpu_settings, share), "Devices that each GPU appears as, which share its memory; for tests of programs for several GPUs", "1..16"},
+  {"WEFT_CUDA_GRAPHS", WEFT_OPT_INT, "5", offsetof(gpu_settings, graphs), "Steps in a row that are queued as one CUDA graph, at least; 0: each step is queued by itself", "0..1000000"},
   {"WEFT_DUMP_HLO", WEFT_OPT_STRING, "", offsetof(gpu_settings, dump_hlo), "Folder for the HLO after each pass, numbered"},
 };
 const weft_option_table gpu_options = {"cuda", options, WEFT_COUNT(options)};

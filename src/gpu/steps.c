@@ -71,7 +71,7 @@ static weft_status *dot_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
                          dot->workspace_bytes ? gpu_address(args[3]) : 0);
   return gpu_end_work(ctx, st);
 }
-static const rt_thunk_ops dot_ops = {.size = sizeof(rt_thunk_ops), .kind = "dot", .enqueue = dot_enqueue};
+static const rt_thunk_ops dot_ops = {.size = sizeof(rt_thunk_ops), .kind = "dot", .enqueue = dot_enqueue, .stretch = 1u << WEFT_GRAPH_CUBLASLT};
 
 weft_status *gpu_dot_make(low_step *step, rt_thunk **out_thunk)
 {
@@ -122,7 +122,7 @@ static weft_status *conv_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   return gpu_end_work(ctx, st);
 }
 
-static const rt_thunk_ops conv_ops = {.size = sizeof(rt_thunk_ops), .kind = "convolution", .enqueue = conv_enqueue};
+static const rt_thunk_ops conv_ops = {.size = sizeof(rt_thunk_ops), .kind = "convolution", .enqueue = conv_enqueue, .stretch = 1u << WEFT_GRAPH_CUDNN};
 
 weft_status *gpu_conv_make(low_step *step, rt_thunk **out_thunk)
 {

@@ -10,23 +10,29 @@ static weft_stream *compute_stream(const rt_ctx *ctx)
   return weft_device_stream(ctx->info->device, WEFT_STREAM_COMPUTE);
 }
 
+/* Where the calling thread queues steps instead of the compute stream; NULL: on the compute stream. */
+static _Thread_local wcu_stream recorder;
+
+void gpu_record_on(wcu_stream stream) { recorder = stream; }
+
 weft_status *gpu_begin_work(const rt_ctx *ctx, wcu_stream *out_stream)
 {
-  *out_stream = gpu_stream_handle(compute_stream(ctx));
+  *out_stream = recorder ? recorder : gpu_stream_handle(compute_stream(ctx));
   return gpu_enter(gpu_of(ctx->info->device));
 }
 
 weft_status *gpu_begin_step(const rt_thunk *thunk, const rt_ctx *ctx, wcu_stream *out_stream)
 {
   WEFT_TRY(gpu_begin_work(ctx, out_stream));
-  gpu_stream_step(compute_stream(ctx), ctx->info->device_ordinal, thunk->ops->kind, thunk->name);
+  if (!recorder) gpu_stream_step(compute_stream(ctx), ctx->info->device_ordinal, thunk->ops->kind, thunk->name);
   return NULL;
 }
 
 weft_status *gpu_end_work(const rt_ctx *ctx, weft_status *st)
 {
-  gpu_stream_step_end(compute_stream(ctx));
+  if (!recorder) gpu_stream_step_end(compute_stream(ctx));
   gpu_leave();
+  if (recorder) return st;
   gpu_stream_used(compute_stream(ctx));
   return st;
 }
@@ -77,7 +83,8 @@ static weft_status *kernel_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
       st = launch_one(kernel, ctx->info->device_ordinal, i, args, stream);
   return gpu_end_work(ctx, st);
 }
-static const rt_thunk_ops kernel_ops = {.size = sizeof(rt_thunk_ops), .kind = "kernel", .enqueue = kernel_enqueue};
+static const rt_thunk_ops kernel_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "kernel", .enqueue = kernel_enqueue, .stretch = 1u << WEFT_GRAPH_FUSION};
 
 weft_status *gpu_plan_kernel(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
 {
@@ -115,7 +122,8 @@ static weft_status *copy_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   return gpu_end_work(ctx, GPU_CALL(cuMemcpyAsync, at(args[1]), at(args[0]), (size_t)bytes, stream));
 }
-static const rt_thunk_ops copy_ops = {.size = sizeof(rt_thunk_ops), .kind = "copy", .enqueue = copy_enqueue};
+static const rt_thunk_ops copy_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "copy", .enqueue = copy_enqueue, .stretch = 1u << WEFT_GRAPH_FUSION};
 
 weft_status *gpu_copy_make(low_step *step, rt_thunk **out_thunk)
 {
@@ -135,7 +143,8 @@ static weft_status *id_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   return gpu_end_work(ctx, GPU_CALL(cuMemsetD32Async, at(rt_args(thunk, ctx)[0]), (unsigned)id, 1, stream));
 }
-static const rt_thunk_ops id_ops = {.size = sizeof(rt_thunk_ops), .kind = "id", .enqueue = id_enqueue};
+static const rt_thunk_ops id_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "id", .enqueue = id_enqueue, .stretch = 1u << WEFT_GRAPH_FUSION};
 
 weft_status *gpu_id_make(low_step *step, rt_thunk **out_thunk)
 {

@@ -228,6 +228,7 @@ static weft_status *lower_module(low_module *m)
   WEFT_TRY(rt_program_new(&m->out->program));
   HLO_FOREACH_COMPUTATION(comp, module)
     if (m->wanted[comp->id]) WEFT_TRY(lower_computation(m, comp));
+  if (m->target->stretcher) WEFT_TRY(rt_program_stretch(m->out->program, m->out->plan, m->target->stretcher));
   return rt_program_finish(m->out->program, m->seqs[module->entry->id], m->out->plan, m->target->threads,
                            m->platform->ops->device->stream_create != NULL);
 }

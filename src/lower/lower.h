@@ -24,6 +24,7 @@ struct low_target {
    * and outfeed. It may be called twice for an instruction, with the same plan: the first thunk is destroyed then.
    * Errors: UNIMPLEMENTED, naming the operation. */
   weft_status *(*make)(void *ctx, low_step *step, rt_thunk **out_thunk);
+  const rt_stretcher *stretcher; /* NULL: the platform does not queue several steps as one */
   /* Makes a reducer for a computation that is none of the usual operators; fills all members but `id`. Errors:
    * UNIMPLEMENTED. */
   weft_status *(*reducer)(void *ctx, const hlo_computation *computation, weft_reducer *out_reducer);

@@ -249,6 +249,9 @@ typedef struct pjrt_options {
   bool dump_passes, dump_proto, dump_text;
   int64_t collective_timeout_s, collective_warn_s; /* 0: not given */
   bool no_excess_precision; /* xla_allow_excess_precision=false */
+  uint32_t graph_kinds;     /* xla_gpu_enable_command_buffer, as weft_compile_options.graph_kinds; 0: not given */
+  bool no_graphs;           /* it is given, and empty */
+  int64_t graph_least;      /* xla_gpu_graph_min_graph_size; 0: not given */
   buf_order order;        /* weft_memory */
   int64_t budget_bytes;
   char *cpus;             /* weft_cpu: processors that saved code is for; malloc'd or NULL */

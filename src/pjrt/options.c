@@ -74,6 +74,48 @@ static const option_kind *find_debug_option(const char *name)
   return NULL;
 }
 
+/* ---- xla_gpu_enable_command_buffer: kinds of steps that may be part of a graph ---- */
+
+static const char *const graph_kind_names[WEFT_GRAPH_KINDS] = {
+  [WEFT_GRAPH_FUSION] = "FUSION", [WEFT_GRAPH_CUBLAS] = "CUBLAS", [WEFT_GRAPH_CUDNN] = "CUDNN",
+  [WEFT_GRAPH_COLLECTIVES] = "COLLECTIVES", [WEFT_GRAPH_CONDITIONAL] = "CONDITIONAL", [WEFT_GRAPH_WHILE] = "WHILE",
+  [WEFT_GRAPH_CUSTOM_CALL] = "CUSTOM_CALL", [WEFT_GRAPH_CUBLASLT] = "CUBLASLT",
+  [WEFT_GRAPH_DYNAMIC_SLICE_FUSION] = "DYNAMIC_SLICE_FUSION",
+};
+/* XLA's default. */
+static const uint32_t usual_graph_kinds = 1u << WEFT_GRAPH_FUSION | 1u << WEFT_GRAPH_CUBLAS | 1u << WEFT_GRAPH_CUDNN |
+                                          1u << WEFT_GRAPH_CONDITIONAL | 1u << WEFT_GRAPH_CUSTOM_CALL |
+                                          1u << WEFT_GRAPH_CUBLASLT | 1u << WEFT_GRAPH_DYNAMIC_SLICE_FUSION;
+
+static void set_graph_kinds(uint32_t kinds, pjrt_options *out)
+{
+  out->no_graphs = kinds == 0;
+  out->graph_kinds = kinds == usual_graph_kinds ? 0 : kinds;
+}
+
+/* A list of names, which replaces the default; or of names with + or -, which changes the default. */
+static weft_status *read_graph_kinds(const char *option, const char *text, pjrt_options *out)
+{
+  bool has_signs = *text == '+' || *text == '-';
+  uint32_t kinds = has_signs ? usual_graph_kinds : 0;
+
+  for (size_t length; *text; text += length + (text[length] == ',')) {
+    length = strcspn(text, ",");
+    const char *name = text + has_signs;
+    int kind = 1;
+    while (kind < WEFT_GRAPH_KINDS && (strlen(graph_kind_names[kind]) != length - has_signs ||
+                                       strncasecmp(graph_kind_names[kind], name, length - has_signs) != 0))
+      kind++;
+    if (kind == WEFT_GRAPH_KINDS || length == 0 || (has_signs && *text != '+' && *text != '-'))
+      return WEFT_ERR(INVALID_ARGUMENT, "While setting option %s, '%.*s' is not a valid enum value.", option,
+                      (int)WEFT_MIN(length, 100), text);
+    if (has_signs && *text == '-') kinds &= ~(1u << kind);
+    else kinds |= 1u << kind;
+  }
+  set_graph_kinds(kinds, out);
+  return NULL;
+}
+
 static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
 {
   const option_kind *kind;
@@ -95,6 +137,8 @@ static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
   if (strcmp(o->key, "xla_dump_hlo_as_text") == 0) out->dump_text = value.flag;
   if (strcmp(o->key, "xla_dump_hlo_as_proto") == 0) out->dump_proto = value.flag;
   if (strcmp(o->key, "xla_allow_excess_precision") == 0) out->no_excess_precision = !value.flag;
+  if (strcmp(o->key, "xla_gpu_graph_min_graph_size") == 0) out->graph_least = WEFT_MAX(value.number, 1);
+  if (strcmp(o->key, "xla_gpu_enable_command_buffer") == 0) return read_graph_kinds(o->key, value.text, out);
   if (strcmp(o->key, "xla_cpu_collective_timeout_seconds") == 0 ||
       strcmp(o->key, "xla_cpu_collective_call_terminate_timeout_seconds") == 0)
     out->collective_timeout_s = value.number;
@@ -170,13 +214,21 @@ static weft_status *read_assignment(const PjrtPb__DeviceAssignment *a, pjrt_opti
 }
 
 /* jaxlib sends all of DebugOptions, so a value that is XLA's default counts as not set. */
-static int64_t unless_default(int64_t seconds, int64_t xla_default) { return seconds == xla_default ? 0 : seconds; }
+static int64_t unless_default(int64_t value, int64_t xla_default) { return value == xla_default ? 0 : value; }
 
 static weft_status *read_debug_options(const PjrtPb__DebugOptions *pb, pjrt_options *out)
 {
   int64_t whole = unless_default(pb->collective_timeout_s, 1800),
           call = unless_default(pb->collective_terminate_timeout_s, 40);
 
+  /* a client that sends no graph_least is not XLA's, and its list of kinds is not empty but absent */
+  if (pb->graph_least != 0) {
+    uint32_t kinds = 0;
+    for (size_t i = 0; i < pb->n_graph_kinds; i++)
+      if (pb->graph_kinds[i] > 0 && pb->graph_kinds[i] < WEFT_GRAPH_KINDS) kinds |= 1u << pb->graph_kinds[i];
+    set_graph_kinds(kinds, out);
+    out->graph_least = WEFT_MAX(unless_default(pb->graph_least, 5), 0);
+  }
   out->collective_timeout_s = whole > 0 && call > 0 ? WEFT_MIN(whole, call) : WEFT_MAX(whole, call);
   out->collective_warn_s = unless_default(pb->collective_warn_stuck_s, 20);
   out->dump_passes = pb->dump_pass_re && *pb->dump_pass_re; /* any pattern: all passes */

@@ -375,6 +375,15 @@ bool rt_control_call(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
   return true;
 }
 
+bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
+{
+  rt_stretch *stretch = (rt_stretch *)thunk;
+  bool queued = false;
+
+  if (WEFT_LIKELY(!rt_trace_on)) *out = stretch->queue(stretch, ctx, &queued);
+  return queued || *out || rt_control_call(thunk, ctx, out);
+}
+
 static bool control_go_on(rt_frame *frame, const rt_thunk *thunk, const rt_seq *after, weft_status **out)
 {
   if (thunk->ops->control == rt_control_while) return while_go_on(frame, thunk, after, out);

@@ -17,6 +17,7 @@ libweftrun_la_SOURCES += \
   %D%/thunk.h \
   %D%/steps.h \
   %D%/stream.c %D%/stream.h \
+  %D%/stretch.c \
   %D%/targets.c %D%/targets.h \
   %D%/trace.c %D%/trace.h \
   %D%/transfer.c \

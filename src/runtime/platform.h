@@ -29,6 +29,20 @@ typedef struct weft_platform_options {
   bool host_loops_back;
 } weft_platform_options;
 
+/* Kinds of steps that may be part of a graph, as XLA numbers them (DebugOptions.CommandBufferCmdType). */
+typedef enum weft_graph_kind {
+  WEFT_GRAPH_FUSION = 1,
+  WEFT_GRAPH_CUBLAS,
+  WEFT_GRAPH_CUDNN,
+  WEFT_GRAPH_COLLECTIVES,
+  WEFT_GRAPH_CONDITIONAL,
+  WEFT_GRAPH_WHILE,
+  WEFT_GRAPH_CUSTOM_CALL,
+  WEFT_GRAPH_CUBLASLT,
+  WEFT_GRAPH_DYNAMIC_SLICE_FUSION,
+  WEFT_GRAPH_KINDS
+} weft_graph_kind;
+
 typedef struct weft_compile_options {
   int64_t replica_count, partition_count; /* 0: the module's */
   const int64_t *device_assignment;       /* [replica][partition] global ids; NULL: local devices in order */
@@ -36,6 +50,10 @@ typedef struct weft_compile_options {
   int64_t budget_bytes;                   /* BUF_BUDGET */
   const char *dump_dir;                   /* a numbered HLO file after each pass; or NULL */
   int64_t collective_timeout_ns, collective_warn_ns; /* of the program's collectives; 0: the settings */
+  /* Steps that a device with graphs queues as one: bits 1 << weft_graph_kind, and how many steps make a graph at least;
+   * 0: the platform's settings. */
+  uint32_t graph_kinds;
+  int64_t graph_least;                    /* INT64_MAX: no graphs */
   bool keep_text;                         /* keep the kernels' IR and assembly */
   bool no_excess_precision;               /* every operation on floats narrower than f32 is rounded to its type */
   /* Observes the passes (see pass_observer); NULL: none. */

@@ -74,21 +74,32 @@ static weft_status *append(weft_arena *arena, void *list, int *count, int *capac
   return NULL;
 }
 
+weft_status *rt_program_adopt(rt_program *program, rt_thunk *thunk)
+{
+  return append(&program->arena, &program->thunks, &program->thunk_count, &program->thunk_capacity, thunk);
+}
+
+weft_status *rt_program_list(rt_program *program, rt_seq *seq)
+{
+  seq->index = program->seq_count;
+  return append(&program->arena, &program->seqs, &program->seq_count, &program->seq_capacity, seq);
+}
+
 weft_status *rt_seq_new(rt_program *program, const char *name, int count, rt_thunk *const *thunks, int edge_count,
                         const int (*edges)[2], rt_seq **out_seq)
 {
   rt_seq *seq = WEFT_ARENA_NEW(&program->arena, rt_seq);
 
   WEFT_TRY_ALLOC(seq);
-  *seq = (rt_seq){.name = name, .count = count, .edge_count = edge_count, .index = program->seq_count};
+  *seq = (rt_seq){.name = name, .count = count, .edge_count = edge_count};
   seq->thunks = weft_arena_memdup(&program->arena, thunks, (size_t)count * sizeof *thunks);
   seq->edges = weft_arena_memdup(&program->arena, edges, (size_t)edge_count * sizeof *edges);
   if (!seq->thunks || !seq->edges) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  WEFT_TRY(append(&program->arena, &program->seqs, &program->seq_count, &program->seq_capacity, seq));
+  WEFT_TRY(rt_program_list(program, seq));
   for (int i = 0; i < count; i++) {
     thunks[i]->parent = seq;
     thunks[i]->node = i;
-    WEFT_TRY(append(&program->arena, &program->thunks, &program->thunk_count, &program->thunk_capacity, thunks[i]));
+    WEFT_TRY(rt_program_adopt(program, thunks[i]));
   }
   *out_seq = seq;
   return NULL;
@@ -183,12 +194,18 @@ weft_status *rt_conditional_new(rt_program *program, const char *name, int count
   return NULL;
 }
 
+weft_status *rt_call_init(rt_program *program, rt_thunk *thunk, const rt_thunk_ops *ops, const char *name,
+                          rt_seq *callee)
+{
+  return control_init(program, thunk, ops, name, 1, &callee, NULL);
+}
+
 weft_status *rt_call_new(rt_program *program, const char *name, rt_seq *callee, rt_thunk **out_thunk)
 {
   rt_thunk *thunk = WEFT_ARENA_NEW(&program->arena, rt_thunk);
 
   WEFT_TRY_ALLOC(thunk);
-  WEFT_TRY(control_init(program, thunk, &call_ops, name, 1, &callee, NULL));
+  WEFT_TRY(rt_call_init(program, thunk, &call_ops, name, callee));
   *out_thunk = thunk;
   return NULL;
 }

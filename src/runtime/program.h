@@ -36,6 +36,35 @@ WEFT_NODISCARD weft_status *rt_conditional_new(rt_program *program, const char *
                                                rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *rt_call_new(rt_program *program, const char *name, rt_seq *callee, rt_thunk **out_thunk);
 
+/* A *stretch* is some steps that follow each other in a sequence and that a platform can queue as one (a CUDA graph).
+ * The steps stay a sequence of their own; a control thunk in their place runs it. */
+typedef struct rt_stretch rt_stretch;
+struct rt_stretch {
+  rt_thunk base;  /* first; name, uses and sequence are the program's */
+  int count;      /* of its steps: their arguments are one range of rt_ctx.args */
+  rt_thunk *const *steps;
+  /* Queues all steps at once. *out_queued false, without an error: nothing is queued, and the steps are queued one by
+   * one. */
+  weft_status *(*queue)(rt_stretch *stretch, rt_ctx *ctx, bool *out_queued);
+};
+
+/* How a platform wants stretches. */
+typedef struct rt_stretcher {
+  void *ctx;
+  unsigned kinds; /* bits of rt_thunk_ops.stretch: steps that may be part of a stretch */
+  int least;      /* steps of a stretch, at least; > 0 */
+  /* Makes a stretch in `arena`: fills `queue`, and base.ops, whose `control` is rt_control_stretch. The thunk lives as
+   * long as the program. */
+  weft_status *(*make)(void *ctx, weft_arena *arena, rt_stretch **out_stretch);
+} rt_stretcher;
+/* For a stretch's ops: queues the steps at once if it can, and while no events are recorded; else one by one. */
+bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
+
+/* Before rt_program_finish: puts stretches in the place of their steps. A stretch does not wait for communication that
+ * its first step does not wait for. */
+WEFT_NODISCARD weft_status *rt_program_stretch(rt_program *program, const buf_plan *plan,
+                                               const rt_stretcher *stretcher);
+
 /* Builds the graphs. `plan` is borrowed for the program's life; `threads`: how many the pool has; `queues`: the
  * program's devices have streams. */
 WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads,

@@ -113,6 +113,13 @@ bool rt_control_while(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 bool rt_control_conditional(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 bool rt_control_call(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 
+/* program.c: add a thunk, which the program then destroys, and a sequence, which then has an index. */
+WEFT_NODISCARD weft_status *rt_program_adopt(rt_program *program, rt_thunk *thunk);
+WEFT_NODISCARD weft_status *rt_program_list(rt_program *program, rt_seq *seq);
+/* program.c, for stretch.c: the uses of a control thunk that runs its sequences, as of a call. */
+WEFT_NODISCARD weft_status *rt_call_init(rt_program *program, rt_thunk *thunk, const rt_thunk_ops *ops,
+                                         const char *name, rt_seq *callee);
+
 typedef struct rt_while_thunk { rt_thunk base; int64_t trips; } rt_while_thunk;
 typedef struct rt_conditional_thunk { rt_thunk base; bool flag_is_pred; } rt_conditional_thunk;
 

@@ -154,6 +154,8 @@ void emu_say(const char *text);
 /* ---- graph.c ---- */
 struct wcu_graph_node_st { wcu_graph graph; emu_work work; wcu_graph_node *from; size_t from_count, index; };
 struct wcu_graph_st { wcu_graph_node *nodes; size_t count; };
+size_t emu_live_graphs(void);        /* graphs and instances of graphs */
+void emu_capture_drop(wcu_stream s); /* the stream, on which a capture may have begun, ends; emu_mu is held */
 wcu_graph_node emu_graph_add(wcu_graph g, const wcu_graph_node *from, size_t count,
                              emu_work *w);                /* takes w; NULL: a bad node, or no memory */
 wcu_result emu_capture_add(wcu_stream s, emu_work *w);    /* under emu_mu */

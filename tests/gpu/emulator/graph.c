@@ -5,12 +5,24 @@
  * that waits for such an event joins the capture, and must be joined again before it ends. */
 #include <config.h>
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "driver.h"
 
 struct wcu_graph_exec_st { struct wcu_graph_st nodes; wcu_graph_node *origin; };   /* origin: the graph's own node of each */
+
+static atomic_size_t live; /* graphs and instances */
+
+size_t emu_live_graphs(void) { return atomic_load(&live); }
+
+static wcu_graph new_graph(void)
+{
+  wcu_graph g = calloc(1, sizeof *g);
+  if (g) atomic_fetch_add(&live, 1);
+  return g;
+}
 
 static bool append(wcu_graph_node **list, size_t *n, wcu_graph_node node)
 {
@@ -41,7 +53,7 @@ wcu_graph_node emu_graph_add(wcu_graph g, const wcu_graph_node *from, size_t cou
   return g->nodes[g->count++] = node;
 }
 
-static void empty_graph(wcu_graph g)
+static void empty_nodes(wcu_graph g)
 {
   for (size_t n = 0; n < g->count; n++) {
     emu_work_drop(&g->nodes[n]->work);
@@ -52,11 +64,19 @@ static void empty_graph(wcu_graph g)
   *g = (struct wcu_graph_st){0};
 }
 
+static void free_graph(wcu_graph g)
+{
+  if (!g) return;
+  empty_nodes(g);
+  free(g);
+  atomic_fetch_sub(&live, 1);
+}
+
 EMU_API cuGraphCreate(wcu_graph *graph, unsigned flags)
 {
   EMU_ENTER(EMU_AFTER_INIT);
   if (!graph || flags) return WCU_ERROR_INVALID_VALUE;
-  *graph = calloc(1, sizeof **graph);
+  *graph = new_graph();
   return *graph ? WCU_SUCCESS : WCU_ERROR_OUT_OF_MEMORY;
 }
 
@@ -64,8 +84,7 @@ EMU_API cuGraphDestroy(wcu_graph graph)
 {
   EMU_ENTER(EMU_AFTER_INIT);
   if (!graph) return WCU_ERROR_INVALID_VALUE;
-  empty_graph(graph);
-  free(graph);
+  free_graph(graph);
   return WCU_SUCCESS;
 }
 
@@ -249,6 +268,7 @@ EMU_API cuGraphInstantiateWithFlags(wcu_graph_exec *exec, wcu_graph graph, unsig
     free(e);
     return WCU_ERROR_OUT_OF_MEMORY;
   }
+  atomic_fetch_add(&live, 1);
   for (size_t n = 0; n < graph->count; n++) {
     emu_work w = emu_work_clone(&graph->nodes[n]->work);
     e->origin[n] = graph->nodes[n];
@@ -265,9 +285,10 @@ EMU_API cuGraphExecDestroy(wcu_graph_exec exec)
 {
   EMU_ENTER(EMU_AFTER_INIT);
   if (!exec) return WCU_ERROR_INVALID_VALUE;
-  empty_graph(&exec->nodes);
+  empty_nodes(&exec->nodes);
   free(exec->origin);
   free(exec);
+  atomic_fetch_sub(&live, 1);
   return WCU_SUCCESS;
 }
 
@@ -439,7 +460,7 @@ static wcu_result begin(wcu_stream stream, wcu_graph graph, const wcu_graph_node
                         wcu_capture_mode mode)
 {
   emu_capture *c = calloc(1, sizeof *c);
-  wcu_graph g = graph ? graph : calloc(1, sizeof *g);
+  wcu_graph g = graph ? graph : new_graph();
   wcu_result r = c && g ? WCU_SUCCESS : WCU_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&emu_mu);
   wcu_stream s = emu_stream_of(stream);
@@ -457,8 +478,29 @@ static wcu_result begin(wcu_stream stream, wcu_graph graph, const wcu_graph_node
   }
   pthread_mutex_unlock(&emu_mu);
   free(c);
-  if (!graph) free(g);
+  if (!graph) free_graph(g);
   return r;
+}
+
+/* Ends a capture: no stream takes part in it any more. */
+static void leave_capture(emu_capture *c)
+{
+  for (wcu_stream o = emu_all_streams(); o; o = o->next)
+    if (o->capture == c) o->capture = NULL;
+  for (emu_capture **p = &captures; *p; p = &(*p)->next)
+    if (*p == c) {
+      *p = c->next;
+      break;
+    }
+}
+
+void emu_capture_drop(wcu_stream s)
+{
+  emu_capture *c = s->capture;
+  if (!c || c->origin != s) return;
+  leave_capture(c);
+  if (c->own_graph) free_graph(c->graph);
+  free(c);
 }
 
 EMU_API cuStreamBeginCapture_v2(wcu_stream stream, wcu_capture_mode mode)
@@ -509,23 +551,13 @@ EMU_API cuStreamEndCapture(wcu_stream stream, wcu_graph *graph)
     pthread_mutex_unlock(&emu_mu);
     return s ? c ? WCU_ERROR_STREAM_CAPTURE_UNMATCHED : WCU_ERROR_ILLEGAL_STATE : WCU_ERROR_INVALID_HANDLE;
   }
-  for (wcu_stream o = emu_all_streams(); o; o = o->next) {
-    if (o->capture != c) continue;
-    if (o != s && !is_joined(c, o)) r = WCU_ERROR_STREAM_CAPTURE_UNJOINED;
-    o->capture = NULL;
-  }
-  for (emu_capture **p = &captures; *p; p = &(*p)->next)
-    if (*p == c) {
-      *p = c->next;
-      break;
-    }
+  for (wcu_stream o = emu_all_streams(); o; o = o->next)
+    if (o->capture == c && o != s && !is_joined(c, o)) r = WCU_ERROR_STREAM_CAPTURE_UNJOINED;
+  leave_capture(c);
   pthread_mutex_unlock(&emu_mu);
   if (c->invalid) r = WCU_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (!r) *graph = c->graph;
-  if (r && c->own_graph) {
-    empty_graph(c->graph);
-    free(c->graph);
-  }
+  if (r && c->own_graph) free_graph(c->graph);
   free(c);
   return r;
 }

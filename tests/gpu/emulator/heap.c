@@ -282,7 +282,9 @@ __attribute__((visibility("default"))) size_t weft_emu_leaks(char *text, size_t 
                              b->id, b->size);
   }
   pthread_mutex_unlock(&mu);
-  return leaks;
+  size_t graphs = emu_live_graphs();
+  if (graphs && at + 80 < size) snprintf(text + at, size - at, "%s%zu graphs", at ? ", " : "", graphs);
+  return leaks + graphs;
 }
 
 /* ---- virtual memory ---- */

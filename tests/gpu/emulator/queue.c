@@ -311,6 +311,7 @@ EMU_API cuStreamDestroy_v2(wcu_stream stream)
   for (wcu_stream s = streams; s; s = s->next) {
     if (s != stream || s->destroyed) continue;
     s->destroyed = s->stopping = true, r = WCU_SUCCESS;
+    emu_capture_drop(s);
     free(s->from);
     s->from = NULL;
     pthread_cond_broadcast(&emu_changed);

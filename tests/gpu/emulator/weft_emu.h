@@ -16,7 +16,9 @@ const char *weft_emu_last_error(void);
 bool weft_emu_counters(const char *kernel, ptx_stats *out);
 /* The number of faults of WEFT_EMU_FAULTS whose call has not come yet. */
 size_t weft_emu_faults_left(void);
-/* Returns the number of live allocations; `text` lists the first of them. */
+/* The number of calls of this entry point, by its symbol, since the first call of this function; NULL: of all. */
+uint64_t weft_emu_calls(const char *call);
+/* Returns the number of live allocations, graphs and instances of graphs; `text` lists the first of them. */
 size_t weft_emu_leaks(char *text, size_t size);
 
 #endif

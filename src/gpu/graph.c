@@ -1,0 +1,264 @@
+/* gpu/graph.c -- CUDA graphs: the steps of a stretch (runtime/program.h) as one work of the stream.
+ *
+ * A device's first run of a stretch queues its steps one by one, so that libraries and the driver have loaded what they
+ * load late. Later runs record the steps: they are queued on a stream that captures, where they become a graph, and the
+ * graph is instantiated. An instance is for the addresses that it was recorded with. A run whose addresses are those of
+ * one of the KEPT instances of the device is one launch. A run with other addresses records the steps again and updates
+ * the instance whose last launch is longest ago. If MOST_MISSES runs in a row find no instance, the addresses do not
+ * come again, and recording would cost more than it saves: then steps are queued one by one, until addresses match.
+ *
+ * If recording, instantiating or updating fails, nothing is queued yet, and the steps are queued one by one; after
+ * MOST_FAILURES in a row the device does not record the stretch any more. A launch that fails is the run's error. */
+#include <config.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "gpu/makers.h"
+
+enum { KEPT = 4, MOST_MISSES = 16, MOST_FAILURES = 3 };
+
+/* A graph that is ready to launch, for the addresses in `args` and the ids. */
+typedef struct instance {
+  wcu_graph_exec exec; /* NULL: none */
+  void **args;
+  int64_t replica_id, partition_id;
+  uint64_t launched;   /* number of its last launch */
+} instance;
+
+/* The graphs of a stretch on one device. */
+typedef struct device_graphs {
+  weft_mutex mu; /* order: before gpu_device.recording */
+  bool is_warm WEFT_GUARDED_BY(mu);   /* the steps have been queued one by one */
+  int misses WEFT_GUARDED_BY(mu);     /* runs in a row whose addresses no instance had */
+  int failures WEFT_GUARDED_BY(mu);   /* in a row */
+  uint64_t launches WEFT_GUARDED_BY(mu);
+  instance kept[KEPT] WEFT_GUARDED_BY(mu);
+} device_graphs;
+
+typedef struct graph_stretch {
+  rt_stretch base; /* first */
+  gpu_platform *platform; /* borrowed: the executable holds it */
+  device_graphs *of_device; /* by ordinal, malloc'd */
+} graph_stretch;
+
+/* ---- addresses ------------------------------------------------------------------------------------------------- */
+
+static int arg_count(const rt_stretch *s)
+{
+  const rt_thunk *last = s->steps[s->count - 1];
+
+  return last->first_arg + last->use_count - s->steps[0]->first_arg;
+}
+
+static void *const *args_of(const rt_stretch *s, const rt_ctx *ctx) { return ctx->args + s->steps[0]->first_arg; }
+
+static bool fits(const instance *one, const rt_stretch *s, const rt_ctx *ctx)
+{
+  return one->exec && one->replica_id == ctx->info->replica_id && one->partition_id == ctx->info->partition_id &&
+         memcmp(one->args, args_of(s, ctx), (size_t)arg_count(s) * sizeof *one->args) == 0;
+}
+
+static instance *find_fitting(device_graphs *g, const rt_stretch *s, const rt_ctx *ctx) WEFT_REQUIRES(g->mu)
+{
+  for (int i = 0; i < KEPT; i++)
+    if (fits(&g->kept[i], s, ctx)) return &g->kept[i];
+  return NULL;
+}
+
+static instance *find_oldest(device_graphs *g) WEFT_REQUIRES(g->mu)
+{
+  instance *oldest = &g->kept[0];
+
+  for (int i = 1; i < KEPT && oldest->exec; i++)
+    if (!g->kept[i].exec || g->kept[i].launched < oldest->launched) oldest = &g->kept[i];
+  return oldest;
+}
+
+/* ---- recording ------------------------------------------------------------------------------------------------- */
+
+static weft_status *queue_steps(const rt_stretch *s, rt_ctx *ctx)
+{
+  for (int i = 0; i < s->count; i++) WEFT_TRY(s->steps[i]->ops->enqueue(s->steps[i], ctx));
+  return NULL;
+}
+
+static weft_status *capture(const rt_stretch *s, rt_ctx *ctx, gpu_device *gpu, wcu_graph *out_graph)
+  WEFT_REQUIRES(gpu->recording)
+{
+  wcu_graph graph = NULL;
+
+  if (!gpu->recorder) WEFT_TRY(GPU_CALL(cuStreamCreateWithPriority, &gpu->recorder, WCU_STREAM_NON_BLOCKING, 0));
+  WEFT_TRY(GPU_CALL(cuStreamBeginCapture, gpu->recorder, WCU_CAPTURE_MODE_THREAD_LOCAL));
+  gpu_record_on(gpu->recorder);
+  weft_status *st = queue_steps(s, ctx);
+  gpu_record_on(NULL);
+  weft_status *ended = GPU_CALL(cuStreamEndCapture, gpu->recorder, &graph);
+  if (ended) { /* the stream may capture for ever: another one will be made */
+    gpu_cu.cuStreamDestroy(gpu->recorder);
+    gpu->recorder = NULL;
+  }
+  if (st || ended) {
+    if (graph) gpu_cu.cuGraphDestroy(graph);
+    if (st) weft_status_free(ended);
+    return st ? st : ended;
+  }
+  *out_graph = graph;
+  return NULL;
+}
+
+static void drop_exec(instance *one)
+{
+  if (one->exec) gpu_cu.cuGraphExecDestroy(one->exec);
+  one->exec = NULL;
+}
+
+/* Makes the instance one of `graph`: by an update if the instance has nodes of the same kinds in the same order. */
+static weft_status *instantiate(instance *one, wcu_graph graph)
+{
+  wcu_graph_update_info info = {0};
+
+  if (one->exec && gpu_cu.cuGraphExecUpdate(one->exec, graph, &info) == WCU_SUCCESS) return NULL;
+  drop_exec(one);
+  weft_status *st = GPU_CALL(cuGraphInstantiate, &one->exec, graph, 0);
+  if (st) one->exec = NULL;
+  return st;
+}
+
+/* The caller has entered the device. */
+static weft_status *record(const graph_stretch *s, rt_ctx *ctx, gpu_device *gpu, instance *one)
+{
+  size_t bytes = (size_t)arg_count(&s->base) * sizeof *one->args;
+  wcu_graph graph = NULL;
+
+  if (!one->args) one->args = malloc(bytes);
+  WEFT_TRY_ALLOC(one->args);
+  weft_mutex_lock(&gpu->recording);
+  weft_status *st = capture(&s->base, ctx, gpu, &graph);
+  weft_mutex_unlock(&gpu->recording);
+  if (st) return st;
+  /* making an instance takes device memory, for which the driver may wait for what runs */
+  weft_mutex_lock(&s->platform->launching);
+  st = instantiate(one, graph);
+  weft_mutex_unlock(&s->platform->launching);
+  gpu_cu.cuGraphDestroy(graph);
+  if (st) return st;
+  memcpy(one->args, args_of(&s->base, ctx), bytes);
+  one->replica_id = ctx->info->replica_id;
+  one->partition_id = ctx->info->partition_id;
+  return NULL;
+}
+
+/* ---- running --------------------------------------------------------------------------------------------------- */
+
+/* An instance for the addresses of this run; NULL: the steps are to be queued one by one. */
+static instance *instance_for(const graph_stretch *s, rt_ctx *ctx, device_graphs *g, gpu_device *gpu)
+  WEFT_REQUIRES(g->mu)
+{
+  instance *one = find_fitting(g, &s->base, ctx);
+
+  if (one) {
+    g->misses = 0;
+    return one;
+  }
+  if (!g->is_warm || g->failures >= MOST_FAILURES || g->misses >= MOST_MISSES) return NULL;
+  g->misses++;
+  one = find_oldest(g);
+  weft_status *st = record(s, ctx, gpu, one);
+  if (!st) {
+    g->failures = 0;
+    return one;
+  }
+  drop_exec(one);
+  g->failures++;
+  WEFT_LOG("gpu", WARN, "steps \"%s\" are queued one by one, since no graph was made of them: %s", s->base.base.name,
+           weft_status_message(st));
+  weft_status_free(st);
+  return NULL;
+}
+
+static weft_status *queue_locked(const graph_stretch *s, rt_ctx *ctx, device_graphs *g, gpu_device *gpu,
+                                 bool *out_queued) WEFT_REQUIRES(g->mu)
+{
+  wcu_stream handle;
+
+  weft_mutex_assert_held(&g->mu);
+  instance *one = instance_for(s, ctx, g, gpu);
+  g->is_warm = true;
+  if (!one) return NULL;
+  one->launched = ++g->launches;
+  *out_queued = true;
+  WEFT_TRY(gpu_begin_step(&s->base.base, ctx, &handle));
+  return gpu_end_work(ctx, GPU_CALL(cuGraphLaunch, one->exec, handle));
+}
+
+static weft_status *queue(rt_stretch *base, rt_ctx *ctx, bool *out_queued)
+{
+  graph_stretch *s = (graph_stretch *)base;
+  gpu_device *gpu = gpu_of(ctx->info->device);
+  device_graphs *g = &s->of_device[ctx->info->device_ordinal];
+
+  WEFT_TRY(gpu_enter(gpu));
+  weft_mutex_lock(&g->mu);
+  weft_status *st = queue_locked(s, ctx, g, gpu, out_queued);
+  weft_mutex_unlock(&g->mu);
+  gpu_leave();
+  return st;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+static void destroy(rt_thunk *thunk) WEFT_UNSHARED
+{
+  graph_stretch *s = (graph_stretch *)thunk;
+
+  for (int d = 0; d < s->platform->gpu_count; d++) {
+    device_graphs *g = &s->of_device[d];
+    weft_status *st = gpu_enter(&s->platform->gpus[d]); /* a device that hangs keeps what it has */
+    for (int i = 0; i < KEPT; i++) {
+      if (!st) drop_exec(&g->kept[i]);
+      free(g->kept[i].args);
+    }
+    if (!st) gpu_leave();
+    weft_status_ignore(st);
+    weft_mutex_fini(&g->mu);
+  }
+  free(s->of_device);
+}
+
+static const rt_thunk_ops graph_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "graph", .control = rt_control_stretch, .destroy = destroy};
+
+static weft_status *make(void *ctx, weft_arena *arena, rt_stretch **out_stretch)
+{
+  gpu_platform *platform = ctx;
+  graph_stretch *s = WEFT_ARENA_NEW(arena, graph_stretch);
+  device_graphs *of_device = calloc((size_t)platform->gpu_count, sizeof *of_device);
+
+  if (!s || !of_device) {
+    free(of_device);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  s->base.base.ops = &graph_ops;
+  s->base.queue = queue;
+  s->platform = platform;
+  s->of_device = of_device;
+  for (int d = 0; d < platform->gpu_count; d++) weft_mutex_init(&of_device[d].mu);
+  *out_stretch = &s->base;
+  return NULL;
+}
+
+bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const weft_compile_options *options)
+{
+  static const uint32_t usual = 1u << WEFT_GRAPH_FUSION | 1u << WEFT_GRAPH_CUBLASLT | 1u << WEFT_GRAPH_CUDNN;
+  int64_t least = options->graph_least > 0 ? options->graph_least : platform->settings.graphs;
+  uint32_t kinds = options->graph_kinds ? options->graph_kinds : usual;
+
+  if (kinds & 1u << WEFT_GRAPH_COLLECTIVES)
+    WEFT_LOG("gpu", INFO, "collectives are no part of graphs: their ranks meet on the host before each of them");
+  if (kinds & 1u << WEFT_GRAPH_CUBLAS) kinds |= 1u << WEFT_GRAPH_CUBLASLT; /* all products are cuBLASLt's here */
+  if (platform->settings.graphs == 0 || least > INT32_MAX) return false;
+  *stretcher = (rt_stretcher){.ctx = platform, .kinds = kinds, .least = (int)least, .make = make};
+  return true;
+}

@@ -1,0 +1,193 @@
+/* runtime/stretch.c -- Finding stretches: steps in a row that a platform can queue as one (program.h).
+ *
+ * A stretch is queued as a whole, so all its steps wait for what one of them waits for. Steps that only queue work wait
+ * for little: the device's stream orders them. But a step that waits for communication, or for a step on the host, must
+ * not hold up steps before it which do not. So each step has a *gate*: the last step, in program order, that is no
+ * part of any stretch and that the step waits for, directly or through steps which may be. A step with a later gate than
+ * the stretch before it begins another stretch. Gates do not matter in a sequence without such steps, which runs in order. */
+#include <config.h>
+
+#include <stdlib.h>
+
+#include "buffer/hazard.h"
+#include "runtime/program_internal.h"
+
+typedef struct search {
+  rt_program *program;
+  const rt_stretcher *stretcher;
+  weft_arena scratch;
+  const rt_seq *seq;
+  int *gates;    /* by step; -1: the step waits for steps of stretches only */
+  int *begins;   /* of each stretch: its first step */
+  int *ends;     /* and the one behind its last */
+  int count;
+} search;
+
+static bool may_join(const search *s, const rt_thunk *thunk)
+{
+  return thunk->ops->enqueue && (thunk->ops->stretch & s->stretcher->kinds) != 0;
+}
+
+static weft_status *wait_for(void *ctx, int from, int to)
+{
+  search *s = ctx;
+  int gate = may_join(s, s->seq->thunks[from]) ? s->gates[from] : from;
+
+  s->gates[to] = WEFT_MAX(s->gates[to], gate);
+  return NULL;
+}
+
+static int compare_targets(const void *a, const void *b)
+{
+  const int *x = a, *y = b;
+  return (x[1] > y[1]) - (x[1] < y[1]);
+}
+
+static bool runs_in_order(const rt_seq *seq)
+{
+  for (int t = 0; t < seq->count; t++)
+    if (seq->thunks[t]->ops->start || seq->thunks[t]->ops->run) return false;
+  return true;
+}
+
+/* Steps come in program order, so the gates of what a step waits for are known. */
+static weft_status *find_gates(search *s, const buf_plan *plan)
+{
+  const rt_seq *seq = s->seq;
+  int(*edges)[2] = weft_arena_memdup(&s->scratch, seq->edges, (size_t)seq->edge_count * sizeof *edges), edge = 0;
+  buf_hazards hazards;
+
+  s->gates = WEFT_ARENA_ARRAY(&s->scratch, int, seq->count);
+  WEFT_TRY_ALLOC(edges);
+  WEFT_TRY_ALLOC(s->gates);
+  if (runs_in_order(seq)) return NULL;
+  if (seq->edge_count > 0) qsort(edges, (size_t)seq->edge_count, sizeof *edges, compare_targets);
+  WEFT_TRY(buf_hazards_init(&hazards, &s->scratch, buf_plan_alloc_count(plan), wait_for, s));
+  for (int t = 0; t < seq->count; t++) {
+    const rt_thunk *thunk = seq->thunks[t];
+    s->gates[t] = -1;
+    for (; edge < seq->edge_count && edges[edge][1] == t; edge++) WEFT_TRY(wait_for(s, edges[edge][0], t));
+    for (int u = 0; u < thunk->use_count; u++)
+      if (thunk->uses[u].access & RT_READ) WEFT_TRY(buf_hazards_read(&hazards, t, thunk->uses[u].slice));
+    for (int u = 0; u < thunk->use_count; u++)
+      if (thunk->uses[u].access & RT_WRITE) WEFT_TRY(buf_hazards_write(&hazards, t, thunk->uses[u].slice));
+  }
+  return NULL;
+}
+
+static weft_status *find_stretches(search *s, const buf_plan *plan)
+{
+  const rt_seq *seq = s->seq;
+
+  s->count = 0;
+  s->begins = WEFT_ARENA_ARRAY(&s->scratch, int, seq->count);
+  s->ends = WEFT_ARENA_ARRAY(&s->scratch, int, seq->count);
+  if (!s->begins || !s->ends) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY(find_gates(s, plan));
+  for (int t = 0, begin; t < seq->count;) {
+    for (begin = t; t < seq->count && may_join(s, seq->thunks[t]) && s->gates[t] <= s->gates[begin]; t++) {}
+    if (t == begin) t++;
+    else if (t - begin >= s->stretcher->least) {
+      s->begins[s->count] = begin;
+      s->ends[s->count++] = t;
+    }
+  }
+  return NULL;
+}
+
+static weft_status *make_stretch(search *s, int begin, int end, rt_thunk **out_thunk)
+{
+  rt_program *program = s->program;
+  rt_thunk *const *steps = s->seq->thunks + begin;
+  rt_stretch *stretch;
+
+  WEFT_TRY(s->stretcher->make(s->stretcher->ctx, &program->arena, &stretch));
+  const char *name = weft_arena_printf(&program->arena, "%s to %s", steps[0]->name, steps[end - begin - 1]->name);
+  rt_seq *inner = WEFT_ARENA_NEW(&program->arena, rt_seq);
+  WEFT_TRY_ALLOC(name);
+  WEFT_TRY_ALLOC(inner);
+  *inner = (rt_seq){.name = name, .count = end - begin};
+  inner->thunks = weft_arena_memdup(&program->arena, steps, (size_t)inner->count * sizeof *steps);
+  WEFT_TRY_ALLOC(inner->thunks);
+  for (int i = 0; i < inner->count; i++) {
+    inner->thunks[i]->parent = inner;
+    inner->thunks[i]->node = i;
+  }
+  stretch->count = inner->count;
+  stretch->steps = inner->thunks;
+  WEFT_TRY(rt_call_init(program, &stretch->base, stretch->base.ops, name, inner));
+  *out_thunk = &stretch->base;
+  return NULL;
+}
+
+/* The sequence with stretches in the place of their steps. Its edges then name the new places. */
+static weft_status *replace_steps(search *s, rt_seq *seq)
+{
+  int *place = WEFT_ARENA_ARRAY(&s->scratch, int, seq->count);
+  int(*edges)[2] = weft_arena_memdup(&s->program->arena, seq->edges, (size_t)seq->edge_count * sizeof *edges);
+  int count = 0, kept = 0;
+
+  WEFT_TRY_ALLOC(place);
+  WEFT_TRY_ALLOC(edges);
+  for (int t = 0, next = 0; t < seq->count; count++) {
+    if (next == s->count || t < s->begins[next]) {
+      seq->thunks[count] = seq->thunks[t];
+      place[t++] = count;
+      continue;
+    }
+    rt_thunk *stretch;
+    int end = s->ends[next];
+    WEFT_TRY(make_stretch(s, t, end, &stretch));
+    WEFT_TRY(rt_program_adopt(s->program, stretch));
+    while (t < end) place[t++] = count;
+    seq->thunks[count] = stretch;
+    next++;
+  }
+  seq->count = count;
+  for (int t = 0; t < count; t++) {
+    seq->thunks[t]->parent = seq;
+    seq->thunks[t]->node = t;
+  }
+  for (int i = 0; i < seq->edge_count; i++) {
+    int from = place[edges[i][0]], to = place[edges[i][1]];
+    if (from == to) continue;
+    edges[kept][0] = from;
+    edges[kept++][1] = to;
+  }
+  seq->edges = (const int(*)[2])edges;
+  seq->edge_count = kept;
+  return NULL;
+}
+
+/* A stretch's sequence stands before the sequence that it is part of, as that of all control flow. */
+static weft_status *number_sequences(rt_program *program, int old_count, rt_seq *const *old)
+{
+  program->seq_count = 0;
+  for (int i = 0; i < old_count; i++) {
+    for (int t = 0; t < old[i]->count; t++)
+      if (old[i]->thunks[t]->ops->control == rt_control_stretch)
+        WEFT_TRY(rt_program_list(program, old[i]->thunks[t]->seqs[0]));
+    WEFT_TRY(rt_program_list(program, old[i]));
+  }
+  return NULL;
+}
+
+weft_status *rt_program_stretch(rt_program *program, const buf_plan *plan, const rt_stretcher *stretcher)
+{
+  search s = {.program = program, .stretcher = stretcher};
+  int old_count = program->seq_count, stretches = 0;
+  weft_status *st = NULL;
+
+  weft_arena_init(&s.scratch);
+  rt_seq **old = weft_arena_memdup(&s.scratch, program->seqs, (size_t)old_count * sizeof *old);
+  if (!old) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int i = 0; i < old_count && !st; i++) {
+    s.seq = old[i];
+    st = find_stretches(&s, plan);
+    stretches += s.count;
+    if (!st && s.count > 0) st = replace_steps(&s, old[i]);
+  }
+  if (!st && stretches > 0) st = number_sequences(program, old_count, old);
+  weft_arena_fini(&s.scratch);
+  return st;
+}
