@@ -164,7 +164,7 @@ weft_status *gpu_compile(weft_platform *platform, hlo_module *module, const weft
 
 /* ---- saved programs -------------------------------------------------------------------------------------------- */
 
-/* A saved program has PTX: the driver assembles it for its devices when the program is loaded. */
+/* A saved program has PTX and machine code, which is made anew where it does not fit the devices or the driver. */
 
 weft_status *gpu_save(const weft_executable *exe, bool no_excess_precision, const char *cpus, void **out_data,
                       size_t *out_size)

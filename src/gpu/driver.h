@@ -24,7 +24,9 @@
   X(cuStreamBeginCapture, cuStreamBeginCapture_v2) X(cuStreamEndCapture, cuStreamEndCapture)                       \
   X(cuGraphInstantiate, cuGraphInstantiateWithFlags) X(cuGraphExecUpdate, cuGraphExecUpdate_v2)                    \
   X(cuGraphLaunch, cuGraphLaunch) X(cuGraphExecDestroy, cuGraphExecDestroy) X(cuGraphDestroy, cuGraphDestroy)      \
-  X(cuModuleUnload, cuModuleUnload) X(cuModuleGetFunction, cuModuleGetFunction) X(cuLaunchKernel, cuLaunchKernel)
+  X(cuModuleUnload, cuModuleUnload) X(cuModuleGetFunction, cuModuleGetFunction) X(cuLaunchKernel, cuLaunchKernel) \
+  X(cuLinkCreate, cuLinkCreate_v2) X(cuLinkAddData, cuLinkAddData_v2) X(cuLinkComplete, cuLinkComplete)              \
+  X(cuLinkDestroy, cuLinkDestroy)
 
 typedef struct gpu_driver {
 #define GPU_ENTRY(name, symbol) wcu_fn_##symbol name;

@@ -19,6 +19,8 @@ typedef struct gpu_settings {
   const char *collectives; /* "auto", "nccl" or "peers" */
   int64_t share;        /* devices that each GPU appears as */
   int64_t graphs;       /* steps that become a graph, at least; 0: none do */
+  const char *assembler; /* "auto", "nvjitlink", "ptxas" or "driver" */
+  const char *ptxas;    /* the program's path; "": that of the folder given to configure, if it is there */
 } gpu_settings;
 extern const weft_option_table gpu_options;
 

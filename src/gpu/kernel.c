@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/wire.h"
+#include "gpu/assemble.h"
 #include "passes/util.h"
 
 /* ---- which kernels --------------------------------------------------------------------------------------------- */
@@ -125,7 +126,7 @@ static weft_status *make_kernels(gpu_code *code, const weft_compile_options *opt
 
 /* ---- as bytes, for files ----------------------------------------------------------------------------------------
  *
- *   code    := target, kernels, kernel*
+ *   code    := target, kernels, kernel*, what is kept (gpu/kept.h)
  *   kernel  := why there is none, or "" and then: strategy, arguments, bytes of scratch, launches, launch*, PTX
  *   launch  := entry, blocks, threads, numbers, number, number, copy_from, copy_to
  *
@@ -164,6 +165,7 @@ weft_status *gpu_code_save(const gpu_code *code, void **out_data, size_t *out_si
     weft_put_text(&w, kernel->refused ? weft_status_message(kernel->refused) : "");
     if (!kernel->refused) put_artefact(&w, &kernel->artefact);
   }
+  gpu_kept_put(code->kept, &w);
   weft_status *st = weft_writer_take(&w, out_data, out_size);
   weft_writer_fini(&w);
   return st;
@@ -239,12 +241,97 @@ static weft_status *read_kernels(gpu_code *code, const void *data, size_t size, 
     else if (!r.failed) WEFT_TRY(get_artefact(&r, kernel->fusion, scratch, &kernel->artefact));
     if (!kernel->refused && !r.failed) code->bytes += (int64_t)strlen(kernel->artefact.text);
   }
+  if (!r.failed) WEFT_TRY(gpu_kept_get(code->kept, &r));
   return r.failed || r.at != r.end ? WEFT_ERR(INVALID_ARGUMENT, "the kernels of a saved program are damaged") : NULL;
+}
+
+/* ---- machine code ---------------------------------------------------------------------------------------------- */
+
+typedef struct assembling {
+  gpu_code *code;
+  const gpu_device *gpu;      /* one that the code is for */
+  gpu_assembler assembler, driver;
+  weft_status **errors;       /* by kernel */
+} assembling;
+
+static bool name_image(const assembling *a, const gpu_assembler *assembler, const char *ptx, char *name)
+{
+  static const char about[] = "machine code of PTX, -O3";
+  const int numbers[] = {gpu_cu.version, a->gpu->capability};
+  const gen_cache_part parts[] = {
+    {about, sizeof about}, {assembler->name, strlen(assembler->name)}, {numbers, sizeof numbers}, {ptx, strlen(ptx)}};
+
+  return gen_cache_name(parts, (int)WEFT_COUNT(parts), name);
+}
+
+/* Finds the kernel's machine code, or has it made. */
+static weft_status *assemble_by(const assembling *a, const gpu_assembler *assembler, gpu_kernel *kernel)
+{
+  const char *ptx = kernel->artefact.text;
+  void *made;
+  size_t size;
+
+  if (!name_image(a, assembler, ptx, kernel->image_name)) return WEFT_ERR(INTERNAL, "no SHA-256 for machine code");
+  kernel->image = gpu_kept_find(a->code->kept, kernel->image_name, &size);
+  if (kernel->image) return NULL;
+  if (assembler->kind == GPU_BY_DRIVER) WEFT_TRY(gpu_enter(a->gpu));
+  weft_status *st = gpu_assemble(assembler, a->gpu->capability, ptx, &made, &size);
+  if (assembler->kind == GPU_BY_DRIVER) gpu_leave();
+  WEFT_TRY(st);
+  kernel->image = gpu_kept_add(a->code->kept, kernel->image_name, made, size);
+  free(made);
+  return kernel->image ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+}
+
+/* What another assembler cannot do, such as code for a device that is newer than it, the driver can. */
+static void assemble_one(void *ctx, int64_t index)
+{
+  const assembling *a = ctx;
+  gpu_kernel *kernel = &a->code->kernels[index];
+
+  if (kernel->refused || kernel->artefact.launch_count == 0) return;
+  weft_status *st = assemble_by(a, &a->assembler, kernel);
+  if (st && a->assembler.kind != GPU_BY_DRIVER) {
+    WEFT_LOG("gpu", WARN, "the driver assembles the kernel of \"%s\": %s", kernel->fusion->name,
+             weft_status_message(st));
+    weft_status_free(st);
+    st = assemble_by(a, &a->driver, kernel);
+  }
+  if (st)
+    a->errors[index] =
+      weft_status_note(st, __FILE__, __LINE__, "assembling the kernel of \"%s\"", kernel->fusion->name);
+}
+
+static weft_status *first_error(weft_status **errors, int count)
+{
+  weft_status *first = NULL;
+
+  for (int i = 0; i < count; i++) {
+    if (first) weft_status_free(errors[i]);
+    else first = errors[i];
+  }
+  return first;
+}
+
+/* Machine code for the first of the devices, and for all that have the same capability. */
+static weft_status *assemble_kernels(gpu_code *code, const bool *on_device, weft_arena *scratch)
+{
+  assembling a = {.code = code, .errors = WEFT_ARENA_ARRAY(scratch, weft_status *, code->kernel_count)};
+
+  WEFT_TRY_ALLOC(a.errors);
+  for (int d = code->platform->gpu_count - 1; d >= 0; d--)
+    if (on_device[d]) a.gpu = &code->platform->gpus[d];
+  if (!a.gpu) return NULL;
+  WEFT_TRY(gpu_assembler_find(gpu_cu.version, &a.assembler));
+  gpu_assembler_driver(gpu_cu.version, &a.driver);
+  code->capability = a.gpu->capability;
+  rt_parallel_for(code->platform->base.pool, code->kernel_count, assemble_one, &a);
+  return first_error(a.errors, code->kernel_count);
 }
 
 /* ---- loading --------------------------------------------------------------------------------------------------- */
 
-static weft_status *load_module(const char *text, wcu_module *out_module)
+static weft_status *load_module(const void *text, wcu_module *out_module)
 {
   enum { LOG_BYTES = 4096 };
   WEFT_AUTO_STR log = calloc(1, LOG_BYTES);
@@ -255,6 +342,21 @@ static weft_status *load_module(const char *text, wcu_module *out_module)
   weft_status *st = GPU_CALL(cuModuleLoadDataEx, out_module, text, WEFT_COUNT(names), names, values);
   if (st && *log) st = weft_status_note(st, __FILE__, __LINE__, "%s", log);
   return st;
+}
+
+/* Loads the machine code. Code that the driver does not take is made anew from the PTX. */
+static weft_status *load_image(gpu_code *code, gpu_kernel *kernel, int ordinal)
+{
+  wcu_module *module = &kernel->modules[ordinal];
+  wcu_result result = gpu_cu.cuModuleLoadDataEx(module, kernel->image, 0, NULL, NULL);
+
+  if (result != WCU_ERROR_INVALID_IMAGE && result != WCU_ERROR_NO_BINARY_FOR_GPU && result != WCU_ERROR_INVALID_SOURCE)
+    return gpu_error(result, "cuModuleLoadDataEx");
+  *module = NULL;
+  WEFT_LOG("gpu", WARN, "the driver does not take the machine code of \"%s\" (error %d), and assembles its PTX",
+           kernel->fusion->name, (int)result);
+  gpu_kept_drop(code->kept, kernel->image_name);
+  return load_module(kernel->artefact.text, module);
 }
 
 static weft_status *load_kernel(gpu_code *code, gpu_kernel *kernel, int ordinal)
@@ -269,7 +371,9 @@ static weft_status *load_kernel(gpu_code *code, gpu_kernel *kernel, int ordinal)
     if (!kernel->modules || !kernel->functions) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
   weft_mutex_lock(&code->platform->launching);
-  weft_status *st = load_module(artefact->text, &kernel->modules[ordinal]);
+  weft_status *st = kernel->image && code->platform->gpus[ordinal].capability == code->capability
+                      ? load_image(code, kernel, ordinal)
+                      : load_module(artefact->text, &kernel->modules[ordinal]);
   for (int i = 0; i < launches && !st; i++) /* a driver that loads lazily loads the kernel now */
     st = GPU_CALL(cuModuleGetFunction, &kernel->functions[ordinal * launches + i], kernel->modules[ordinal],
                   artefact->launches[i].entry);
@@ -300,10 +404,12 @@ static weft_status *fill(gpu_code *code, const hlo_module *module, const weft_co
 {
   weft_arena scratch;
 
+  WEFT_TRY(gpu_kept_new(&code->kept));
   weft_arena_init(&scratch);
   weft_status *st = list_kernels(code, module, &scratch);
   if (!st)
     st = saved ? read_kernels(code, saved->data, saved->size, &scratch) : make_kernels(code, options, code->target);
+  if (!st) st = assemble_kernels(code, on_device, &scratch);
   weft_arena_fini(&scratch);
   WEFT_TRY(st);
   for (int d = 0; d < code->platform->gpu_count; d++)
@@ -348,6 +454,7 @@ void gpu_code_free(gpu_code *code)
     gen_artefact_fini(&code->kernels[i].artefact);
     weft_status_free(code->kernels[i].refused);
   }
+  gpu_kept_free(code->kept);
   weft_arena_fini(&code->arena);
   free(code);
 }

@@ -4,6 +4,7 @@
 
 #include "codegen/nvptx/nvptx.h"
 #include "gpu/gpu_internal.h"
+#include "gpu/kept.h"
 
 /* A kernel, of a fusion, a sort or a top-k. Equal fusions share one. */
 typedef struct gpu_kernel {
@@ -11,6 +12,8 @@ typedef struct gpu_kernel {
   uint64_t hash;              /* of the fusion's computation */
   gen_artefact artefact;
   weft_status *refused;       /* why there is no kernel; NULL: there is one */
+  const void *image;          /* machine code, borrowed from gpu_code.kept; NULL: the driver assembles the PTX as it loads it */
+  char image_name[GEN_CACHE_NAME_BYTES]; /* in gpu_code.kept */
   wcu_module *modules;        /* by the device's ordinal; NULL where the program does not run */
   wcu_function *functions;    /* by ordinal, then by launch of the artefact */
 } gpu_kernel;
@@ -24,6 +27,8 @@ typedef struct gpu_code {
   gpu_kernel **of_instr;      /* by instruction id; NULL: not a step that has a kernel */
   const char *program;        /* the module's name */
   const char *target;         /* the processor: "sm_90" */
+  int capability;             /* of the devices that the images are for; 0: there is no image */
+  gpu_kept *kept;             /* machine code, and what libraries have chosen */
   int64_t bytes;              /* of PTX */
 } gpu_code;
 
@@ -33,10 +38,10 @@ typedef struct gpu_saved_code {
   size_t size;
 } gpu_saved_code;
 
-/* Makes PTX for each fusion of the module's sequential computations, on the platform's workers, and loads it on the
- * devices that `on_device` marks by ordinal.  A fusion that code generation does not support is no error: its kernel
+/* Makes PTX for each fusion of the module's sequential computations, and machine code of the PTX, on the platform's workers,
+ * and loads it on the devices that `on_device` marks by ordinal.  A fusion that code generation does not support is no error: its kernel
  * is `refused`.  `module` is borrowed for the code's life.  `saved`, unless it is NULL, has the kernels of an equal module
- * already: nothing is compiled then but by the driver.
+ * already: nothing is compiled then, and what machine code it has is used where it fits.
  * Errors: RESOURCE_EXHAUSTED; INTERNAL, with the words of LLVM or the driver; of `saved`: FAILED_PRECONDITION: for other
  * devices, INVALID_ARGUMENT: damaged. */
 WEFT_NODISCARD weft_status *gpu_code_new(gpu_platform *platform, const hlo_module *module,

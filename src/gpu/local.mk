@@ -1,4 +1,5 @@
 libweftcore_la_SOURCES += \
+  %D%/assemble.c %D%/assemble.h \
   %D%/blas.c %D%/blas.h \
   %D%/communicator.c %D%/communicator.h \
   %D%/compiler.c \
@@ -10,6 +11,7 @@ libweftcore_la_SOURCES += \
   %D%/graph.c \
   %D%/host_linalg.c \
   %D%/jobs.c %D%/jobs.h \
+  %D%/kept.c %D%/kept.h \
   %D%/kernel.c %D%/kernel.h \
   %D%/libraries.c %D%/libraries.h \
   %D%/library.c %D%/library.h \

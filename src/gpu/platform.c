@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "gpu/assemble.h"
 #include "gpu/communicator.h"
 #include "gpu/gpu_internal.h"
 #include "gpu/jobs.h"
@@ -24,6 +25,10 @@ static const weft_option options[] = {
    "What moves data between GPUs: NCCL, kernels and copies between the GPUs of a process, or what suits the size", "auto|nccl|peers"},
   {"WEFT_CUDA_SHARE", WEFT_OPT_INT, "1", offsetof(gpu_settings, share), "Devices that each GPU appears as, which share its memory; for tests of programs for several GPUs", "1..16"},
   {"WEFT_CUDA_GRAPHS", WEFT_OPT_INT, "5", offsetof(gpu_settings, graphs), "Steps in a row that are queued as one CUDA graph, at least; 0: each step is queued by itself", "0..1000000"},
+  {"WEFT_CUDA_ASSEMBLER", WEFT_OPT_STRING, "auto", offsetof(gpu_settings, assembler),
+   "What makes machine code of PTX; auto: the first of the three that there is", "auto|nvjitlink|ptxas|driver"},
+  {"WEFT_CUDA_PTXAS", WEFT_OPT_STRING, "", offsetof(gpu_settings, ptxas),
+   "Path of ptxas; empty: bin/ptxas of the folder given to configure, if it is there"},
   {"WEFT_DUMP_HLO", WEFT_OPT_STRING, "", offsetof(gpu_settings, dump_hlo), "Folder for the HLO after each pass, numbered"},
 };
 const weft_option_table gpu_options = {"cuda", options, WEFT_COUNT(options)};
@@ -148,6 +153,10 @@ static weft_status *describe(FILE *out)
     return NULL;
   }
   fprintf(out, "  %-18s CUDA %d.%d\n", "driver", gpu_cu.version / 1000, gpu_cu.version % 1000 / 10);
+  gpu_assembler assembler;
+  st = gpu_assembler_find(gpu_cu.version, &assembler);
+  fprintf(out, "  %-18s %s\n", "assembler", st ? weft_status_message(st) : assembler.name);
+  weft_status_free(st);
   for (int i = 0; i < count; i++) {
     gpu_device gpu;
     st = gpu_device_read(i, &gpu);

@@ -7,6 +7,7 @@
 #include "gpu/abi/cufft.h"
 #include "gpu/abi/cusolver.h"
 #include "gpu/abi/nccl.h"
+#include "gpu/abi/nvjitlink.h"
 
 #define HEADER(name) WEFT_TEXT(WEFT_CUDA_INCLUDE/name)
 #define WEFT_TEXT(x) WEFT_TEXT_OF(x)
@@ -74,6 +75,14 @@ WSV_VECTORS(VECTORS)
 #define FFT_NAME(n, v) ROW(CUFFT_, n, v)
 WFT_RESULTS(FFT_NAME) WFT_TYPES(FFT_NAME) WFT_DIRECTIONS(FFT_NAME)
 SIZE(wft_plan, cufftHandle)
+#endif
+#if __has_include(HEADER(nvJitLink.h))
+#include HEADER(nvJitLink.h)
+#define LINK_RESULT(n, v) ROW(NVJITLINK_, n, v)
+WJL_RESULTS(LINK_RESULT)
+#define LINK_INPUT(n, v) ROW(NVJITLINK_INPUT_, n, v)
+WJL_INPUTS(LINK_INPUT)
+SIZE(wjl_result, nvJitLinkResult) SIZE(wjl_input, nvJitLinkInputType) SIZE(wjl_handle, nvJitLinkHandle)
 #endif
 #define SIDE(n, v) ROW(CUBLAS_SIDE_, n, v)
 WB3_SIDES(SIDE)

@@ -7,12 +7,17 @@ check_PROGRAMS += %D%/abi_test
   -DWEFT_CUDA_STUB='"$(GPU_TOOLKIT)/lib64/stubs/libcuda.so"'
 %C%_abi_test_LDADD = $(TEST_LIBS)
 
+check_PROGRAMS += %D%/assemble_test
+%C%_assemble_test_SOURCES = %D%/assemble_test.c tests/test.h
+%C%_assemble_test_CFLAGS = $(TEST_CFLAGS) -DWEFT_CUDA_TOOLKIT='"$(GPU_TOOLKIT)"'
+%C%_assemble_test_LDADD = $(TEST_LIBS)
+
 # The emulator: a convenience library that tests link, and the shared library that stands for the driver (never installed).
 GPU_EMULATOR_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -frounding-math
 check_LTLIBRARIES += %D%/libemulator.la
 %C%_libemulator_la_CFLAGS = $(GPU_EMULATOR_CFLAGS)
 %C%_libemulator_la_SOURCES = \
-  %D%/emulator/barrier.c %D%/emulator/compare.c %D%/emulator/convert.c %D%/emulator/grid.c %D%/emulator/internal.h \
+  %D%/emulator/barrier.c %D%/emulator/compare.c %D%/emulator/convert.c %D%/emulator/grid.c %D%/emulator/image.c %D%/emulator/image.h %D%/emulator/internal.h \
   %D%/emulator/lanes_bits.c %D%/emulator/lanes_float.c %D%/emulator/lanes_int.c %D%/emulator/lex.c %D%/emulator/lex.h \
   %D%/emulator/matrix.c %D%/emulator/memory.c %D%/emulator/module.c %D%/emulator/move.c %D%/emulator/numbers.c \
   %D%/emulator/numbers.h %D%/emulator/parse.h %D%/emulator/ptx.h %D%/emulator/races.c %D%/emulator/statement.c \
@@ -26,7 +31,7 @@ check_PROGRAMS += %D%/ptx_test
 check_LTLIBRARIES += %D%/emulator/libcuda.la
 %C%_emulator_libcuda_la_CFLAGS = $(GPU_EMULATOR_CFLAGS)
 %C%_emulator_libcuda_la_SOURCES = %D%/emulator/code.c %D%/emulator/copy.c %D%/emulator/device.c %D%/emulator/driver.h %D%/emulator/faults.c \
-  %D%/emulator/graph.c %D%/emulator/heap.c %D%/emulator/library.c %D%/emulator/library.h %D%/emulator/pool.c %D%/emulator/queue.c %D%/emulator/settings.c %D%/emulator/weft_emu.h
+  %D%/emulator/graph.c %D%/emulator/heap.c %D%/emulator/library.c %D%/emulator/library.h %D%/emulator/link.c %D%/emulator/pool.c %D%/emulator/queue.c %D%/emulator/settings.c %D%/emulator/weft_emu.h
 %C%_emulator_libcuda_la_LIBADD = %D%/libemulator.la -lm -lpthread
 %C%_emulator_libcuda_la_LDFLAGS = $(AM_LDFLAGS) -rpath /nowhere -version-info 1:0:0
 # Emulated libraries, linked with the emulated driver, on whose streams they work.
@@ -55,6 +60,11 @@ check_LTLIBRARIES += %D%/emulator/libcufft.la
 %C%_emulator_libcufft_la_SOURCES = %D%/emulator/cufft.c %D%/emulator/library.h
 %C%_emulator_libcufft_la_LIBADD = %D%/emulator/libcuda.la -lm
 %C%_emulator_libcufft_la_LDFLAGS = $(AM_LDFLAGS) -rpath /nowhere -version-info 12:0:0
+check_LTLIBRARIES += %D%/emulator/libnvJitLink.la
+%C%_emulator_libnvJitLink_la_CFLAGS = $(GPU_EMULATOR_CFLAGS)
+%C%_emulator_libnvJitLink_la_SOURCES = %D%/emulator/nvjitlink.c %D%/emulator/library.h
+%C%_emulator_libnvJitLink_la_LIBADD = %D%/libemulator.la %D%/emulator/libcuda.la -lm
+%C%_emulator_libnvJitLink_la_LDFLAGS = $(AM_LDFLAGS) -rpath /nowhere -version-info 13:0:0
 check_LTLIBRARIES += %D%/emulator/libnccl.la
 %C%_emulator_libnccl_la_CFLAGS = $(GPU_EMULATOR_CFLAGS)
 %C%_emulator_libnccl_la_SOURCES = %D%/emulator/nccl.c %D%/emulator/nccl.h %D%/emulator/nccl_data.c %D%/emulator/nccl_world.c %D%/emulator/library.h
@@ -97,7 +107,7 @@ check_PROGRAMS += %D%/kernels_test
 # Suites of other folders once more, on the platform "cuda" over the emulated driver.
 EMULATED = %D%/emulated.c
 EMULATORS = %D%/emulator/libcuda.la %D%/emulator/libcublas.la %D%/emulator/libcublasLt.la %D%/emulator/libcudnn.la \
-  %D%/emulator/libcufft.la %D%/emulator/libcusolver.la %D%/emulator/libnccl.la
+  %D%/emulator/libcufft.la %D%/emulator/libcusolver.la %D%/emulator/libnccl.la %D%/emulator/libnvJitLink.la
 check_PROGRAMS += %D%/emulated_run_test
 %C%_emulated_run_test_SOURCES = tests/cpu/run_test.c tests/cpu/run.h $(EMULATED) tests/test.h
 %C%_emulated_run_test_CFLAGS = $(TEST_CFLAGS)
@@ -188,7 +198,7 @@ check_PROGRAMS += %D%/platform_test
 %C%_platform_test_SOURCES = %D%/platform_test.c %D%/driver.h tests/cpu/run.h $(EMULATED) tests/test.h
 %C%_platform_test_CFLAGS = $(TEST_CFLAGS)
 %C%_platform_test_LDADD = $(TEST_LIBS)
-EXTRA_tests_gpu_platform_test_DEPENDENCIES = %D%/emulator/libcuda.la
+EXTRA_tests_gpu_platform_test_DEPENDENCIES = %D%/emulator/libcuda.la %D%/emulator/libnvJitLink.la
 TESTS += %D%/jax_devices_test.sh %D%/jax_test.sh %D%/jobs_test.sh
 EXTRA_DIST += %D%/jax_devices_test.sh %D%/jax_test.sh %D%/jobs_test.sh
 check_PROGRAMS += %D%/device_ffi_test

@@ -238,17 +238,45 @@ TEST(a_saved_program_may_be_damaged)
   free(data);
 }
 
-/* The only file in the folder, whose name goes to `name`; its number of files is returned. */
-static int look_into(const char *folder, char name[300])
+static bool begins_as_elf(const char *folder, const char *name)
+{
+  char path[700], begin[4] = "";
+
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "rb");
+  T_TRUE(file != NULL);
+  bool is_elf = fread(begin, 1, 4, file) == 4 && memcmp(begin, "\177ELF", 4) == 0;
+  fclose(file);
+  return is_elf;
+}
+
+/* A file in the folder that is machine code or not, whose name goes to `name`; the number of files is returned. */
+static int look_into(const char *folder, bool wants_code, char name[300])
 {
   DIR *dir = opendir(folder);
   int count = 0;
 
   T_TRUE(dir != NULL);
-  for (struct dirent *entry; (entry = readdir(dir));)
-    if (entry->d_name[0] != '.') snprintf(name, 300, "%.255s", entry->d_name), count++;
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    if (entry->d_name[0] == '.') continue;
+    if (begins_as_elf(folder, entry->d_name) == wants_code) snprintf(name, 300, "%.255s", entry->d_name);
+    count++;
+  }
   closedir(dir);
   return count;
+}
+
+static void remove_folder(const char *folder)
+{
+  char path[700];
+  DIR *dir = opendir(folder);
+
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    snprintf(path, sizeof path, "%s/%.255s", folder, entry->d_name);
+    if (entry->d_name[0] != '.') T_TRUE(unlink(path) == 0);
+  }
+  closedir(dir);
+  T_TRUE(rmdir(folder) == 0);
 }
 
 static float compile_and_run_twice(weft_platform *platform)
@@ -268,7 +296,7 @@ TEST(ptx_is_kept_in_the_folder_of_the_cache)
   T_TRUE(mkdtemp(folder) != NULL);
   setenv("WEFT_CACHE_DIR", folder, 1);
   assert_float_equal(compile_and_run_twice(platform), 6, 0);
-  T_EQ_INT(look_into(folder, name), 1);
+  T_EQ_INT(look_into(folder, false, name), 2); /* the other one is machine code */
   int fd = gen_cache_open(folder);
   T_TRUE(gen_cache_read(fd, name, &text, &size));
   subtract_instead(text, size);
@@ -281,8 +309,98 @@ TEST(ptx_is_kept_in_the_folder_of_the_cache)
   T_TRUE(chmod(path, 0666) == 0); /* nor is one that others may write */
   assert_float_equal(compile_and_run_twice(platform), 6, 0);
   unsetenv("WEFT_CACHE_DIR");
-  T_TRUE(unlink(path) == 0 && rmdir(folder) == 0);
+  remove_folder(folder);
   free(text);
+}
+
+static int64_t calls_of_the_linker(void) { return (int64_t)emu_calls("cuLinkComplete"); }
+
+/* What the driver assembles is taken from the folder by later programs, as long as nothing is wrong with it. */
+TEST(machine_code_is_kept_in_the_folder_of_the_cache)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  char folder[] = "/tmp/weft-code-cache-XXXXXX", name[300], path[400];
+  void *code;
+  size_t size;
+
+  T_TRUE(mkdtemp(folder) != NULL);
+  setenv("WEFT_CACHE_DIR", folder, 1);
+  int64_t before = calls_of_the_linker();
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_EQ_INT(calls_of_the_linker() - before, 1);
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_EQ_INT(calls_of_the_linker() - before, 1);
+  T_EQ_INT(look_into(folder, true, name), 2);
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  T_TRUE(truncate(path, 40) == 0); /* a damaged file is made anew */
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_EQ_INT(calls_of_the_linker() - before, 2);
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_EQ_INT(calls_of_the_linker() - before, 2);
+  int fd = gen_cache_open(folder);
+  T_TRUE(gen_cache_read(fd, name, &code, &size));
+  ((char *)code)[size - 1] ^= 1;
+  T_OK(gen_cache_write(fd, name, code, size)); /* its digest is right, and the driver does not take it */
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_TRUE(faccessat(fd, name, F_OK, 0) != 0);
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_EQ_INT(calls_of_the_linker() - before, 3);
+  T_TRUE(chmod(path, 0666) == 0); /* a file that others may write is not used */
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_EQ_INT(calls_of_the_linker() - before, 4);
+  setenv("WEFT_CUDA_ASSEMBLER", "nvjitlink", 1); /* what another assembler has made has another name */
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_EQ_INT(look_into(folder, true, name), 3);
+  setenv("WEFT_CUDA_ASSEMBLER", "driver", 1);
+  unsetenv("WEFT_CACHE_DIR");
+  close(fd);
+  free(code);
+  remove_folder(folder);
+}
+
+/* The machine code of the file is loaded; nothing is assembled. */
+TEST(a_saved_program_keeps_its_machine_code)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) exe = test_compile(platform, twice_text, BUF_TOPOLOGICAL);
+  WEFT_AUTO(weft_executable) loaded = NULL;
+  WEFT_AUTO(weft_executable) again = NULL;
+  weft_saved saved;
+  void *data, *second;
+  size_t size, second_size;
+
+  T_OK(weft_executable_save(exe, NULL, "", NULL, 0, &data, &size));
+  T_OK(weft_saved_open(data, size, &saved));
+  int64_t before = calls_of_the_linker();
+  T_OK(weft_executable_load(platform, &saved, &(weft_compile_options){0}, &loaded));
+  T_EQ_INT(calls_of_the_linker() - before, 0);
+  assert_float_equal(twice_three(loaded), 6, 0);
+  T_OK(weft_executable_save(loaded, NULL, "", NULL, 0, &second, &second_size));
+  T_TRUE(memmem(second, second_size, "\177ELF", 4) != NULL);
+  free(second);
+  setenv("WEFT_CUDA_ASSEMBLER", "nvjitlink", 1); /* that of another assembler is not used */
+  T_OK(weft_executable_load(platform, &saved, &(weft_compile_options){0}, &again));
+  T_EQ_INT(calls_of_the_linker() - before, 0);
+  assert_float_equal(twice_three(again), 6, 0);
+  setenv("WEFT_CUDA_ASSEMBLER", "driver", 1);
+  free(data);
+}
+
+/* The driver does what nvJitLink fails at. */
+TEST(the_driver_stands_in_for_nvjitlink)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+
+  setenv("WEFT_CUDA_ASSEMBLER", "nvjitlink", 1);
+  int64_t before = emu_calls("cuLinkComplete"), linked = emu_calls("nvJitLinkComplete");
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_EQ_INT(emu_calls("cuLinkComplete") - before, 0);
+  T_EQ_INT(emu_calls("nvJitLinkComplete") - linked, 1);
+  set_faults("nvJitLinkComplete:1=6");
+  assert_float_equal(compile_and_run_twice(platform), 6, 0);
+  T_EQ_INT(emu_calls("cuLinkComplete") - before, 1);
+  set_faults("");
+  setenv("WEFT_CUDA_ASSEMBLER", "driver", 1);
 }
 
 TEST(any_call_may_fail_at_any_time)
@@ -455,12 +573,14 @@ int main(int argc, char **argv)
 {
   if (argc > 1 && strcmp(argv[1], "hang") != 0) return without_driver();
   setenv("WEFT_EMU_MEMORY", "256M", 1);
+  setenv("WEFT_CUDA_ASSEMBLER", "driver", 1); /* its calls are among those that fail */
   open_driver();
   if (argc > 1) return with_a_device_that_hangs();
   const struct CMUnitTest units[] = {
     UNIT(a_step_gives_the_right_result_again_and_again),
     UNIT(a_saved_program_keeps_its_ptx), UNIT(a_saved_step_runs_as_it_did), UNIT(a_saved_program_may_be_damaged),
-    UNIT(ptx_is_kept_in_the_folder_of_the_cache),
+    UNIT(ptx_is_kept_in_the_folder_of_the_cache), UNIT(machine_code_is_kept_in_the_folder_of_the_cache),
+    UNIT(a_saved_program_keeps_its_machine_code), UNIT(the_driver_stands_in_for_nvjitlink),
     UNIT(any_call_may_fail_at_any_time), UNIT(a_device_that_is_lost_poisons_runs_and_the_process_lives),
     UNIT(a_program_that_does_not_fit_is_told_what_is_held),
     UNIT(a_device_that_hangs_is_named_with_its_step_and_the_process_lives),

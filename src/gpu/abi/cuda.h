@@ -65,6 +65,9 @@ typedef enum wcu_launch_attribute_id { WCU_LAUNCH_ATTRIBUTES(WCU_ROW) } wcu_laun
 #define WCU_ROW(name, value) WCU_JIT_##name = value,
 typedef enum wcu_jit_option { WCU_JIT_OPTIONS(WCU_ROW) } wcu_jit_option;
 #undef WCU_ROW
+#define WCU_ROW(name, value) WCU_JIT_INPUT_##name = value,
+typedef enum wcu_jit_input { WCU_JIT_INPUTS(WCU_ROW) } wcu_jit_input;
+#undef WCU_ROW
 #define WCU_ROW(name, value) WCU_CAPTURE_STATUS_##name = value,
 typedef enum wcu_capture_status { WCU_CAPTURE_STATUS(WCU_ROW) } wcu_capture_status;
 #undef WCU_ROW
@@ -91,6 +94,7 @@ typedef struct wcu_context_st *wcu_context;
 typedef struct wcu_module_st *wcu_module;
 typedef struct wcu_function_st *wcu_function;
 typedef struct wcu_library_st *wcu_library;
+typedef struct wcu_link_st *wcu_link_state;
 typedef struct wcu_kernel_st *wcu_kernel;
 typedef struct wcu_stream_st *wcu_stream;
 typedef struct wcu_event_st *wcu_event;

@@ -131,6 +131,13 @@
   X(cuModuleGetFunction, cuModuleGetFunction, (wcu_function *function, wcu_module module, const char *name)) \
   X(cuModuleGetGlobal, cuModuleGetGlobal_v2, (wcu_ptr *at, size_t *bytes, wcu_module module, const char *name)) \
   X(cuModuleGetFunctionCount, cuModuleGetFunctionCount, (unsigned *count, wcu_module module)) \
+  X(cuLinkCreate, cuLinkCreate_v2, \
+    (unsigned count, wcu_jit_option *options, void **values, wcu_link_state *link)) \
+  X(cuLinkAddData, cuLinkAddData_v2, \
+    (wcu_link_state link, wcu_jit_input kind, void *data, size_t size, const char *name, unsigned count, \
+     wcu_jit_option *options, void **values)) \
+  X(cuLinkComplete, cuLinkComplete, (wcu_link_state link, void **cubin, size_t *size)) \
+  X(cuLinkDestroy, cuLinkDestroy, (wcu_link_state link)) \
   X(cuLibraryLoadData, cuLibraryLoadData, \
     (wcu_library *library, const void *image, wcu_jit_option *options, void **values, unsigned count, void *library_options, \
      void **library_values, unsigned library_count)) \

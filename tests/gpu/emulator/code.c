@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "driver.h"
+#include "image.h"
 
 static char last_error[800];
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
@@ -85,13 +86,23 @@ static wcu_result load(wcu_module *out, const void *image, unsigned n, const wcu
                        void *const *values)
 {
   if (!out || !image) return WCU_ERROR_INVALID_VALUE;
-  const char *text = image;
   char error[600] = "the image is no PTX text";
   ptx_globals globals = {make_global, drop_global, emu_current};
-  ptx_module *ptx = text[0] == '.' || text[0] == '/' || text[0] == '\n'
-                      ? ptx_load(text, strlen(text), &globals, error, sizeof error)
-                      : NULL;
-  wcu_result r = ptx ? WCU_SUCCESS : text[0] == 0x7f ? WCU_ERROR_NO_BINARY_FOR_GPU : WCU_ERROR_INVALID_PTX;
+  char *opened = NULL;
+  const char *text = image;
+  wcu_result r = WCU_SUCCESS;
+  if (emu_image_is(image)) {
+    int sm = 0;
+    text = opened = emu_image_open(image, &sm, error, sizeof error);
+    if (!opened) r = sm ? WCU_ERROR_INVALID_IMAGE : WCU_ERROR_NO_BINARY_FOR_GPU;
+    else if (sm != emu_set.device.sm) r = WCU_ERROR_NO_BINARY_FOR_GPU;
+    if (opened && r)
+      snprintf(error, sizeof error, "the machine code is for sm_%d, the device is sm_%d", sm, emu_set.device.sm);
+  }
+  bool is_text = !r && (text[0] == '.' || text[0] == '/' || text[0] == '\n');
+  ptx_module *ptx = is_text ? ptx_load(text, strlen(text), &globals, error, sizeof error) : NULL;
+  free(opened);
+  if (!r && !ptx) r = WCU_ERROR_INVALID_PTX;
   if (ptx && ptx_target(ptx) > (unsigned)emu_set.device.sm) {
     snprintf(error, sizeof error, "the PTX is for sm_%u, the device is sm_%d", ptx_target(ptx), emu_set.device.sm);
     ptx_free(ptx);
