@@ -200,7 +200,7 @@ static weft_status *find_ptxas(int driver_version, const char *path, gpu_assembl
   out->kind = GPU_BY_PTXAS;
   if (snprintf(out->path, sizeof out->path, "%s", path) >= (int)sizeof out->path)
     return WEFT_ERR(INVALID_ARGUMENT, "the path of ptxas is too long: %.60s...", path);
-  snprintf(out->name, sizeof out->name, "%s %d.%d %.*s", path, major, minor, WEFT_MIN(build_size, 32),
+  snprintf(out->name, sizeof out->name, "%.250s %d.%d %.*s", path, major, minor, WEFT_MIN(build_size, 32),
            build_size ? build + 2 : "");
   return NULL;
 }

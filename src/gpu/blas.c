@@ -6,7 +6,9 @@
 
 #include "gpu/blas.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/macros.h"
 #include "gpu/table.h"
@@ -219,6 +221,17 @@ static weft_status *describe_preference(uint64_t most_workspace, wbl_preference 
   return NULL;
 }
 
+static weft_status *describe_all(gpu_dot *dot, wbl_matmul *out_product)
+{
+  WEFT_TRY(describe_matrix(dot, dot->type, dot->lhs_swapped ? dot->k : dot->m, dot->lhs_swapped ? dot->m : dot->k,
+                           &dot->lhs_layout));
+  WEFT_TRY(describe_matrix(dot, dot->type, dot->rhs_swapped ? dot->n : dot->k, dot->rhs_swapped ? dot->k : dot->n,
+                           &dot->rhs_layout));
+  WEFT_TRY(describe_matrix(dot, dot->out_type, dot->m, dot->n, &dot->out_layout));
+  /* the library takes the alignment of the bias from the address that it is given here */
+  return describe_product(dot, ADDRESS_ALIGNMENT, out_product);
+}
+
 weft_status *gpu_dot_choose(gpu_dot *dot, const gpu_blas *blas, size_t most_workspace)
 {
   wbl_matmul product;
@@ -226,22 +239,50 @@ weft_status *gpu_dot_choose(gpu_dot *dot, const gpu_blas *blas, size_t most_work
   wbl_heuristic best = {.state = WBL_STATUS_NOT_SUPPORTED};
   int count = 0;
 
-  WEFT_TRY(describe_matrix(dot, dot->type, dot->lhs_swapped ? dot->k : dot->m, dot->lhs_swapped ? dot->m : dot->k,
-                           &dot->lhs_layout));
-  WEFT_TRY(describe_matrix(dot, dot->type, dot->rhs_swapped ? dot->n : dot->k, dot->rhs_swapped ? dot->k : dot->n,
-                           &dot->rhs_layout));
-  WEFT_TRY(describe_matrix(dot, dot->out_type, dot->m, dot->n, &dot->out_layout));
-  /* the library takes the alignment of the bias from the address that it is given here */
-  WEFT_TRY(describe_product(dot, ADDRESS_ALIGNMENT, &product));
+  WEFT_TRY(describe_all(dot, &product));
   WEFT_TRY(describe_preference(most_workspace, &preference));
   BLAS_TRY(cublasLtMatmulAlgoGetHeuristic, blas->handle, &product, &dot->rhs_layout, &dot->lhs_layout, &dot->out_layout,
            &dot->out_layout, &preference, 1, &best, &count);
   if (count < 1) return WEFT_ERR(UNIMPLEMENTED, "cublasLtMatmulAlgoGetHeuristic: no algorithm");
   WEFT_TRY(gpu_blas_status(&table, best.state, "cublasLtMatmulAlgoGetHeuristic"));
-  dot->algo = best.algo;
-  /* scratch of the memory plan has a smaller alignment than the library wants */
-  dot->workspace_bytes = best.workspaceSize ? best.workspaceSize + WORKSPACE_ALIGNMENT : 0;
+  dot->choice = (gpu_dot_choice){best.algo, best.workspaceSize};
   return NULL;
+}
+
+weft_status *gpu_dot_resume(gpu_dot *dot, const gpu_blas *blas, size_t most_workspace, const void *choice, size_t size)
+{
+  gpu_dot_choice kept;
+  wbl_matmul product;
+  wbl_heuristic checked = {.state = WBL_STATUS_NOT_SUPPORTED};
+
+  if (size != sizeof kept) return WEFT_ERR(INVALID_ARGUMENT, "the choice of an algorithm has %zu bytes", size);
+  memcpy(&kept, choice, sizeof kept);
+  WEFT_TRY(describe_all(dot, &product));
+  BLAS_TRY(cublasLtMatmulAlgoCheck, blas->handle, &product, &dot->rhs_layout, &dot->lhs_layout, &dot->out_layout,
+           &dot->out_layout, &kept.algo, &checked);
+  WEFT_TRY(gpu_blas_status(&table, checked.state, "cublasLtMatmulAlgoCheck"));
+  if (checked.workspaceSize > kept.workspace_bytes || kept.workspace_bytes > most_workspace)
+    return WEFT_ERR(INVALID_ARGUMENT, "the choice of an algorithm has %llu bytes of workspace, the algorithm wants %zu",
+                    (unsigned long long)kept.workspace_bytes, checked.workspaceSize);
+  dot->choice = kept;
+  return NULL;
+}
+
+void gpu_dot_describe(const gpu_dot *dot, const gpu_blas *blas, char *out, size_t size)
+{
+  (void)blas;
+  snprintf(
+    out, size,
+    "cuBLASLt %zu, algorithm of %lld x %lld x %lld x %lld, order %d %d, bias %d, activation %d, types %d %d %d %d",
+    fn.cublasLtGetVersion(), (long long)dot->batches, (long long)dot->m, (long long)dot->n, (long long)dot->k,
+    dot->lhs_swapped, dot->rhs_swapped, dot->has_bias, (int)dot->activation, (int)dot->type, (int)dot->out_type,
+    (int)dot->scale, (int)dot->compute);
+}
+
+/* Scratch of the memory plan has a smaller alignment than the library wants. */
+size_t gpu_dot_workspace(const gpu_dot *dot)
+{
+  return dot->choice.workspace_bytes ? dot->choice.workspace_bytes + WORKSPACE_ALIGNMENT : 0;
 }
 
 /* 1 in the scale type; `zero` is 0 in every type. */
@@ -259,14 +300,14 @@ weft_status *gpu_dot_enqueue(const gpu_dot *dot, const gpu_blas *blas, wcu_strea
                              wcu_ptr bias, wcu_ptr out, wcu_ptr workspace)
 {
   _Alignas(16) char one[SCALAR_BYTES] = {0}, zero[SCALAR_BYTES] = {0};
-  size_t workspace_bytes = dot->workspace_bytes ? dot->workspace_bytes - WORKSPACE_ALIGNMENT : 0;
+  size_t workspace_bytes = dot->choice.workspace_bytes;
   wbl_matmul product;
 
   one_of(dot->scale, one);
   WEFT_TRY(describe_product(dot, bias, &product));
   BLAS_TRY(cublasLtMatmul, blas->handle, &product, one, (const void *)(uintptr_t)rhs, &dot->rhs_layout,
            (const void *)(uintptr_t)lhs, &dot->lhs_layout, zero, (const void *)(uintptr_t)out, &dot->out_layout,
-           (void *)(uintptr_t)out, &dot->out_layout, &dot->algo,
+           (void *)(uintptr_t)out, &dot->out_layout, &dot->choice.algo,
            (void *)(uintptr_t)(workspace_bytes ? WEFT_ALIGN_UP(workspace, WORKSPACE_ALIGNMENT) : 0), workspace_bytes,
            stream);
   return NULL;

@@ -23,6 +23,12 @@ WEFT_DEFINE_AUTO(gpu_blas, gpu_blas_free)
 /* What is done to each element of the product: activation(sum + bias). */
 typedef enum gpu_activation { GPU_LINEAR, GPU_RELU, GPU_GELU } gpu_activation; /* GPU_GELU: by tanh */
 
+/* What the library chose for a product: bytes that may be kept in a file. */
+typedef struct gpu_dot_choice {
+  wbl_algo algo;
+  uint64_t workspace_bytes;
+} gpu_dot_choice;
+
 /* out[b, m, n] = activation(sum over k of lhs[b, m, k] * rhs[b, k, n] + bias[n]), all dense and row-major. */
 typedef struct gpu_dot {
   int64_t batches, m, n, k;
@@ -33,8 +39,7 @@ typedef struct gpu_dot {
   wbl_compute compute;
   /* by gpu_dot_choose: */
   wbl_layout lhs_layout, rhs_layout, out_layout;
-  wbl_algo algo;
-  size_t workspace_bytes;        /* of the memory that gpu_dot_enqueue is given, alignment included */
+  gpu_dot_choice choice;
 } gpu_dot;
 
 /* Fills `dot` but for what gpu_dot_choose fills.  Pass dot-canonicalizer brings a dot into the form that is wanted:
@@ -50,6 +55,15 @@ WEFT_NODISCARD weft_status *gpu_dot_init(gpu_dot *dot, const hlo_dot_attrs *attr
  * same kind.  `dot` must stay where it is from now on.
  * Errors: UNIMPLEMENTED if the library has no algorithm. */
 WEFT_NODISCARD weft_status *gpu_dot_choose(gpu_dot *dot, const gpu_blas *blas, size_t most_workspace);
+
+/* The same with a choice that was made before, perhaps by another process; the library checks it.
+ * Errors: INVALID_ARGUMENT: it is no choice for this product; those of the library. */
+WEFT_NODISCARD weft_status *gpu_dot_resume(gpu_dot *dot, const gpu_blas *blas, size_t most_workspace,
+                                           const void *choice, size_t size);
+/* The library's version and all that it chooses by, but for the device, as text. */
+void gpu_dot_describe(const gpu_dot *dot, const gpu_blas *blas, char *out, size_t size);
+/* Bytes of the memory that gpu_dot_enqueue is given, alignment included. */
+size_t gpu_dot_workspace(const gpu_dot *dot);
 
 /* Queues the product on `stream`, of the device of `blas`, whose context is current.  Addresses are multiples of 16;
  * `bias` and `workspace` are 0 where there is none.  Thread-safe. */

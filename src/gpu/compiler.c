@@ -99,22 +99,38 @@ static weft_status *make_code(gpu_platform *platform, const weft_compile_options
 
 static int threads_of(const gpu_platform *platform) { return rt_pool_threads(platform->base.pool); }
 
-/* Whether cuSOLVER is there, for a module that has a use for it. */
-static weft_status *find_solver(gpu_platform *platform, const hlo_module *module, bool *out_has_solver)
+typedef weft_status *opener(gpu_device *gpu);
+
+static weft_status *open_solver(gpu_device *gpu)
 {
   gpu_solver *solver;
+
+  return gpu_solver_of(gpu, &solver);
+}
+
+static weft_status *open_blas(gpu_device *gpu)
+{
+  gpu_blas *blas;
+
+  return gpu_blas_of(gpu, &blas);
+}
+
+/* Whether a library is there, for a module that has a use for it: an instruction of the opcode. */
+static weft_status *find_library(gpu_platform *platform, const hlo_module *module, hlo_opcode op, opener *open,
+                                 bool *out_is_there)
+{
   bool is_wanted = false;
 
-  *out_has_solver = false;
+  *out_is_there = false;
   HLO_FOREACH_COMPUTATION(comp, module)
-    HLO_FOREACH(instr, comp) is_wanted |= instr->op == HLO_CHOLESKY;
+    HLO_FOREACH(instr, comp) is_wanted |= instr->op == op;
   if (!is_wanted) return NULL;
   WEFT_TRY(gpu_enter(&platform->gpus[0]));
-  weft_status *st = gpu_solver_of(&platform->gpus[0], &solver);
+  weft_status *st = open(&platform->gpus[0]);
   gpu_leave();
-  *out_has_solver = !st;
+  *out_is_there = !st;
   if (weft_status_code(st) != WEFT_UNAVAILABLE) return st;
-  WEFT_LOG("gpu", INFO, "cholesky runs on the host: %s", weft_status_message(st));
+  WEFT_LOG("gpu", INFO, "%s runs on the host: %s", hlo_opcode_name(op), weft_status_message(st));
   weft_status_free(st);
   return NULL;
 }
@@ -122,10 +138,12 @@ static weft_status *find_solver(gpu_platform *platform, const hlo_module *module
 static weft_status *optimise(gpu_platform *platform, const weft_compile_options *options, rt_compiled *out)
 {
   pass_options passes = {.fold_limit_bytes = 1 << 20, .num_threads = threads_of(platform),
-                         .target = platform->gpus[0].target, .dump_dir = options->dump_dir};
+                         .target = platform->gpus[0].target, .dump_dir = options->dump_dir,
+                         .rounds_narrow = options->no_excess_precision};
   int64_t begin = weft_now_ns();
 
-  WEFT_TRY(find_solver(platform, out->module, &passes.has_solver));
+  WEFT_TRY(find_library(platform, out->module, HLO_CHOLESKY, open_solver, &passes.has_solver));
+  WEFT_TRY(find_library(platform, out->module, HLO_DOT, open_blas, &passes.has_blas));
   if (!passes.dump_dir && *platform->settings.dump_hlo) passes.dump_dir = platform->settings.dump_hlo;
   WEFT_TRY(pass_run(&pass_gpu_pipeline, out->module, &passes, options->pass_observer, options->observer_ctx));
   if (rt_trace_on) rt_trace_event("compile", "passes", 0, begin);

@@ -39,6 +39,10 @@ WEFT_NODISCARD weft_status *gpu_plan_kernel(const gpu_target *target, weft_arena
 WEFT_NODISCARD weft_status *gpu_copy_make(low_step *step, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *gpu_id_make(low_step *step, rt_thunk **out_thunk); /* replica-id, partition-id */
 
+WEFT_NODISCARD weft_status *gpu_fusion_make(low_step *step, rt_thunk **out_thunk); /* a kernel, or a library's step */
+WEFT_NODISCARD weft_status *gpu_plan_fusion(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                            low_plan *plan);
+
 /* ---- steps.c, linalg_steps.c: NVIDIA's libraries ---- */
 
 WEFT_NODISCARD weft_status *gpu_dot_make(low_step *step, rt_thunk **out_thunk);

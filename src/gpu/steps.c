@@ -6,6 +6,9 @@
 
 #include "gpu/steps.h"
 
+#include <string.h>
+
+#include "base/log.h"
 #include "gpu/fft.h"
 
 /* Workspace that a library may use: NVIDIA advises 32 MiB from compute capability 9.0 on, 4 MiB for older devices. */
@@ -33,33 +36,86 @@ weft_status *gpu_copy_operand(const rt_thunk *thunk, const rt_ctx *ctx, int from
 
 /* ---- dot ---- */
 
+/* A dot, alone or in a fusion with its bias and activation (passes/library_epilogues.c). The arrays are numbers of
+ * operands. */
+typedef struct product {
+  const hlo_instr *dot;
+  int lhs, rhs, bias; /* bias: -1: there is none */
+  gpu_activation activation;
+} product;
+
+static product product_of(const hlo_instr *instr)
+{
+  product p = {.dot = instr, .lhs = 0, .rhs = 1, .bias = -1};
+
+  if (instr->op == HLO_DOT) return p;
+  HLO_FOREACH(x, instr->called[0]) {
+    if (x->op == HLO_DOT) p.dot = x;
+    if (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_PARAMETER) p.bias = (int)x->operands[0]->u.parameter_number;
+    if (x->op == HLO_MAXIMUM) p.activation = GPU_RELU;
+    if (x->op == HLO_TANH) p.activation = GPU_GELU;
+  }
+  p.lhs = (int)p.dot->operands[0]->u.parameter_number;
+  p.rhs = (int)p.dot->operands[1]->u.parameter_number;
+  return p;
+}
+
 typedef struct dot_thunk {
   rt_thunk base;
+  product product;
   const gpu_dot *dot;
 } dot_thunk;
+
+/* The algorithm is the one that was kept for this product, or the library chooses one, which is kept. */
+static weft_status *choose(const gpu_target *target, gpu_dot *dot, const gpu_blas *blas)
+{
+  const gpu_device *gpu = gpu_planner(target);
+  gpu_kept *kept = target->code->kept;
+  char name[GEN_CACHE_NAME_BYTES], about[1024];
+  const void *choice;
+  size_t size;
+
+  gpu_dot_describe(dot, blas, about, sizeof about);
+  const int numbers[] = {gpu_cu.version, gpu->capability, gpu->processors, (int)(most_workspace(target) >> 20)};
+  const gen_cache_part parts[] = {{gpu->kind, strlen(gpu->kind)}, {numbers, sizeof numbers}, {about, strlen(about)}};
+  if (!gen_cache_name(parts, (int)WEFT_COUNT(parts), name)) return WEFT_ERR(INTERNAL, "no SHA-256 for an algorithm");
+  if ((choice = gpu_kept_find(kept, name, &size))) {
+    weft_status *st = gpu_dot_resume(dot, blas, most_workspace(target), choice, size);
+    if (!st) return NULL;
+    WEFT_LOG("gpu", INFO, "cuBLASLt chooses anew: %s", weft_status_message(st));
+    weft_status_free(st);
+    gpu_kept_drop(kept, name);
+  }
+  WEFT_TRY(gpu_dot_choose(dot, blas, most_workspace(target)));
+  gpu_kept_add(kept, name, &dot->choice, sizeof dot->choice);
+  return NULL;
+}
 
 weft_status *gpu_plan_dot(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
 {
   gpu_dot *dot = WEFT_ARENA_NEW(arena, gpu_dot);
+  product p = product_of(instr);
   gpu_blas *blas;
   weft_status *st;
 
   WEFT_TRY_ALLOC(dot);
-  WEFT_TRY(gpu_dot_init(dot, instr->u.dot, instr->operands[0]->shape, instr->operands[1]->shape, instr->shape, false,
-                        GPU_LINEAR));
+  WEFT_TRY(gpu_dot_init(dot, p.dot->u.dot, p.dot->operands[0]->shape, p.dot->operands[1]->shape, p.dot->shape,
+                        p.bias >= 0, p.activation));
   WEFT_TRY(gpu_enter(gpu_planner(target)));
   st = gpu_blas_of(gpu_planner(target), &blas);
-  if (!st) st = gpu_dot_choose(dot, blas, most_workspace(target));
+  if (!st) st = choose(target, dot, blas);
   gpu_leave();
   WEFT_TRY(gpu_or_on_host(st));
   plan->data = dot;
-  plan->scratch_bytes = (int64_t)dot->workspace_bytes;
+  plan->scratch_bytes = (int64_t)gpu_dot_workspace(dot);
   return NULL;
 }
 
 static weft_status *dot_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 {
-  const gpu_dot *dot = ((const dot_thunk *)thunk)->dot;
+  const dot_thunk *t = (const dot_thunk *)thunk;
+  const product *p = &t->product;
+  int result = WEFT_MAX(WEFT_MAX(p->lhs, p->rhs), p->bias) + 1;
   void *const *args = rt_args(thunk, ctx);
   wcu_stream stream;
   gpu_blas *blas;
@@ -67,16 +123,22 @@ static weft_status *dot_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   weft_status *st = gpu_blas_of(gpu_of(ctx->info->device), &blas);
   if (!st)
-    st = gpu_dot_enqueue(dot, blas, stream, gpu_address(args[0]), gpu_address(args[1]), 0, gpu_address(args[2]),
-                         dot->workspace_bytes ? gpu_address(args[3]) : 0);
+    st = gpu_dot_enqueue(t->dot, blas, stream, gpu_address(args[p->lhs]), gpu_address(args[p->rhs]),
+                         p->bias >= 0 ? gpu_address(args[p->bias]) : 0, gpu_address(args[result]),
+                         gpu_dot_workspace(t->dot) ? gpu_address(args[result + 1]) : 0);
   return gpu_end_work(ctx, st);
 }
 static const rt_thunk_ops dot_ops = {.size = sizeof(rt_thunk_ops), .kind = "dot", .enqueue = dot_enqueue, .stretch = 1u << WEFT_GRAPH_CUBLASLT};
 
 weft_status *gpu_dot_make(low_step *step, rt_thunk **out_thunk)
 {
+  static const char *const done_too[][2] = {{NULL, "with bias"}, {"with relu", "with bias and relu"},
+                                            {"with gelu", "with bias and gelu"}};
   WEFT_TRY(low_thunk_new(step, &dot_ops, sizeof(dot_thunk), out_thunk));
-  ((dot_thunk *)*out_thunk)->dot = step->plan->data;
+  dot_thunk *t = (dot_thunk *)*out_thunk;
+  t->product = product_of(step->instr);
+  t->dot = step->plan->data;
+  t->base.detail = done_too[t->product.activation][t->product.bias >= 0];
   return NULL;
 }
 

@@ -16,7 +16,7 @@ libweftcore_la_SOURCES += \
   %D%/flatten.c \
   %D%/fusion.c %D%/fusion.h \
   %D%/fusion_kind.c \
-  %D%/library_dots.c %D%/library_linalg.c %D%/licm.c \
+  %D%/library_dots.c %D%/library_epilogues.c %D%/library_linalg.c %D%/licm.c \
   %D%/map_inliner.c \
   %D%/multi_output_fusion.c \
   %D%/async_expander.c %D%/no_ops.c %D%/one_form.c \

@@ -59,7 +59,7 @@ static weft_status *init(gpu_dot *dot, const product *p, bool has_bias, gpu_acti
 static const hlo_literal *run(product *p, const gpu_dot *dot, const hlo_literal *bias)
 {
   wcu_ptr at[5] = {literal_on_device(p->args[0]), literal_on_device(p->args[1]), on_device(NULL, (size_t)hlo_shape_bytes(p->dot->shape)),
-                   bias ? literal_on_device(bias) : 0, on_device(NULL, dot->workspace_bytes)};
+                   bias ? literal_on_device(bias) : 0, on_device(NULL, gpu_dot_workspace(dot))};
 
   T_OK(gpu_dot_enqueue(dot, blas, stream, at[0], at[1], at[3], at[2], at[4]));
   const hlo_literal *got = from_device(&p->arena, p->dot->shape, at[2]);
@@ -90,7 +90,7 @@ TEST(random_dots_give_the_evaluators_results)
     make_product(&p, kinds[kind].in, kinds[kind].out, bmnk, form & 1, form & 2, form & 4, kinds[kind].algorithm, &seed);
     T_OK(init(&dot, &p, false, GPU_LINEAR));
     T_OK(gpu_dot_choose(&dot, blas, round % 2 ? 1 << 20 : 0));
-    T_EQ_INT(dot.workspace_bytes > 0, round % 2 && bmnk[3] >= 128);
+    T_EQ_INT(gpu_dot_workspace(&dot) > 0, round % 2 && bmnk[3] >= 128);
     const hlo_literal *got = run(&p, &dot, NULL);
     if (!literals_within(got, p.want, kinds[kind].in, kinds[kind].slack)) fail_msg("round %d", round);
     free_product(&p);
@@ -203,7 +203,7 @@ TEST(the_emulated_library_refuses_what_the_real_one_refuses)
           "cublasLtMatmul: CUBLAS_STATUS_INVALID_VALUE"); /* alignment of 16 was promised */
   T_FAILS(enqueue_at(&dot, base, 3, 8), "CUBLAS_STATUS_INVALID_VALUE");
   gpu_dot other = dot;
-  other.workspace_bytes -= 4;
+  other.choice.workspace_bytes -= 4;
   T_FAILS(enqueue_at(&other, base, 0, 0), "CUBLAS_STATUS_INVALID_VALUE");
   other = dot;
   other.rhs_layout = dot.lhs_layout;

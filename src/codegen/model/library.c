@@ -3,6 +3,8 @@
 
 #include "codegen/model/library.h"
 
+#include <string.h>
+
 #include "codegen/model/strategy.h"
 
 enum { FUSED_CONCATENATED = 8, SMALL_CONCATENATED = 1024, FEW_ROWS = 4 };
@@ -40,6 +42,12 @@ bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool i
   double rows = (double)hlo_shape_elems(dot->operands[0]->shape) / each,
          columns = (double)hlo_shape_elems(dot->operands[1]->shape) / each;
   return (double)hlo_shape_elems(dot->shape) * (double)depth <= most_work(target, rows, columns, in_region);
+}
+
+bool gen_is_library_fusion(const hlo_instr *instr)
+{
+  return instr->op == HLO_FUSION && instr->u.fusion.kind == HLO_FUSION_CUSTOM && instr->extra &&
+         instr->extra->backend_config && strcmp(instr->extra->backend_config, GEN_LIBRARY_FUSION) == 0;
 }
 
 bool gen_is_wide_concatenate(const hlo_instr *instr)

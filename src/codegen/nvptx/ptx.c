@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "codegen/code/cache.h"
+#include "codegen/model/library.h"
 #include "codegen/nvptx/grid.h"
 
 static const char TRIPLE[] = "nvptx64-nvidia-cuda";
@@ -81,6 +82,7 @@ bool gen_nvptx_takes(const hlo_instr *instr)
   gen_scan scan;
 
   if (instr->op == HLO_REDUCE_WINDOW) return gen_scan_of(instr, &scan);
+  if (gen_is_library_fusion(instr)) return false;
   return instr->op == HLO_FUSION || instr->op == HLO_SORT || instr->op == HLO_TOPK || instr->op == HLO_CONCATENATE;
 }
 

@@ -93,6 +93,9 @@ struct wcu_stream_st;
   X(wbl_status, cublasLtMatmulAlgoGetHeuristic, \
     (wbl_handle handle, const wbl_matmul *d, const wbl_layout *a, const wbl_layout *b, const wbl_layout *c, \
      const wbl_layout *out, const wbl_preference *p, int most, wbl_heuristic *results, int *count)) \
+  X(wbl_status, cublasLtMatmulAlgoCheck, \
+    (wbl_handle handle, const wbl_matmul *d, const wbl_layout *a, const wbl_layout *b, const wbl_layout *c, \
+     const wbl_layout *out, const wbl_algo *algo, wbl_heuristic *result)) \
   X(wbl_status, cublasLtMatmul, \
     (wbl_handle handle, const wbl_matmul *d, const void *alpha, const void *a, const wbl_layout *a_layout, \
      const void *b, const wbl_layout *b_layout, const void *beta, const void *c, const wbl_layout *c_layout, \

@@ -291,6 +291,23 @@ API wbl_status cublasLtMatmulAlgoGetHeuristic(wbl_handle handle, const wbl_matmu
   return WBL_STATUS_SUCCESS;
 }
 
+API wbl_status cublasLtMatmulAlgoCheck(wbl_handle handle, const wbl_matmul *d, const wbl_layout *a, const wbl_layout *b,
+                                       const wbl_layout *c, const wbl_layout *out, const wbl_algo *algo,
+                                       wbl_heuristic *result)
+{
+  problem q = {0};
+  algorithm chosen;
+
+  ENTER();
+  if (!handle || !algo || !result || !gather(&q, d, a, b, c, out)) return WBL_STATUS_INVALID_VALUE;
+  wbl_status status = examine(&q);
+  if (status) return status;
+  memcpy(&chosen, algo, sizeof chosen);
+  if (chosen.magic != MAGIC_ALGO || chosen.problem != fingerprint(&q)) return WBL_STATUS_INVALID_VALUE;
+  *result = (wbl_heuristic){.algo = *algo, .workspaceSize = chosen.workspace, .wavesCount = 1};
+  return WBL_STATUS_SUCCESS;
+}
+
 /* ---- the arithmetic ---- */
 
 /* How f32 operands are rounded. */

@@ -58,11 +58,12 @@ EMU_API cuLinkComplete(wcu_link_state link, void **cubin, size_t *size)
   return WCU_SUCCESS;
 }
 
+/* A call that is made to fail frees the link all the same: nobody could do it later. */
 EMU_API cuLinkDestroy(wcu_link_state link)
 {
-  EMU_ENTER(EMU_AFTER_INIT);
-  if (!link) return WCU_ERROR_INVALID_VALUE;
+  wcu_result r = emu_enter(__func__, EMU_AFTER_INIT);
+  if (!link) return r ? r : WCU_ERROR_INVALID_VALUE;
   free(link->image);
   free(link);
-  return WCU_SUCCESS;
+  return r;
 }
