@@ -43,7 +43,7 @@ BEGIN {
   inner["codegen/host"]   = "codegen/codegen.h codegen/model/ codegen/emit/ codegen/code/ codegen/host/"
   inner["codegen/nvptx"]  = "codegen/codegen.h codegen/model/ codegen/code/cache.h codegen/emit/ codegen/nvptx/"
   inner["passes"]         = "codegen/model/"
-  inner["gpu"]            = "codegen/codegen.h codegen/model/ codegen/nvptx/nvptx.h"
+  inner["gpu"]            = "codegen/codegen.h codegen/code/cache.h codegen/model/ codegen/nvptx/nvptx.h"
   inner["cli"]            = "codegen/codegen.h codegen/model/ codegen/nvptx/nvptx.h"
 }
 function may(from, file,   n, i, prefix) {
