@@ -58,7 +58,7 @@ static int longest_first(const void *a, const void *b)
 void cli_profile_begin(cli_profile *p)
 {
   *p = (cli_profile){0};
-  rt_trace_capture();
+  rt_trace_capture(false);
   p->begin = weft_now_ns();
 }
 

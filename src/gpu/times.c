@@ -34,7 +34,8 @@ static wcu_event recorded(gpu_device *gpu, wcu_stream stream)
 void gpu_times_begin(gpu_device *gpu, wcu_stream stream, int device, const char *kind, const char *name)
 {
   if (WEFT_LIKELY(!rt_trace_on) || gpu_times_are_open()) return;
-  open_step = (gpu_timed){.queued_ns = weft_now_ns(), .device = device};
+  open_step = (gpu_timed){
+    .queued_ns = weft_now_ns(), .device = device, .program = rt_trace_current.program, .run = rt_trace_current.run};
   snprintf(open_step.kind, sizeof open_step.kind, "%s", kind);
   snprintf(open_step.name, sizeof open_step.name, "%s", name);
   open_step.begin = recorded(gpu, stream);
@@ -115,7 +116,11 @@ static void report(gpu_device *gpu, gpu_timed *step)
     weft_mutex_lock(&gpu->clock_mu);
     bool is_placed = place_locked(gpu, step, took_ns, weft_now_ns(), &begin_ns);
     weft_mutex_unlock(&gpu->clock_mu);
-    if (is_placed) rt_trace_on_device(step->kind, step->name, step->device, begin_ns, begin_ns + took_ns);
+    if (is_placed)
+      rt_trace_on_device(
+        &(rt_trace_step){
+          .kind = step->kind, .name = step->name, .device = step->device, .program = step->program, .run = step->run},
+        begin_ns, begin_ns + took_ns);
   }
   drop(gpu, step);
 }

@@ -30,7 +30,8 @@ typedef struct gpu_timed {
   uint64_t number;   /* of the stream's point behind its end */
   wcu_event begin, end;
   int64_t queued_ns; /* when the host began to queue it */
-  int device;        /* local ordinal, for the trace */
+  int device;        /* local ordinal, for the trace, as are: */
+  int64_t program, run;
   char kind[16], name[93];
 } gpu_timed;
 

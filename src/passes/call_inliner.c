@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include "passes/passes.h"
+#include "passes/scopes.h"
 
 enum {
   SMALL_CALLEE = 300,        /* a callee of at most this many instructions is inlined, within the growth limit */
@@ -58,10 +59,14 @@ static weft_status *inline_into(hlo_computation *comp, const fate *fates, pass_m
 {
   for (hlo_instr *instr = comp->first, *next; instr; instr = next) {
     hlo_instr *before = instr->prev;
+    const char *name = instr->op == HLO_CALL && instr->metadata ? instr->metadata->op_name : NULL;
     next = instr->next;
     if (!is_inlined(fates, instr)) continue;
     WEFT_TRY(pass_inline(instr, instr->called[0], map, NULL));
+    hlo_instr *end = next;
     next = before ? before->next : comp->first; /* the body contains calls too */
+    for (hlo_instr *inlined = next; inlined != end; inlined = inlined->next)
+      WEFT_TRY(pass_complete_scopes(inlined, name, true, NULL));
     *changed = true;
   }
   return NULL;

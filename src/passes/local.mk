@@ -14,6 +14,7 @@ libweftcore_la_SOURCES += \
   %D%/dynamic_dimensions.c \
   %D%/elementwise_expander.c \
   %D%/flatten.c \
+  %D%/scopes.c %D%/scopes.h \
   %D%/fusion.c %D%/fusion.h \
   %D%/fusion_kind.c \
   %D%/library_dots.c %D%/library_epilogues.c %D%/library_linalg.c %D%/licm.c \

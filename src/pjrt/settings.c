@@ -17,7 +17,7 @@
 /* Settings that are read where they are used, without a module's table. */
 static const weft_option base_options[] = {
   {"WEFT_LOG", WEFT_OPT_STRING, "warn", 0, "What to log on standard error: [module:]error|warn|info|debug, comma-separated."},
-  {"WEFT_TRACE", WEFT_OPT_STRING, "", 0, "File for a trace that Perfetto and chrome://tracing open."},
+  {"WEFT_TRACE", WEFT_OPT_STRING, "", 0, "File for a trace that Perfetto and chrome://tracing open; %p in it is the process's id. Also written on SIGTERM, SIGINT and SIGUSR1."},
 };
 static const weft_option_table base_table = {"base", base_options, WEFT_COUNT(base_options)};
 

@@ -63,8 +63,11 @@ static void go_on(void *arg, weft_status *error)
     st = rt_host_copies_begin(thunk, &frame->ctx, &async->copies);
   ended = st != NULL;
   if (!st && inner->run) {
+    rt_trace_step step = begin ? rt_trace_step_of(thunk, frame->ctx.info) : (rt_trace_step){0};
+    rt_trace_current = step; /* of other threads that help with it */
     st = inner->run(thunk, &frame->ctx);
-    if (begin) rt_trace_event(inner->kind, thunk->name, frame->ctx.info->device_ordinal, begin);
+    if (begin) rt_trace_done(&step, begin);
+    rt_trace_current = (rt_trace_step){0};
     ended = true;
   } else if (!st) {
     st = inner->start(thunk, &frame->ctx);

@@ -73,6 +73,7 @@ typedef struct first_launch {
 
 struct weft_executable {
   atomic_int refs;
+  int64_t id;               /* 1, 2, ... in this process */
   weft_platform *platform;
   rt_compiled parts;
   int param_count, output_count, device_count;
@@ -238,6 +239,8 @@ static void free_parts(rt_compiled *parts)
   hlo_module_free(parts->module);
 }
 
+static atomic_int_least64_t executables_made;
+
 static weft_status *fill(weft_executable *exe, const weft_compile_options *options)
 {
   WEFT_TRY(fill_types(exe));
@@ -267,6 +270,7 @@ weft_status *rt_executable_finish(weft_platform *platform, rt_compiled *parts, c
   exe->parts = *parts;
   weft_arena_init(&exe->arena);
   weft_mutex_init(&exe->mu);
+  exe->id = atomic_fetch_add_explicit(&executables_made, 1, memory_order_relaxed) + 1;
   exe->no_excess_precision = options->no_excess_precision;
   exe->collective_timeout_ns = options->collective_timeout_ns;
   exe->collective_warn_ns = options->collective_warn_ns;
@@ -869,6 +873,7 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
                             .device_ordinal = run->device->ordinal,
                             .device_id = run->device->id,
                             .launch_id = launch->launch_id,
+                            .program_id = exe->id,
                             .user = launch->user,
                             .lender = launch->lender,
                             .collective_timeout_ns = exe->collective_timeout_ns,
@@ -1030,6 +1035,7 @@ weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *lau
 {
   weft_run *one, **runs = &one;
   weft_status *st = NULL;
+  int64_t run_id = WEFT_UNLIKELY(rt_trace_on) ? rt_trace_launch(exe->id, exe->parts.module) : 0;
   int prepared = 0;
 
   if (exe->device_count > 1) runs = calloc((size_t)exe->device_count, sizeof(weft_run *));
@@ -1039,6 +1045,7 @@ weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *lau
     st = acquire_run(exe, &runs[prepared]);
     if (st) break;
     st = prepare(exe, prepared, launch, runs[prepared]);
+    runs[prepared]->info.run_id = run_id;
     if (st)
       st = weft_status_note(st, __FILE__, __LINE__, "launch of \"%s\" on device %lld", exe->parts.module->name,
                             (long long)exe->devices[prepared]->id);

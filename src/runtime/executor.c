@@ -49,30 +49,44 @@ static bool start_thunk(rt_frame *frame, const rt_thunk *thunk, weft_status **ou
   return true;
 }
 
+static bool run_or_start(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
+{
+  if (thunk->ops->run) *out = thunk->ops->run(thunk, &frame->ctx);
+  else if (thunk->ops->control) return thunk->ops->control(thunk, &frame->ctx, out);
+  else if (thunk->ops->enqueue) *out = thunk->ops->enqueue(thunk, &frame->ctx);
+  else return start_thunk(frame, thunk, out);
+  return true;
+}
+
+rt_trace_step rt_trace_step_of(const rt_thunk *thunk, const rt_run_info *info)
+{
+  return (rt_trace_step){.kind = thunk->own_ops->kind,
+                         .name = thunk->name,
+                         .device = info->device_ordinal,
+                         .program = info->program_id,
+                         .run = info->run_id,
+                         .contains = thunk->own_ops->control != NULL};
+}
+
+/* run_or_start while events are recorded. */
+static __attribute__((noinline)) bool record_step(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
+{
+  int64_t begin = weft_now_ns();
+  rt_trace_step step = rt_trace_step_of(thunk, frame->ctx.info), outer = rt_trace_current;
+  bool queues = thunk->ops->enqueue != NULL, done;
+
+  rt_trace_current = step;
+  done = run_or_start(frame, thunk, out);
+  /* a step that starts late has been recorded by the thread that ran it */
+  if (done && !rt_starts_late(thunk)) (queues ? rt_trace_queued : rt_trace_done)(&step, begin);
+  rt_trace_current = outer;
+  return done;
+}
+
 /* Runs or starts a thunk. True when it is done; its error is then in *out. */
 static bool execute(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
 {
-  int64_t begin = WEFT_UNLIKELY(rt_trace_on) ? weft_now_ns() : 0;
-  const char *kind = thunk->ops->kind, *name = thunk->name;
-  int device = frame->ctx.info->device_ordinal;
-  rt_trace_step outer = {0};
-  bool done = true;
-
-  if (WEFT_UNLIKELY(begin != 0)) {
-    outer = rt_trace_current;
-    rt_trace_current = (rt_trace_step){kind, name, device};
-  }
-  if (thunk->ops->run) *out = thunk->ops->run(thunk, &frame->ctx);
-  else if (thunk->ops->control) done = thunk->ops->control(thunk, &frame->ctx, out);
-  else if (thunk->ops->enqueue) *out = thunk->ops->enqueue(thunk, &frame->ctx);
-  else done = start_thunk(frame, thunk, out);
-  if (WEFT_UNLIKELY(begin != 0)) {
-    /* a step that starts late has been recorded by the thread that ran it */
-    if (done && !rt_starts_late(thunk))
-      (thunk->ops->enqueue ? rt_trace_queued : rt_trace_event)(kind, name, device, begin);
-    rt_trace_current = outer;
-  }
-  return done;
+  return WEFT_UNLIKELY(rt_trace_on) ? record_step(frame, thunk, out) : run_or_start(frame, thunk, out);
 }
 
 static void miss(rt_frame *frame, const rt_thunk *thunk)

@@ -20,6 +20,7 @@ libweftrun_la_SOURCES += \
   %D%/stretch.c \
   %D%/targets.c %D%/targets.h \
   %D%/trace.c %D%/trace.h \
+  %D%/trace_signals.c %D%/trace_signals.h \
   %D%/transfer.c \
   %D%/untyped.c %D%/untyped.h
 pkginclude_HEADERS += include/weft/xla_ffi.h

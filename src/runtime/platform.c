@@ -10,6 +10,7 @@
 #include "runtime/feed.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/trace.h"
+#include "runtime/trace_signals.h"
 
 weft_status *weft_platform_new(const weft_platform_ops *ops, const weft_platform_options *options,
                                weft_platform **out_platform)
@@ -20,6 +21,10 @@ weft_status *weft_platform_new(const weft_platform_ops *ops, const weft_platform
   WEFT_TRY_NOTE(ops->create(options, &platform), "platform \"%s\"", ops->name);
   for (int i = 0; i < platform->device_count; i++)
     WEFT_TRY_NOTE(rt_device_open(&platform->devices[i]), "platform \"%s\"", ops->name);
+  weft_status *st = rt_trace_signals_begin();
+  if (st) WEFT_LOG("rt", WARN, "%s", weft_status_text(st, false));
+  platform->traces_signals = !st;
+  weft_status_free(st);
   *out_platform = WEFT_MOVE(platform);
   return NULL;
 }
@@ -86,6 +91,7 @@ static void *destroy(void *arg)
 
   if (st) WEFT_LOG("rt", WARN, "%s", weft_status_text(st, false));
   weft_status_free(st);
+  if (platform->traces_signals) rt_trace_signals_end();
   platform->ops->destroy(platform);
   return NULL;
 }

@@ -27,6 +27,7 @@ struct weft_platform {         /* first member of a platform's own struct */
   uint64_t *incarnations;      /* by process, or NULL */
   int64_t memory_limit;        /* the machine's memory in bytes: a larger allocation fails */
   bool host_loops_back, flush_denormals;
+  bool traces_signals;         /* rt_trace_signals_begin was called */
   weft_mutex channels_mu;      /* a leaf */
   struct rt_channel *channels WEFT_GUARDED_BY(channels_mu);
 };

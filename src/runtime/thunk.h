@@ -88,6 +88,8 @@ typedef struct rt_run_info {
   int64_t device_id;                /* global */
   int64_t replica_id, partition_id;
   int64_t launch_id;                /* the same on every device of one launch */
+  int64_t program_id;               /* of the executable, in this process: 1, 2, ...; 0: it has none */
+  int64_t run_id;                   /* in traces: the launch's, in this process; 0: nothing is recorded */
   struct weft_comm *const *comms;   /* by grouping of the program: this device's communicators */
   /* by grouping: number of this launch among the program's launches over that communicator */
   const uint64_t *comm_launches;

@@ -13,3 +13,5 @@ check_PROGRAMS += %D%/pool_test
 %C%_pool_test_SOURCES = %D%/pool_test.c tests/test.h
 %C%_pool_test_CFLAGS = $(TEST_CFLAGS)
 %C%_pool_test_LDADD = $(TEST_LIBS)
+TESTS += %D%/trace_test.py
+EXTRA_DIST += %D%/trace_test.py
