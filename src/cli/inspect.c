@@ -230,7 +230,11 @@ static weft_status *print_all(const inspect_options *o, const weft_executable *e
 
   if (o->passes) cli_passes_print(passes, stdout);
   if (o->optimized) WEFT_TRY(hlo_print(weft_executable_module(exe), HLO_PRINT_DEFAULT, stdout));
-  if (o->memory) WEFT_TRY(buf_plan_print(weft_executable_plan(exe), stdout));
+  if (o->memory) {
+    WEFT_TRY(buf_plan_print(weft_executable_plan(exe), stdout));
+    printf("packed           %s of constants, %s of parameters that come again\n",
+           WEFT_BYTES(weft_executable_packed_bytes(exe, false)), WEFT_BYTES(weft_executable_packed_bytes(exe, true)));
+  }
   if (o->thunks) WEFT_TRY(weft_executable_print(exe, stdout));
   if (o->kernels) {
     printf("%-40s %-12s %6s %10s %12s\n", "kernel", "strategy", "phases", "units", "estimate");
@@ -252,7 +256,11 @@ static void print_json(const inspect_options *o, const weft_executable *exe, con
   cli_json_int(&json, "replicas", weft_executable_replica_count(exe));
   cli_json_int(&json, "partitions", weft_executable_partition_count(exe));
   if (o->passes) cli_passes_json(passes, SIZE_MAX, &json);
-  if (o->memory) cli_show_memory(weft_executable_plan(exe), &json);
+  if (o->memory) {
+    cli_show_memory(weft_executable_plan(exe), &json);
+    cli_json_int(&json, "packed_constant_bytes", weft_executable_packed_bytes(exe, false));
+    cli_json_int(&json, "packed_parameter_bytes", weft_executable_packed_bytes(exe, true));
+  }
   if (o->thunks) cli_show_steps(exe, &json);
   if (o->kernels) {
     cli_json_array(&json, "kernels");

@@ -123,6 +123,37 @@ static void plan_products(cpu_conv *c, int64_t c_row)
   cpu_gemm_init(&c->gemm);
 }
 
+static int64_t group_count(const cpu_conv *c) { return c->groups * c->batch_groups; }
+
+static void pack_kernel(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
+{
+  const cpu_conv *c = ((const cpu_packing *)packing)->plan;
+
+  if (c->order_rhs) {
+    cpu_transpose_run(&c->rhs_order, pool, to, from);
+    from = to;
+  }
+  if (c->gemm.column_bytes)
+    cpu_pack_matrices(&c->gemm, pool, group_count(c), c->out_features * (int64_t)weft_dtype_bytes(c->rhs_type), from,
+                      (char *)to + c->packed_at);
+}
+
+static void plan_packing(cpu_conv *c, const hlo_shape *rhs)
+{
+  int64_t ordered = c->order_rhs ? WEFT_ALIGN_UP(hlo_shape_bytes(rhs), 64) : 0;
+
+  if (c->by_plane || c->direct || c->by_phase) return;
+  c->packed_at = ordered;
+  int64_t bytes = ordered + group_count(c) * cpu_gemm_packed_bytes(&c->gemm);
+  if (bytes == 0) return;
+  int count = cpu_packing_begin(&c->packing, c, &c->gemm, bytes, pack_kernel);
+  for (int d = 0; c->order_rhs && d < c->rhs_order.rank; d++) {
+    c->packing.key[count++] = c->rhs_order.size[d];
+    c->packing.key[count++] = c->rhs_order.step[d];
+  }
+  c->packing.base.key_bytes = count * (int64_t)sizeof *c->packing.key;
+}
+
 weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shape *lhs, const hlo_shape *rhs,
                            const hlo_shape *out)
 {
@@ -189,6 +220,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   if (c->gemm.kind == CPU_GEMM_NONE && !c->direct && !c->by_plane)
     return WEFT_ERR(UNIMPLEMENTED, "convolution of %s and %s to %s", weft_dtype_name(lhs->type),
                     weft_dtype_name(rhs->type), weft_dtype_name(out->type));
+  plan_packing(c, rhs);
   return NULL;
 }
 
@@ -203,6 +235,7 @@ typedef struct conv_job {
   const cpu_conv *c;
   const conv_phase *phase; /* NULL: all output pixels */
   const char *lhs, *rhs;
+  const char *packed;      /* the packed forms of the groups' kernels, or NULL */
   char *out;
   atomic_bool failed;
 } conv_job;
@@ -371,7 +404,10 @@ static void gemm_task(void *ctx, int64_t task)
     a = scratch;
   }
   char *to = job->phase ? scratch + rows_at : out;
-  for (int64_t t = 0; t < gemm.tiles; t++) cpu_gemm_tile(&gemm, t, a, rhs, to, scratch + c->patch_bytes);
+  const char *packed = job->packed && cpu_gemm_shares_packed(&c->gemm, &gemm)
+                         ? job->packed + group * cpu_gemm_packed_bytes(&c->gemm)
+                         : NULL;
+  for (int64_t t = 0; t < gemm.tiles; t++) cpu_gemm_tile(&gemm, t, a, rhs, packed, to, scratch + c->patch_bytes);
   if (job->phase) spread_rows(c, job->phase, first, gemm.m, to, out);
 }
 
@@ -583,7 +619,8 @@ static void direct_task(void *ctx, int64_t task)
   }
 }
 
-weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs, void *out, void *scratch)
+weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs, const void *packed,
+                          void *out, void *scratch)
 {
   conv_job job = {.c = c, .lhs = lhs, .rhs = rhs, .out = c->order_out ? (char *)scratch + c->out_at : out};
   int64_t rows = c->batch * c->out_pixels;
@@ -598,7 +635,10 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     cpu_transpose_run(&c->lhs_order, pool, scratch, lhs);
     job.lhs = scratch;
   }
-  if (c->order_rhs) {
+  if (packed) {
+    if (c->order_rhs) job.rhs = packed;
+    if (c->gemm.column_bytes) job.packed = (const char *)packed + c->packed_at;
+  } else if (c->order_rhs) {
     char *ordered = (char *)scratch + c->rhs_at;
     cpu_transpose_run(&c->rhs_order, pool, ordered, rhs);
     job.rhs = ordered;

@@ -24,6 +24,7 @@ typedef struct cpu_conv_first {
 } cpu_conv_first;
 
 typedef struct cpu_conv {
+  cpu_packing packing;                  /* of the kernel: in canonical order, then the packed form of each group */
   weft_dtype lhs_type, rhs_type, out_type;
   int spatial;
   int64_t batch;                        /* of the output */
@@ -48,14 +49,15 @@ typedef struct cpu_conv {
   int64_t rows_per_task, tasks_per_group;
   cpu_gemm gemm;                        /* the product of one task that has all its rows */
   int64_t patch_bytes;                  /* bytes of the matrix of input patches of one task, in the task's scratch */
+  int64_t packed_at;                    /* in the packing: of the groups' forms */
   int64_t rhs_at, out_at, phase_rhs_at, scratch_bytes;
 } cpu_conv;
 
 /* Plans.  Errors: UNIMPLEMENTED for element types without a kernel. */
 WEFT_NODISCARD weft_status *cpu_conv_init(cpu_conv *conv, const hlo_conv_attrs *attrs, const hlo_shape *lhs,
                                           const hlo_shape *rhs, const hlo_shape *out);
-/* `scratch` has conv->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
+/* `packed`: the packed form of rhs, or NULL.  `scratch` has conv->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_conv_run(const cpu_conv *conv, rt_pool *pool, const void *lhs, const void *rhs,
-                                         void *out, void *scratch);
+                                         const void *packed, void *out, void *scratch);
 
 #endif

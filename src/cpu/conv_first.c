@@ -213,7 +213,7 @@ static void multiply_task(void *ctx, int64_t task)
     b = scratch;
   } else if (p->shared && !c->plain) b = job->patches + image * g.k * p->row_bytes;
   for (int64_t t = 0; t < g.tiles; t++)
-    cpu_gemm_tile(&g, t, job->rhs + feature * g.k * bytes, b,
+    cpu_gemm_tile(&g, t, job->rhs + feature * g.k * bytes, b, NULL,
                   job->out + ((image * c->out_features + feature) * c->out_pixels + first) * bytes,
                   scratch + own_bytes);
 }

@@ -105,6 +105,49 @@ static weft_dtype algorithm_type(hlo_dot_algorithm algorithm)
   }
 }
 
+/* ---- packed forms ------------------------------------------------------------------------------------------------ */
+
+int cpu_packing_begin(cpu_packing *p, const void *plan, const cpu_gemm *g, int64_t bytes,
+                      void (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to))
+{
+  int64_t key[] = {g->kind, g->b_type, g->n, g->k, g->b_row, g->b_col};
+
+  memcpy(p->key, key, sizeof key);
+  p->plan = plan;
+  p->base = (rt_packing){.key = p->key, .key_bytes = sizeof key, .bytes = bytes, .pack = pack};
+  return (int)WEFT_COUNT(key);
+}
+
+typedef struct pack_job {
+  const cpu_gemm *gemm;
+  int64_t parts, step, bytes;
+  const char *from;
+  char *to;
+} pack_job;
+
+static void pack_task(void *ctx, int64_t task)
+{
+  const pack_job *job = ctx;
+  int64_t matrix = task / job->parts;
+
+  cpu_gemm_pack(job->gemm, task % job->parts, job->from + matrix * job->step, job->to + matrix * job->bytes);
+}
+
+void cpu_pack_matrices(const cpu_gemm *g, rt_pool *pool, int64_t count, int64_t step, const void *b, void *to)
+{
+  pack_job job = {.gemm = g, .parts = (g->n + CPU_PACK_COLUMNS - 1) / CPU_PACK_COLUMNS, .step = step,
+                  .bytes = cpu_gemm_packed_bytes(g), .from = b, .to = to};
+
+  rt_parallel_for(pool, count * job.parts, pack_task, &job);
+}
+
+static void pack_rhs(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
+{
+  const cpu_dot *dot = ((const cpu_packing *)packing)->plan;
+
+  cpu_pack_matrices(&dot->gemm, pool, 1, 0, from, to);
+}
+
 weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs, const hlo_shape *rhs,
                           const hlo_shape *out)
 {
@@ -155,6 +198,9 @@ weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_sh
   if (dot->gemm.kind == CPU_GEMM_NONE)
     return WEFT_ERR(UNIMPLEMENTED, "dot of %s and %s to %s", weft_dtype_name(lhs->type), weft_dtype_name(rhs->type),
                     weft_dtype_name(out->type));
+  int64_t packed_bytes = cpu_gemm_packed_bytes(&dot->gemm);
+  if (packed_bytes > 0 && dot->batches == 1 && !dot->pack_rhs)
+    cpu_packing_begin(&dot->packing, dot, &dot->gemm, packed_bytes, pack_rhs);
   double per_tile = dot->gemm.flops / (double)WEFT_MAX(1, dot->gemm.tiles);
   /* one task takes some tens of microseconds */
   dot->per_task = (int64_t)WEFT_MAX(1.0, 1e6 / WEFT_MAX(per_tile, 100.0));
@@ -174,7 +220,7 @@ bool cpu_dot_is_cut(const cpu_dot *dot)
 
 typedef struct dot_job {
   const cpu_dot *dot;
-  const char *lhs, *rhs;
+  const char *lhs, *rhs, *packed;
   char *out;
   int64_t tiles;
   atomic_bool failed;
@@ -209,23 +255,24 @@ static void dot_task(void *ctx, int64_t task)
       r += rest % dot->batch_size[d] * dot->rhs_step[d];
       rest /= dot->batch_size[d];
     }
-    cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, job->out + batch * c_step,
-                  scratch);
+    cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, job->packed,
+                  job->out + batch * c_step, scratch);
   }
 }
 
-weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs, void *out, void *scratch)
+weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs, const void *packed,
+                         void *out, void *scratch)
 {
   if (dot->pack_lhs) {
     cpu_transpose_run(&dot->lhs_order, pool, scratch, lhs);
     lhs = scratch;
   }
   if (dot->pack_rhs) {
-    void *packed = (char *)scratch + dot->lhs_pack_bytes;
-    cpu_transpose_run(&dot->rhs_order, pool, packed, rhs);
-    rhs = packed;
+    void *ordered = (char *)scratch + dot->lhs_pack_bytes;
+    cpu_transpose_run(&dot->rhs_order, pool, ordered, rhs);
+    rhs = ordered;
   }
-  dot_job job = {.dot = dot, .lhs = lhs, .rhs = rhs, .out = out, .tiles = dot->batches * dot->gemm.tiles};
+  dot_job job = {.dot = dot, .lhs = lhs, .rhs = rhs, .packed = packed, .out = out, .tiles = dot->batches * dot->gemm.tiles};
   rt_parallel_for(pool, (job.tiles + dot->per_task - 1) / dot->per_task, dot_task, &job);
   if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "dot: out of memory for panels");
   return NULL;

@@ -6,9 +6,24 @@
 #include "cpu/gemm.h"
 #include "cpu/transpose.h"
 #include "hlo/hlo.h"
-#include "runtime/pool.h"
+#include "runtime/packed.h"
+
+/* How the right operand of a product or a convolution is packed for all runs. */
+enum { CPU_PACKING_KEY = 6 + 2 * HLO_MAX_RANK };
+typedef struct cpu_packing {
+  rt_packing base;             /* base.bytes 0: it is not packed */
+  int64_t key[CPU_PACKING_KEY];
+  const void *plan;            /* the cpu_dot or the cpu_conv that the packing is in */
+} cpu_packing;
+/* Says that the packed form is `bytes` made by `pack`, and begins its key with what b and its form look like.  Returns the
+ * number of entries of the key. */
+int cpu_packing_begin(cpu_packing *packing, const void *plan, const cpu_gemm *gemm, int64_t bytes,
+                      void (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to));
+/* to = the packed forms of `count` matrices b, which are `step` bytes apart. */
+void cpu_pack_matrices(const cpu_gemm *gemm, rt_pool *pool, int64_t count, int64_t step, const void *b, void *to);
 
 typedef struct cpu_dot {
+  cpu_packing packing;           /* of rhs */
   cpu_gemm gemm;                 /* of one batch */
   int batch_rank;
   int64_t batch_size[HLO_MAX_RANK], lhs_step[HLO_MAX_RANK], rhs_step[HLO_MAX_RANK];
@@ -25,8 +40,8 @@ WEFT_NODISCARD weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attr
 /* True if tiles read parts of the operands that hardly overlap: those of many products, or strips of a large operand. */
 bool cpu_dot_is_cut(const cpu_dot *dot);
 
-/* `scratch` has dot->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
-WEFT_NODISCARD weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs, void *out,
-                                        void *scratch);
+/* `packed`: the packed form of rhs, or NULL.  `scratch` has dot->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
+WEFT_NODISCARD weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs,
+                                        const void *packed, void *out, void *scratch);
 
 #endif

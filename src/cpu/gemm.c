@@ -253,15 +253,16 @@ typedef struct gemm_kernel {
   void (*plan)(cpu_gemm *g);             /* sets its own tiles and scratch; NULL: the common tiles and `scratch` */
   int64_t (*scratch)(const cpu_gemm *g); /* bytes for one tile; NULL: none */
   void (*tile)(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
+  const cpu_packed_ops *packed;          /* NULL: the kernel has no packed form */
 } gemm_kernel;
 
 static const gemm_kernel kernels[] = {
-  {CPU_GEMM_AMX, cpu_amx_fits, NULL, cpu_amx_scratch, cpu_amx_tile},
+  {CPU_GEMM_AMX, cpu_amx_fits, NULL, cpu_amx_scratch, cpu_amx_tile, &cpu_amx_packed},
   {CPU_GEMM_LANES, cpu_lanes_fits, cpu_lanes_plan, NULL, cpu_lanes_tile},
   {CPU_GEMM_PAIRS, cpu_pairs_fits, cpu_pairs_plan, NULL, cpu_pairs_tile},
   {CPU_GEMM_TINY, tiny_fits, NULL, NULL, tiny_tile},
   {CPU_GEMM_FEW, cpu_few_fits, cpu_few_plan, NULL, cpu_few_tile},
-  {CPU_GEMM_DENSE, dense_fits, cpu_dense_plan, NULL, cpu_dense_tile},
+  {CPU_GEMM_DENSE, dense_fits, cpu_dense_plan, NULL, cpu_dense_tile, &cpu_dense_packed},
   {CPU_GEMM_BLAS, blas_fits, NULL, NULL, blas_tile},
   {CPU_GEMM_BLOCK, block_fits, NULL, block_scratch, block_tile},
   {CPU_GEMM_CONVERT, convert_fits, NULL, convert_scratch, convert_tile},
@@ -315,6 +316,7 @@ void cpu_gemm_init(cpu_gemm *g)
   g->tiles_n = (g->n + g->tile_n - 1) / g->tile_n;
   g->tiles = g->m && g->n ? (g->m + g->tile_m - 1) / g->tile_m * g->tiles_n : 0;
   if (kernel < end && kernel->scratch) g->scratch_bytes = kernel->scratch(g);
+  g->column_bytes = kernel < end && kernel->packed && g->n ? kernel->packed->column_bytes(g) : 0;
 }
 
 cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n)
@@ -328,7 +330,24 @@ cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n)
   return g;
 }
 
-void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b, void *c, void *scratch)
+int64_t cpu_gemm_packed_bytes(const cpu_gemm *g) { return g->column_bytes * WEFT_ALIGN_UP(g->n, CPU_PACKED_ALIGN); }
+
+void cpu_gemm_pack(const cpu_gemm *g, int64_t part, const void *b, void *to)
+{
+  int64_t j = part * CPU_PACK_COLUMNS;
+
+  kernel_of(g->kind)->packed->pack(g, WEFT_MIN(CPU_PACK_COLUMNS, g->n - j),
+                                   (const char *)b + j * g->b_col * (int64_t)weft_dtype_bytes(g->b_type),
+                                   (char *)to + j * g->column_bytes);
+}
+
+bool cpu_gemm_shares_packed(const cpu_gemm *whole, const cpu_gemm *part)
+{
+  return part->kind == whole->kind && part->n == whole->n && part->column_bytes == whole->column_bytes;
+}
+
+void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b, const void *packed, void *c,
+                   void *scratch)
 {
   int64_t i = tile / g->tiles_n * g->tile_m, j = tile % g->tiles_n * g->tile_n;
   int64_t m = WEFT_MIN(g->tile_m, g->m - i), n = WEFT_MIN(g->tile_n, g->n - j);
@@ -342,5 +361,7 @@ void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b
     return;
   }
   const gemm_kernel *kernel = kernel_of(g->kind);
-  if (kernel) kernel->tile(g, m, n, from_a, from_b, to, scratch);
+  if (packed && g->column_bytes)
+    kernel->packed->tile(g, m, n, from_a, (const char *)packed + j * g->column_bytes, to, scratch);
+  else if (kernel) kernel->tile(g, m, n, from_a, from_b, to, scratch);
 }

@@ -34,6 +34,7 @@ typedef struct cpu_gemm {
   weft_dtype compute;      /* for CONVERT and BLOCK: the type that they compute in */
   int64_t tile_m, tile_n, tiles_n, tiles;
   int64_t scratch_bytes;   /* of one tile */
+  int64_t column_bytes;    /* of a column of b in its packed form; 0: the kernel has no such form, or it does not pay */
   double flops;            /* of the whole product */
 } cpu_gemm;
 
@@ -44,8 +45,20 @@ void cpu_gemm_init(cpu_gemm *gemm);
 /* The product of m rows and n columns of `whole`, planned for that size: kernel, tiles and scratch may be others. */
 cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n);
 
-/* Computes tile 0 <= tile < gemm->tiles.  `scratch`: gemm->scratch_bytes, 64-byte aligned. */
-void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void *b, void *c, void *scratch);
+/* Computes tile 0 <= tile < gemm->tiles.  `packed`: the packed form of b, or NULL; the bits of c are the same.  `scratch`:
+ * gemm->scratch_bytes, 64-byte aligned. */
+void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void *b, const void *packed, void *c,
+                   void *scratch);
+
+/* The packed form of b: what the kernel otherwise makes of b for each tile, for all tiles at once.  It does not depend on m. */
+enum { CPU_PACK_COLUMNS = 256 }; /* that one call of cpu_gemm_pack packs */
+int64_t cpu_gemm_packed_bytes(const cpu_gemm *gemm); /* 0: there is none */
+/* Packs CPU_PACK_COLUMNS columns, or those that there are, from column part * CPU_PACK_COLUMNS on.  `to`: the whole form,
+ * 64-byte aligned. */
+void cpu_gemm_pack(const cpu_gemm *gemm, int64_t part, const void *b, void *to);
+/* True if `part` can read the packed form that was made for `whole`: they differ in m only. */
+bool cpu_gemm_shares_packed(const cpu_gemm *whole, const cpu_gemm *part);
+
 /* Computes the whole product, which must be of kind TINY. */
 void cpu_gemm_tiny(const cpu_gemm *gemm, const void *a, const void *b, void *c);
 
@@ -56,6 +69,16 @@ void cpu_convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int
  * False for other types and steps. */
 bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, const void *matrix, int64_t row,
                      int64_t col, float *out);
+
+/* What a kernel with a packed form of b provides.  A form is a row of columns of `column_bytes` each, CPU_PACKED_ALIGN of them
+ * at a time, so that a tile that begins at column j finds its part at j * column_bytes. */
+enum { CPU_PACKED_ALIGN = 32 }; /* tiles begin at multiples of this */
+typedef struct cpu_packed_ops {
+  int64_t (*column_bytes)(const cpu_gemm *gemm); /* 0: a packed form does not pay */
+  void (*pack)(const cpu_gemm *gemm, int64_t columns, const char *b, char *to);
+  /* As the kernel's own tile, with the packed form in the place of b. */
+  void (*tile)(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *packed, char *c, void *scratch);
+} cpu_packed_ops;
 
 /* The size of the parts of nearly equal size, each at most `most`, into which `size` is cut; 1 if `size` is 0. */
 static inline int64_t cpu_even_part(int64_t size, int64_t most)

@@ -75,11 +75,11 @@ typedef struct product {
   int64_t panel;          /* columns of B packed at a time */
 } product;
 
-static product plan_product(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b)
+static product plan_product(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, bool is_swapped)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->a_type), per_tile = ROW_BYTES / bytes;
   product p = {
-    .a = {a, m, g->a_row, g->a_col}, .b = {b, n, g->b_col, g->b_row}, .swapped = g->b_row == 1 && m < n,
+    .a = {a, m, g->a_row, g->a_col}, .b = {b, n, g->b_col, g->b_row}, .swapped = is_swapped,
     .is_bf16 = g->a_type == WEFT_BF16, .bytes = bytes, .lanes = 4 / bytes, .k = g->k,
     .k_tiles = (g->k + per_tile - 1) / per_tile,
   };
@@ -100,7 +100,7 @@ static AMX void pack_a(const product *p, int64_t i0, char *to)
 {
   int64_t per_tile = ROW_BYTES / p->bytes, rows = WEFT_MIN(2 * TILE, p->a.count - i0);
 
-  if (p->a.along != 1 || rows % TILE) memset(to, 0, (size_t)(2 * p->strip));
+  if (p->a.along != 1 || rows % TILE) memset(to, 0, (size_t)((rows > TILE ? 2 : 1) * p->strip));
   for (int64_t i = 0; i < rows; i++) {
     const char *from = p->a.data + (i0 + i) * p->a.across * p->bytes;
     char *out = to + i / TILE * p->strip + i % TILE * ROW_BYTES;
@@ -144,17 +144,20 @@ static AMX inline void pack_b_row(const product *p, const char *b, int64_t rows,
   }
 }
 
-/* A whole tile of bf16 whose rows are dense. */
-static AMX void pack_b_dense(const product *p, const char *b, char *to)
+/* Two whole tiles of bf16 beside each other, whose rows are dense: a cache line of each row at a time. */
+static AMX void pack_b_pairs(const product *p, const char *b, char *to)
 {
+  const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                       5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
   int64_t row = p->b.along * 2;
 
   for (int q = 0; q < TILE; q++, b += 2 * row, to += ROW_BYTES) {
     _mm_prefetch(b + 2 * TILE * row, _MM_HINT_T0); /* the next tile's */
     _mm_prefetch(b + (2 * TILE + 1) * row, _MM_HINT_T0);
-    __m512i even = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)b));
-    __m512i odd = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(b + row)));
-    _mm512_storeu_si512(to, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+    __m512i even = _mm512_loadu_si512(b), odd = _mm512_loadu_si512(b + row);
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, low, odd));
+    _mm512_storeu_si512(to + p->strip, _mm512_permutex2var_epi16(even, high, odd));
   }
 }
 
@@ -192,8 +195,9 @@ static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
       int64_t t = by_row ? outer : inner, block = by_row ? inner : outer, columns = WEFT_MIN(TILE, n - block * TILE);
       const char *from = p->b.data + (t * per_tile * p->b.along + (j0 + block * TILE) * p->b.across) * p->bytes;
       char *tile = to + block * p->strip + t * TILE_BYTES;
-      if (by_row && p->bytes == 2 && columns == TILE && (t + 1) * per_tile <= p->k) {
-        pack_b_dense(p, from, tile);
+      if (by_row && p->bytes == 2 && n - block * TILE >= 2 * TILE && (t + 1) * per_tile <= p->k) {
+        pack_b_pairs(p, from, tile);
+        inner++;
         continue;
       }
       if (by_row && p->bytes == 1 && n - block * TILE >= 4 * TILE && (t + 1) * per_tile <= p->k) {
@@ -212,13 +216,30 @@ static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
 static AMX void multiply(const product *p, const char *a, const char *b, bool tall, bool wide, char *const to[4],
                          int64_t row_bytes)
 {
-  const char *a1 = tall ? a + p->strip : a, *b1 = wide ? b + p->strip : b;
+  const char *a1 = a + p->strip, *b1 = wide ? b + p->strip : b;
 
   SETTLE(a);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
+  if (!tall) { /* a product of few rows takes as long as its loads */
+    for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+      _tile_loadd(4, a + t, ROW_BYTES);
+      _tile_loadd(6, b + t, ROW_BYTES);
+      _tile_loadd(7, b1 + t, ROW_BYTES);
+      if (p->is_bf16) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+      } else {
+        _tile_dpbssd(0, 4, 6);
+        _tile_dpbssd(1, 4, 7);
+      }
+    }
+    _tile_stored(0, to[0], row_bytes);
+    _tile_stored(1, to[1], row_bytes);
+    return;
+  }
   for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
     _tile_loadd(4, a + t, ROW_BYTES);
     _tile_loadd(6, b + t, ROW_BYTES);
@@ -255,63 +276,120 @@ static AMX void configure_tiles(void)
 }
 static AMX void release_tiles(void) { _tile_release(); }
 
+/* Writes `cols` sums (at most 16) into a row of c. */
+static AMX inline void store_row(weft_dtype type, const uint32_t *sums, int64_t cols, char *to)
+{
+  const __mmask16 mask = (__mmask16)((1u << cols) - 1);
+  __m512i x = _mm512_loadu_si512(sums);
+
+  if (type != WEFT_BF16) {
+    _mm512_mask_storeu_epi32(to, mask, x);
+    return;
+  }
+  /* rounds to nearest even; a NaN becomes a quiet one */
+  __mmask16 nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
+  __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7fff)), odd);
+  rounded = _mm512_mask_or_epi32(rounded, nan, x, _mm512_set1_epi32(0x400000));
+  _mm256_mask_storeu_epi16(to, mask, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+}
+
 /* Writes a tile of sums into c from row i0 and column j0 on; if the operands are swapped, transposed, from row j0
  * and column i0 on. */
-static void store_tile(const cpu_gemm *g, const product *p, const uint32_t *sums, int64_t i0, int64_t j0, char *c)
+static AMX void store_tile(const cpu_gemm *g, const product *p, const uint32_t *sums, int64_t i0, int64_t j0, char *c)
 {
   int64_t rows = WEFT_MIN(TILE, p->a.count - i0), cols = WEFT_MIN(TILE, p->b.count - j0);
   int64_t c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
-  weft_dtype type = p->is_bf16 ? WEFT_F32 : WEFT_S32;
 
   if (p->swapped)
     for (int64_t j = 0; j < cols; j++)
-      cpu_convert(g->c_type, c + ((j0 + j) * g->c_row + i0) * c_bytes, type, sums + j, TILE, rows);
+      cpu_convert(g->c_type, c + ((j0 + j) * g->c_row + i0) * c_bytes, p->is_bf16 ? WEFT_F32 : WEFT_S32, sums + j, TILE,
+                  rows);
   else
     for (int64_t i = 0; i < rows; i++)
-      cpu_convert(g->c_type, c + ((i0 + i) * g->c_row + j0) * c_bytes, type, sums + i * TILE, 1, cols);
+      store_row(g->c_type, sums + i * TILE, cols, c + ((i0 + i) * g->c_row + j0) * c_bytes);
 }
+
+static bool is_swapped(const cpu_gemm *g, int64_t m, int64_t n) { return g->b_row == 1 && m < n; }
 
 int64_t cpu_amx_scratch(const cpu_gemm *g)
 {
-  product p = plan_product(g, g->tile_m, g->tile_n, NULL, NULL);
+  product p = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, is_swapped(g, g->tile_m, g->tile_n));
 
   return (2 + p.panel / TILE) * p.strip;
 }
 
-void cpu_amx_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+/* The columns from j0 to `end` of c, for all rows.  `b`: these columns of B, packed. */
+static AMX void multiply_panel(const cpu_gemm *g, const product *p, int64_t j0, int64_t end, const char *b, char *c,
+                               char *packed_a)
 {
-  product p = plan_product(g, m, n, a, b);
-  char *packed_a = scratch, *packed_b = packed_a + 2 * p.strip;
   _Alignas(64) uint32_t sums[4][TILE * TILE];
   char *const apart[4] = {(char *)sums[0], (char *)sums[1], (char *)sums[2], (char *)sums[3]};
-  bool in_place = !p.swapped && weft_dtype_bytes(g->c_type) == 4; /* C takes whole tiles as they are */
+  bool in_place = !p->swapped && weft_dtype_bytes(g->c_type) == 4; /* C takes whole tiles as they are */
   int64_t row_bytes = g->c_row * 4;
 
-  configure_tiles();
-  for (int64_t j0 = 0; j0 < p.b.count; j0 += p.panel) {
-    int64_t end = WEFT_MIN(j0 + p.panel, p.b.count);
-    pack_b(&p, j0, end - j0, packed_b);
-    for (int64_t i = 0; i < p.a.count; i += 2 * TILE) {
-      pack_a(&p, i, packed_a);
-      for (int64_t j = j0; j < end; j += 2 * TILE) {
-        const char *strips = packed_b + (j - j0) / TILE * p.strip;
-        if (in_place && i + 2 * TILE <= p.a.count && j + 2 * TILE <= end) {
-          char *at = c + (i * g->c_row + j) * 4, *below = at + TILE * row_bytes;
-          multiply(&p, packed_a, strips, true, true, (char *[]){at, at + ROW_BYTES, below, below + ROW_BYTES},
-                   row_bytes);
-          continue;
-        }
-        multiply(&p, packed_a, strips, i + TILE < p.a.count, j + TILE < end, apart, ROW_BYTES);
-        for (int part = 0; part < 4; part++)
-          if (i + part / 2 * TILE < p.a.count && j + part % 2 * TILE < end)
-            store_tile(g, &p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
+  for (int64_t i = 0; i < p->a.count; i += 2 * TILE) {
+    pack_a(p, i, packed_a);
+    for (int64_t j = j0; j < end; j += 2 * TILE) {
+      const char *strips = b + (j - j0) / TILE * p->strip;
+      bool tall = i + TILE < p->a.count;
+      if (in_place && i + 2 * TILE <= p->a.count && j + 2 * TILE <= end) {
+        char *at = c + (i * g->c_row + j) * 4, *below = at + TILE * row_bytes;
+        multiply(p, packed_a, strips, true, true, (char *[]){at, at + ROW_BYTES, below, below + ROW_BYTES}, row_bytes);
+        continue;
       }
+      multiply(p, packed_a, strips, tall, j + TILE < end, apart, ROW_BYTES);
+      for (int part = 0; part < 4; part++)
+        if (i + part / 2 * TILE < p->a.count && j + part % 2 * TILE < end)
+          store_tile(g, p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
     }
+  }
+}
+
+void cpu_amx_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+{
+  product p = plan_product(g, m, n, a, b, is_swapped(g, m, n));
+  char *packed_a = scratch, *packed_b = packed_a + 2 * p.strip;
+
+  configure_tiles();
+  for (int64_t j = 0; j < p.b.count; j += p.panel) {
+    int64_t end = WEFT_MIN(j + p.panel, p.b.count);
+    pack_b(&p, j, end - j, packed_b);
+    multiply_panel(g, &p, j, end, packed_b, c, packed_a);
   }
   release_tiles();
 }
 
+/* ---- the packed form: strips of 16 columns, as pack_b makes them ---- */
+
+static int64_t packed_column_bytes(const cpu_gemm *g)
+{
+  return plan_product(g, g->m, g->n, NULL, NULL, false).strip / TILE;
+}
+
+static void pack_form(const cpu_gemm *g, int64_t columns, const char *b, char *to)
+{
+  product p = plan_product(g, 1, columns, NULL, b, false);
+
+  pack_b(&p, 0, columns, to);
+}
+
+static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *packed, char *c,
+                        void *scratch)
+{
+  product p = plan_product(g, m, n, a, NULL, false);
+
+  configure_tiles();
+  for (int64_t j = 0; j < n; j += p.panel)
+    multiply_panel(g, &p, j, WEFT_MIN(j + p.panel, n), packed + j / TILE * p.strip, c, scratch);
+  release_tiles();
+}
+
+const cpu_packed_ops cpu_amx_packed = {packed_column_bytes, pack_form, packed_tile};
+
 #else
+
+const cpu_packed_ops cpu_amx_packed;
 
 bool cpu_amx_fits(const cpu_gemm *gemm)
 {

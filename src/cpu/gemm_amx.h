@@ -10,5 +10,6 @@ bool cpu_amx_fits(const cpu_gemm *gemm);
 int64_t cpu_amx_scratch(const cpu_gemm *gemm); /* bytes, for a tile of gemm's tile_m by tile_n */
 /* c[m,n] = a . b with gemm's k and steps. */
 void cpu_amx_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
+extern const cpu_packed_ops cpu_amx_packed;
 
 #endif

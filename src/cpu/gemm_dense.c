@@ -6,7 +6,8 @@
  *     for each panel of A, of a block's rows (from L2):  C block += panel of A . panel of B
  *
  * A panel of B is packed unless it lies close together.  A is read as it lies: numbers are spread over a vector one by one,
- * for which any steps do, and packing it cost more than it saved in everything that was measured.  Blocks of k are a matter of
+ * for which any steps do, and packing it cost more than it saved in everything that was measured, except for some rows that
+ * would push each other out of the L1 cache: these are copied.  Blocks of k are a matter of
  * k alone, and within one each element of C is summed up in order: how C is cut into tiles and blocks changes no bit. */
 #include <config.h>
 
@@ -35,6 +36,8 @@ enum {
   MOST_ROWS = 392,                         /* rows of A in a tile: a block of k of them stays in L2 */
   LEAST_ROWS = 2 * MAX_ROWS, LEAST_ROWS_PACKED = 8 * MAX_ROWS,
   TILES = 32,                              /* tiles wanted, for many threads or threads of uneven speed */
+  PAGE = 4096,                             /* rows that are a multiple of this apart share a set of the L1 cache, */
+  LEAST_COPIED = 9, MOST_COPIED = 48,      /* and so many of them are copied (more do not stay in L1 in any case) */
 };
 #define LEAST_TILE_FLOPS 1e6 /* some 8 us */
 #define MOST_TILE_FLOPS 16e6
@@ -218,11 +221,23 @@ bool cpu_dense_fits(const cpu_gemm *g)
   return g->b_col == 1 ? g->m >= LEAST_FAR || is_near(g) : g->m >= LEAST_PACKED;
 }
 
+static bool rows_collide(const cpu_gemm *g)
+{
+  return g->a_col == 1 && g->a_row * (int64_t)weft_dtype_bytes(g->c_type) % PAGE == 0;
+}
+
+/* The step between copied rows of A: an odd number of cache lines, at least. */
+static int64_t copied_row(const cpu_gemm *g) { return block_of_k(g) + 16; }
+
+static int64_t panel_bytes(const cpu_gemm *g)
+{
+  return VECTORS * kernel_for(g->c_type)->lanes * block_of_k(g) * (int64_t)weft_dtype_bytes(g->c_type);
+}
+
 int64_t cpu_dense_panel_scratch(const cpu_gemm *g)
 {
-  bool fits = (g->c_type == WEFT_F32 || g->c_type == WEFT_F64) && kernel_for(g->c_type);
-
-  return fits ? VECTORS * kernel_for(g->c_type)->lanes * block_of_k(g) * (int64_t)weft_dtype_bytes(g->c_type) : 0;
+  if ((g->c_type != WEFT_F32 && g->c_type != WEFT_F64) || !kernel_for(g->c_type)) return 0;
+  return panel_bytes(g) + (rows_collide(g) ? MOST_COPIED * copied_row(g) * (int64_t)weft_dtype_bytes(g->c_type) : 0);
 }
 
 void cpu_dense_plan(cpu_gemm *g)
@@ -245,32 +260,75 @@ void cpu_dense_plan(cpu_gemm *g)
   g->scratch_bytes = cpu_dense_panel_scratch(g);
 }
 
-void cpu_dense_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+/* The product of a tile.  `packed`: the tile's part of B's packed form, or NULL. */
+static void multiply(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, const char *packed, char *c,
+                     void *scratch)
 {
   const kernel *kernel = kernel_for(g->c_type);
   int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = VECTORS * kernel->lanes;
   int64_t block = block_of_k(g), height = cpu_even_part(m, kernel->rows);
-  bool pack = packs(g, m);
-  micro_steps steps = {g->a_row, g->a_col, pack ? width : g->b_row, g->c_row};
+  bool pack = !packed && packs(g, m), copy = rows_collide(g) && m >= LEAST_COPIED && m <= MOST_COPIED;
+  char *copied = (char *)scratch + panel_bytes(g);
+  micro_steps steps = {g->a_row, g->a_col, pack || packed ? width : g->b_row, g->c_row};
 
-  for (int64_t l = 0; l < g->k; l += block)
+  if (copy) steps.a_row = copied_row(g);
+  for (int64_t l = 0; l < g->k; l += block) {
+    int64_t k = WEFT_MIN(block, g->k - l);
+    const char *rows = copy ? copied : a + l * g->a_col * bytes;
+    for (int64_t i = 0; copy && i < m; i++)
+      memcpy(copied + i * steps.a_row * bytes, a + (i * g->a_row + l) * bytes, (size_t)(k * bytes));
     for (int64_t j = 0; j < n; j += width) {
-      int64_t k = WEFT_MIN(block, g->k - l), cols = WEFT_MIN(width, n - j), vectors = parts_of(cols, kernel->lanes);
-      const char *panel = b + (l * g->b_row + j * g->b_col) * bytes;
+      int64_t cols = WEFT_MIN(width, n - j), vectors = parts_of(cols, kernel->lanes);
+      const char *panel = packed ? packed + (j * g->k + l * width) * bytes : b + (l * g->b_row + j * g->b_col) * bytes;
       if (pack) {
         kernel->pack(cols, k, panel, g->b_col, g->b_row, scratch, width);
         panel = scratch;
       }
       for (int64_t i = 0; i < m; i += height)
-        kernel->micro[WEFT_MIN(height, m - i)][vectors](k, a + (i * g->a_row + l * g->a_col) * bytes, panel,
+        kernel->micro[WEFT_MIN(height, m - i)][vectors](k, rows + i * steps.a_row * bytes, panel,
                                                         c + (i * g->c_row + j) * bytes, &steps,
                                                         cols - (vectors - 1) * kernel->lanes, l > 0);
     }
+  }
 }
+
+void cpu_dense_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+{
+  multiply(g, m, n, a, b, NULL, c, scratch);
+}
+
+/* ---- the packed form: panels of all k ---- */
+
+/* A form pays where tiles pack B, or read it over far more memory than they use at a time. */
+static int64_t packed_column_bytes(const cpu_gemm *g)
+{
+  bool far = g->m >= LEAST_FAR && !is_near(g);
+
+  return far || packs(g, g->tile_m) ? g->k * (int64_t)weft_dtype_bytes(g->c_type) : 0;
+}
+
+static void pack_form(const cpu_gemm *g, int64_t columns, const char *b, char *to)
+{
+  const kernel *kernel = kernel_for(g->c_type);
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = VECTORS * kernel->lanes;
+
+  for (int64_t j = 0; j < columns; j += width)
+    kernel->pack(WEFT_MIN(width, columns - j), g->k, b + j * g->b_col * bytes, g->b_col, g->b_row,
+                 to + j * g->k * bytes, width);
+}
+
+static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *packed, char *c,
+                        void *scratch)
+{
+  multiply(g, m, n, a, NULL, packed, c, scratch);
+}
+
+const cpu_packed_ops cpu_dense_packed = {packed_column_bytes, pack_form, packed_tile};
 
 #else
 
 bool cpu_dense_narrow;
+const cpu_packed_ops cpu_dense_packed;
 
 bool cpu_dense_fits(const cpu_gemm *gemm)
 {

@@ -11,6 +11,7 @@ void cpu_dense_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch s
 int64_t cpu_dense_panel_scratch(const cpu_gemm *gemm);
 /* c[m,n] = a . b with gemm's k and steps. */
 void cpu_dense_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
+extern const cpu_packed_ops cpu_dense_packed;
 
 /* For tests: uses vectors of 256 bits also on machines with 512. */
 extern bool cpu_dense_narrow;

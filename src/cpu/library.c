@@ -53,19 +53,39 @@ static const hlo_shape *operand_shape(const hlo_instr *instr, int i) { return in
 LIBRARY_THUNK(dot, cpu_dot,
               cpu_dot_init(plan, instr->u.dot, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
               plan->scratch_bytes,
-              cpu_dot_run(plan, pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
+              cpu_dot_run(plan, pool, args[0], args[1], rt_packed_form(thunk, ctx), args[2],
+                          plan->scratch_bytes ? args[3] : NULL))
+
+/* The second operand may be packed for all runs. */
+static void let_pack(rt_thunk *thunk, const cpu_packing *packing)
+{
+  enum { LEAST_PACKED_BYTES = 16 << 10 }; /* smaller operands are packed in no time */
+
+  if (packing->base.bytes < LEAST_PACKED_BYTES) return;
+  thunk->packing = &packing->base;
+  thunk->packed_use = 1;
+}
 
 static weft_status *cut_dot_make(low_step *step, rt_thunk **out_thunk)
 {
   WEFT_TRY(dot_make(step, out_thunk));
   (*out_thunk)->splits = cpu_pays_to_share(step, (*out_thunk)->cost_ns, cpu_dot_is_cut(step->plan->data));
+  let_pack(*out_thunk, &((const cpu_dot *)step->plan->data)->packing);
   return NULL;
 }
 
 LIBRARY_THUNK(convolution, cpu_conv,
               cpu_conv_init(plan, instr->u.conv, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
               plan->scratch_bytes,
-              cpu_conv_run(plan, pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
+              cpu_conv_run(plan, pool, args[0], args[1], rt_packed_form(thunk, ctx), args[2],
+                           plan->scratch_bytes ? args[3] : NULL))
+
+static weft_status *packed_convolution_make(low_step *step, rt_thunk **out_thunk)
+{
+  WEFT_TRY(convolution_make(step, out_thunk));
+  let_pack(*out_thunk, &((const cpu_conv *)step->plan->data)->packing);
+  return NULL;
+}
 
 /* ---- sort and top-k ------------------------------------------------------------------------------------------------- */
 
@@ -110,7 +130,7 @@ const cpu_maker cpu_makers[] = {
   {HLO_CUSTOM_CALL, custom_call_make, custom_call_plan},
   {HLO_CHOLESKY, cholesky_make, cholesky_plan},
   {HLO_CONCATENATE, cpu_concatenate_make, NULL},
-  {HLO_CONVOLUTION, convolution_make, convolution_plan},
+  {HLO_CONVOLUTION, packed_convolution_make, convolution_plan},
   {HLO_DOT, cut_dot_make, dot_plan},
   {HLO_FFT, fft_make, fft_plan},
   {HLO_RNG_GET_AND_UPDATE_STATE, cpu_rng_state_make, NULL},

@@ -28,6 +28,8 @@ static const weft_option options[] = {
    "Write the names of kernels to /tmp/perf-PID.map, where Linux perf looks for them"},
   {"WEFT_CACHE_BYTES", WEFT_OPT_BYTES, "0", offsetof(cpu_settings, cache_bytes),
    "Freed memory that a device keeps for reuse; 0: an eighth of the machine's for all devices"},
+  {"WEFT_PACKED_BYTES", WEFT_OPT_BYTES, "0", offsetof(cpu_settings, packed_bytes),
+   "Most memory for packed forms of weights, which are kept beside them; 0: an eighth of the machine's; 1: none"},
 };
 const weft_option_table cpu_options = {"cpu", options, WEFT_COUNT(options)};
 
@@ -104,6 +106,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   if (threads < 1) threads = cpu_usable_threads();
   base->flush_denormals = cpu->settings.flush_denormals;
   base->memory_limit = cpu_memory_bytes();
+  base->packed_limit = cpu->settings.packed_bytes > 0 ? cpu->settings.packed_bytes : base->memory_limit / 8;
   WEFT_TRY(rt_platform_add_devices(base, wanted, devices, kind));
   for (int i = 0; i < devices; i++)
     base->devices[i].cache_limit = cpu->settings.cache_bytes > 0 ? cpu->settings.cache_bytes

@@ -194,9 +194,9 @@ static void set_event(void *event)
   weft_event_release(event);
 }
 
-/* Makes a buffer over somebody else's bytes. on_free(ctx) is called when nobody uses them any more, and also if this
+/* Makes a buffer over somebody else's bytes, which do not change if it `stays`. on_free(ctx) is called when nobody uses them any more, and also if this
  * function fails. */
-static weft_status *view(const pjrt_placement *at, void *data, void (*on_free)(void *ctx), void *ctx,
+static weft_status *view(const pjrt_placement *at, void *data, bool stays, void (*on_free)(void *ctx), void *ctx,
                          PJRT_Buffer **out_buffer)
 {
   WEFT_AUTO(weft_storage) storage = NULL;
@@ -204,6 +204,7 @@ static weft_status *view(const pjrt_placement *at, void *data, void (*on_free)(v
 
   if (st) on_free(ctx);
   WEFT_TRY(st);
+  if (stays) weft_storage_keep(storage);
   return wrap(at, storage, NULL, out_buffer);
 }
 
@@ -284,7 +285,7 @@ static weft_status *from_host(PJRT_Client_BufferFromHostBuffer_Args *args)
   stays = args->host_buffer_semantics != PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
   WEFT_TRY(weft_event_new(&done));
   if (at.type.type == WEFT_TOKEN) WEFT_TRY(wrap(&at, NULL, NULL, &args->buffer));
-  else if (alias) WEFT_TRY(view(&at, (void *)args->data, set_event, weft_event_retain(done), &args->buffer));
+  else if (alias) WEFT_TRY(view(&at, (void *)args->data, true, set_event, weft_event_retain(done), &args->buffer));
   else if (queued) WEFT_TRY(send_host(&at, args->data, strides, stays, done, &args->buffer));
   else WEFT_TRY(copy_host(&at, args->data, strides, &args->buffer));
   if (!alias && !queued) weft_event_set(done, NULL);
@@ -361,7 +362,7 @@ static weft_status *view_device(PJRT_Client_CreateViewOfDeviceBuffer_Args *args)
   ctx = malloc(sizeof *ctx);
   WEFT_TRY_ALLOC(ctx);
   *ctx = (delete_ctx){args->on_delete_callback, args->device_buffer_ptr, args->on_delete_callback_arg};
-  return view(&at, args->device_buffer_ptr, call_delete, ctx, &args->buffer);
+  return view(&at, args->device_buffer_ptr, false, call_delete, ctx, &args->buffer);
 }
 
 PJRT_Error *pjrt_Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args *args)
@@ -481,6 +482,7 @@ static weft_status *data_of(PJRT_Buffer *buffer, void **out_data)
     WEFT_TRY(weft_event_await(defined, WEFT_NO_DEADLINE)); /* the run that defines it has its own deadlines */
   WEFT_TRY(weft_buffer_storage(buffer->buffer, &storage));
   *out_data = storage ? weft_storage_data(storage) : NULL;
+  if (storage) weft_storage_expose(storage);
   return NULL;
 }
 

@@ -588,6 +588,8 @@ PJRT_Error *pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMe
   const pjrt_program *p = args->executable->program;
   const buf_stats *stats = buf_plan_stats(weft_executable_plan(p->exe));
   size_t head = offsetof(PJRT_Executable_GetCompiledMemoryStats_Args, generated_code_size_in_bytes);
+  int64_t all = stats->parameter_bytes + stats->output_bytes + stats->temp_bytes + stats->constant_bytes +
+                weft_executable_packed_bytes(p->exe, false);
 
   if (args->struct_size > head) memset((char *)args + head, 0, WEFT_MIN(args->struct_size, sizeof *args) - head);
   args->generated_code_size_in_bytes = weft_executable_code_bytes(p->exe);
@@ -595,12 +597,8 @@ PJRT_Error *pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMe
   args->output_size_in_bytes = stats->output_bytes + stats->alias_bytes;
   args->alias_size_in_bytes = stats->alias_bytes;
   args->temp_size_in_bytes = stats->temp_bytes;
-  if (PJRT_HAS(args, peak_memory_in_bytes))
-    args->peak_memory_in_bytes = stats->parameter_bytes + stats->output_bytes + stats->temp_bytes +
-                                 stats->constant_bytes;
-  if (PJRT_HAS(args, total_size_in_bytes))
-    args->total_size_in_bytes = stats->parameter_bytes + stats->output_bytes + stats->temp_bytes +
-                                stats->constant_bytes;
+  if (PJRT_HAS(args, peak_memory_in_bytes)) args->peak_memory_in_bytes = all;
+  if (PJRT_HAS(args, total_size_in_bytes)) args->total_size_in_bytes = all;
   return NULL;
 }
 

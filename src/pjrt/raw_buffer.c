@@ -73,6 +73,7 @@ static PJRT_Error *get_host_pointer(PJRT_RawBuffer_GetHostPointer_Args *args)
   PJRT_TRY(pjrt_check_handle(args->buffer, PJRT_KIND_RAW_BUFFER, "buffer"));
   weft_status_ignore(storage_of(args->buffer, &storage));
   args->host_pointer = storage ? weft_storage_host(storage) : NULL; /* the raw buffer keeps it alive */
+  if (storage) weft_storage_expose(storage);
   return NULL;
 }
 

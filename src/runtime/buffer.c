@@ -46,8 +46,13 @@ weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes, v
 
   *out_storage = NULL;
   WEFT_TRY_ALLOC(storage);
-  *storage =
-    (weft_storage){.device = device, .data = data, .bytes = bytes, .is_view = true, .on_free = on_free, .ctx = ctx};
+  *storage = (weft_storage){.device = device,
+                            .data = data,
+                            .bytes = bytes,
+                            .is_view = true,
+                            .packed.closed = true,
+                            .on_free = on_free,
+                            .ctx = ctx};
   atomic_init(&storage->refs, 1);
   weft_platform_retain(device->platform);
   *out_storage = storage;
@@ -65,10 +70,20 @@ void weft_storage_release(weft_storage *storage)
   /* acq_rel: all use of the bytes happens before they are given away */
   if (!storage || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1) return;
   weft_platform *platform = storage->device->platform;
+  rt_packed_drop(platform, &storage->packed);
   if (!storage->is_view) rt_device_give(storage->device, storage->space, storage->data, storage->bytes);
   else if (storage->on_free) storage->on_free(storage->ctx);
   free(storage);
   weft_platform_release(platform);
+}
+
+void weft_storage_expose(weft_storage *storage) { rt_packed_close(storage->device->platform, &storage->packed); }
+
+void weft_storage_keep(weft_storage *storage)
+{
+  weft_mutex_lock(&storage->device->platform->packed.mu);
+  storage->packed.closed = false;
+  weft_mutex_unlock(&storage->device->platform->packed.mu);
 }
 
 void *weft_storage_data(const weft_storage *storage) { return storage->data; }
@@ -81,6 +96,7 @@ char *weft_storage_host(const weft_storage *storage)
 
 weft_status *weft_storage_write(weft_storage *storage, int64_t offset, const void *host, int64_t bytes)
 {
+  rt_packed_drop(storage->device->platform, &storage->packed);
   return weft_device_write(storage->device, NULL, (char *)storage->data + offset, host, bytes);
 }
 
@@ -252,6 +268,7 @@ weft_storage *rt_buffer_take(weft_buffer *buffer, bool sole, bool *out_sole)
   if (*out_sole) buffer->storage = NULL;
   else if (storage) weft_storage_retain(storage);
   weft_mutex_unlock(&buffer->mu);
+  if (*out_sole) rt_packed_drop(storage->device->platform, &storage->packed); /* the new owner may write to it */
   return storage;
 }
 
@@ -295,7 +312,10 @@ weft_status *weft_buffer_pin(weft_buffer *buffer, void **out_data)
   usable = !buffer->deleted && (buffer->storage || buffer->bytes == 0);
   if (usable) {
     buffer->pins++;
-    if (buffer->storage) *out_data = buffer->storage->data;
+    if (buffer->storage) {
+      *out_data = buffer->storage->data;
+      weft_storage_expose(buffer->storage);
+    }
   }
   weft_mutex_unlock(&buffer->mu);
   if (!usable) return WEFT_ERR(FAILED_PRECONDITION, "the buffer is deleted, or not allocated yet");

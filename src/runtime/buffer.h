@@ -29,6 +29,10 @@ WEFT_NODISCARD weft_status *weft_storage_new_in(weft_device *device, int space, 
  * nothing is. The runtime never writes to such memory and never donates it in place. */
 WEFT_NODISCARD weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes,
                                               void (*on_free)(void *ctx), void *ctx, weft_storage **out_storage);
+/* Says that somebody outside of the runtime may write to the bytes from now on: no packed form of them (packed.h) is kept. A
+ * view is exposed from the start, unless weft_storage_keep says that its owner does not change the bytes. */
+void weft_storage_expose(weft_storage *storage);
+void weft_storage_keep(weft_storage *storage);
 weft_storage *weft_storage_retain(weft_storage *storage);
 void weft_storage_release(weft_storage *storage);
 WEFT_DEFINE_AUTO(weft_storage, weft_storage_release)

@@ -84,12 +84,15 @@ static bool trim(weft_device *device)
   return any;
 }
 
-/* Allocates a new block. If the platform has no memory left, the cache first gives its idle blocks back. */
+/* Allocates a new block. If the platform has no memory left, packed forms that are not in use and then idle blocks of the
+ * cache are given back first. */
 static weft_status *allocate(weft_device *device, int space, int64_t size, void **out_data)
 {
   weft_status *st = device->ops->allocate(device, space, size, out_data);
 
-  if (weft_status_code(st) != WEFT_RESOURCE_EXHAUSTED || !trim(device)) return st;
+  if (weft_status_code(st) != WEFT_RESOURCE_EXHAUSTED) return st;
+  bool dropped = rt_packed_trim(device->platform);
+  if (!trim(device) && !dropped) return st;
   weft_status_free(st);
   return device->ops->allocate(device, space, size, out_data);
 }

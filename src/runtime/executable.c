@@ -50,6 +50,8 @@ struct weft_run {
   weft_buffer **outputs;        /* by output */
   weft_storage **output_memory; /* by output */
   void **base;              /* by allocation */
+  rt_packed **forms;        /* by slot: packed forms that the run reads */
+  void **packed;            /* by slot: their bytes */
   void *temp;
   struct rt_hold *hold;     /* cliques, or NULL; released at the end */
   weft_event_waiter hold_waiter;
@@ -83,6 +85,8 @@ struct weft_executable {
   int64_t replica_count, partition_count;
   weft_device **devices;    /* local ones, by replica then partition */
   void ***constants;        /* by local device: rt_constants_upload */
+  bool packs;               /* the program can read packed forms of its operands, and the platform makes such */
+  rt_packed_set packed_constants;
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
   bool no_excess_precision; /* as it was compiled */
@@ -247,6 +251,8 @@ static weft_status *fill(weft_executable *exe, const weft_compile_options *optio
   WEFT_TRY(fill_devices(exe, options));
   WEFT_TRY(upload_constants(exe));
   WEFT_TRY(fill_requests(exe));
+  exe->packs = rt_program_packed_count(exe->parts.program) > 0 && exe->platform->packed_limit > 0 &&
+               exe->device_count > 0 && exe->devices[0]->is_host_visible && !exe->devices[0]->queues;
   exe->waits_on_host = rt_program_asks_host(exe->parts.program);
   exe->runs_inline =
     exe->device_count == 1 && exe->parts.grouping_count == 0 &&
@@ -297,6 +303,7 @@ void weft_executable_release(weft_executable *exe) WEFT_UNSHARED
   }
   for (int d = 0; exe->constants && d < exe->device_count; d++)
     rt_constants_free(exe->devices[d], exe->parts.plan, exe->constants[d]);
+  rt_packed_drop(platform, &exe->packed_constants);
   free_parts(&exe->parts);
   weft_mutex_fini(&exe->mu);
   weft_arena_fini(&exe->arena);
@@ -315,6 +322,17 @@ const struct gen_code *weft_executable_kernels(const weft_executable *exe)
 }
 bool weft_executable_has_excess_precision(const weft_executable *exe) { return !exe->no_excess_precision; }
 int64_t weft_executable_code_bytes(const weft_executable *exe) { return exe->parts.code_bytes; }
+int64_t weft_executable_packed_bytes(const weft_executable *exe, bool of_parameters)
+{
+  int64_t bytes = 0;
+
+  for (int s = 1; exe->packs && s <= rt_program_packed_count(exe->parts.program); s++) {
+    const rt_packed_slot *slot = rt_program_packed(exe->parts.program, s);
+    if ((buf_plan_alloc(exe->parts.plan, slot->alloc)->kind == BUF_PARAMETER) == of_parameters)
+      bytes += slot->packing->bytes;
+  }
+  return bytes;
+}
 int weft_executable_param_count(const weft_executable *exe) { return exe->param_count; }
 int weft_executable_output_count(const weft_executable *exe) { return exe->output_count; }
 const weft_array_type *weft_executable_param_type(const weft_executable *exe, int param) { return &exe->params[param]; }
@@ -351,8 +369,10 @@ static weft_status *new_run(weft_executable *exe, weft_run **out_run)
 {
   size_t params = (size_t)exe->param_count, outputs = (size_t)exe->output_count;
   size_t allocs = (size_t)buf_plan_alloc_count(exe->parts.plan), groupings = (size_t)exe->parts.grouping_count;
+  size_t slots = exe->packs ? (size_t)rt_program_packed_count(exe->parts.program) + 1 : 0;
   char *memory = calloc(1, sizeof(weft_run) + params * (sizeof(weft_event_waiter) + 2 * sizeof(void *) + sizeof(bool)) +
-                             (2 * outputs + allocs + groupings) * sizeof(void *) + groupings * sizeof(uint64_t) + 64);
+                             (2 * outputs + allocs + 2 * slots + groupings) * sizeof(void *) +
+                             groupings * sizeof(uint64_t) + 64);
   weft_run *run = (weft_run *)memory;
 
   WEFT_TRY_ALLOC(memory);
@@ -363,6 +383,8 @@ static weft_status *new_run(weft_executable *exe, weft_run **out_run)
   run->outputs = (weft_buffer **)memory, memory += outputs * sizeof *run->outputs;
   run->output_memory = (weft_storage **)memory, memory += outputs * sizeof *run->output_memory;
   run->base = (void **)memory, memory += allocs * sizeof *run->base;
+  run->forms = (rt_packed **)memory, memory += slots * sizeof *run->forms;
+  run->packed = (void **)memory, memory += slots * sizeof *run->packed;
   run->comms = (weft_comm **)memory, memory += groupings * sizeof *run->comms;
   run->comm_launches = (uint64_t *)memory, memory += groupings * sizeof *run->comm_launches;
   run->donated = (bool *)memory;
@@ -398,12 +420,22 @@ static void release_hold(struct rt_hold *hold)
   free(hold);
 }
 
+static void release_packed(weft_run *run)
+{
+  for (int s = 1; s <= rt_program_packed_count(run->exe->parts.program); s++) {
+    rt_packed_release(run->exe->platform, run->forms[s]);
+    run->forms[s] = NULL;
+    run->packed[s] = NULL;
+  }
+}
+
 /* Releases what the run still holds, and keeps the run's memory for another run. The last reference to the
  * executable may go here. */
 static void recycle_run(weft_run *run)
 {
   weft_executable *exe = run->exe;
 
+  if (exe->packs) release_packed(run);
   for (int p = 0; p < exe->param_count; p++) {
     if (run->input_memory[p]) weft_storage_release(run->input_memory[p]);
     run->input_memory[p] = NULL;
@@ -453,6 +485,26 @@ static weft_status *name_memory(weft_status *st, const buf_plan *plan)
   return st;
 }
 
+/* Finds or makes the packed forms of constants and of parameters that are not donated. */
+static void bind_packed(weft_run *run)
+{
+  weft_executable *exe = run->exe;
+  const buf_plan *plan = exe->parts.plan;
+
+  for (int s = 1; s <= rt_program_packed_count(exe->parts.program); s++) {
+    const rt_packed_slot *slot = rt_program_packed(exe->parts.program, s);
+    const buf_alloc *alloc = buf_plan_alloc(plan, slot->alloc);
+    bool is_constant = alloc->kind == BUF_CONSTANT;
+    if (!is_constant && (run->donated[alloc->param_leaf] || !run->input_memory[alloc->param_leaf])) continue;
+    run->forms[s] =
+      rt_packed_get(run->device, is_constant ? &exe->packed_constants : &run->input_memory[alloc->param_leaf]->packed,
+                    slot->packing, is_constant ? ((int64_t)slot->alloc << 40) + slot->offset : slot->offset,
+                    rt_frame_arg(run->frame, slot->arg), is_constant);
+    run->packed[s] = run->forms[s] ? rt_packed_data(run->forms[s]) : NULL;
+  }
+  rt_frame_bind_packed(run->frame, run->packed);
+}
+
 /* Binds the run's memory: inputs (in place, or copied where the program writes into an input that others still use),
  * outputs, the arena. */
 static weft_status *bind(weft_run *run)
@@ -499,6 +551,7 @@ static weft_status *bind(weft_run *run)
   WEFT_TRY(rt_frame_acquire(exe->parts.program, &run->frame));
   rt_frame_bind(run->frame, run->base);
   if (exe->constants[run->index]) rt_frame_bind_constants(run->frame, exe->constants[run->index]);
+  if (exe->packs) bind_packed(run);
   return NULL;
 }
 

@@ -21,6 +21,8 @@ const void *weft_executable_code(const weft_executable *exe); /* the platform's 
 const struct gen_code *weft_executable_kernels(const weft_executable *exe);
 bool weft_executable_has_excess_precision(const weft_executable *exe); /* narrow floats stay f32 inside kernels */
 int64_t weft_executable_code_bytes(const weft_executable *exe);
+/* Bytes of the packed forms (packed.h) of all constants that have such, or of all parameters. */
+int64_t weft_executable_packed_bytes(const weft_executable *exe, bool of_parameters);
 int weft_executable_param_count(const weft_executable *exe);  /* leaves of all parameters */
 int weft_executable_output_count(const weft_executable *exe); /* leaves of the result */
 /* The type of a parameter's or result's leaf, borrowed from `exe`. */

@@ -35,6 +35,7 @@ void rt_platform_begin(weft_platform *platform, const weft_platform_ops *ops, co
   atomic_init(&platform->refs, 1);
   weft_mutex_init(&platform->launch_mu);
   weft_mutex_init(&platform->channels_mu);
+  weft_mutex_init(&platform->packed.mu);
   platform->host_loops_back = wanted->host_loops_back;
   platform->process_index = wanted->process_index;
   platform->process_count = WEFT_MAX(wanted->process_count, 1);
@@ -74,6 +75,7 @@ void rt_platform_end(weft_platform *platform)
   for (int i = 0; i < platform->device_count; i++) rt_device_fini(&platform->devices[i]);
   free(platform->devices);
   rt_channels_free(platform);
+  weft_mutex_fini(&platform->packed.mu);
   weft_mutex_fini(&platform->channels_mu);
   weft_mutex_fini(&platform->launch_mu);
 }

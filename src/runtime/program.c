@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "buffer/hazard.h"
+#include "runtime/packed.h"
 #include "runtime/program_internal.h"
 
 enum {
@@ -417,6 +418,35 @@ static weft_status *number_args(rt_program *program)
   return NULL;
 }
 
+static bool same_slot(const rt_packed_slot *a, const rt_packed_slot *b)
+{
+  return a->alloc == b->alloc && a->offset == b->offset && a->packing->bytes == b->packing->bytes &&
+         a->packing->key_bytes == b->packing->key_bytes &&
+         memcmp(a->packing->key, b->packing->key, (size_t)a->packing->key_bytes) == 0;
+}
+
+/* Numbers the operands that may be packed. */
+static weft_status *number_packed(rt_program *program)
+{
+  program->packed = WEFT_ARENA_ARRAY(&program->arena, rt_packed_slot, program->thunk_count + 1);
+  WEFT_TRY_ALLOC(program->packed);
+  for (int t = 0; t < program->thunk_count; t++) {
+    rt_thunk *thunk = program->thunks[t];
+    if (!thunk->packing || thunk->uses[thunk->packed_use].slice.alloc < 0) continue;
+    rt_packed_slot slot = {.packing = thunk->packing, .arg = thunk->first_arg + thunk->packed_use,
+                           .alloc = thunk->uses[thunk->packed_use].slice.alloc,
+                           .offset = thunk->uses[thunk->packed_use].slice.offset};
+    const buf_alloc *alloc = buf_plan_alloc(program->plan, slot.alloc);
+    if (alloc->kind != BUF_CONSTANT && (alloc->kind != BUF_PARAMETER || alloc->written)) continue;
+    int s = 1;
+    while (s <= program->packed_count && !same_slot(&program->packed[s], &slot)) s++;
+    program->packed[s] = slot;
+    program->packed_count = WEFT_MAX(program->packed_count, s);
+    thunk->packed_slot = s;
+  }
+  return NULL;
+}
+
 /* Steps that work on the host wait for what was queued before them. */
 static weft_status *order_behind_stream(rt_program *program)
 {
@@ -443,8 +473,12 @@ weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan
       if (seq->thunks[t]->ops->control) price_control(seq->thunks[t]);
     WEFT_TRY(build_graph(program, seq));
   }
-  return number_args(program);
+  WEFT_TRY(number_args(program));
+  return number_packed(program);
 }
+
+int rt_program_packed_count(const rt_program *program) { return program->packed_count; }
+const rt_packed_slot *rt_program_packed(const rt_program *program, int slot) { return &program->packed[slot]; }
 
 bool rt_seq_runs_in_order(const rt_seq *seq) { return seq->in_order; }
 bool rt_program_asks_host(const rt_program *program) { return program->asks_host; }
@@ -544,6 +578,9 @@ void rt_frame_bind_constants(rt_frame *frame, void *const *constants)
     frame->ctx.args[program->constants[i].arg] = (char *)constants[program->constants[i].alloc] +
                                                  program->constants[i].offset;
 }
+
+void rt_frame_bind_packed(rt_frame *frame, void *const *packed) { frame->ctx.packed = packed; }
+const void *rt_frame_arg(const rt_frame *frame, int arg) { return frame->ctx.args[arg]; }
 
 /* ---- for people ------------------------------------------------------------------------------------------------ */
 

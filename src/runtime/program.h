@@ -81,6 +81,15 @@ WEFT_NODISCARD weft_status *rt_program_print(const rt_program *program, FILE *ou
  * valid during the call. */
 void rt_program_each_step(const rt_program *program, void (*visit)(void *ctx, const weft_step *step), void *ctx);
 
+/* An operand of which steps can read a packed form (packed.h): a constant, or a parameter that no step writes to. */
+typedef struct rt_packed_slot {
+  const struct rt_packing *packing;
+  int arg, alloc; /* where the operand is */
+  int64_t offset; /* in its allocation */
+} rt_packed_slot;
+int rt_program_packed_count(const rt_program *program);
+const rt_packed_slot *rt_program_packed(const rt_program *program, int slot); /* 1 to the count */
+
 /* ---- running ---- */
 
 /* A frame of the program: a kept one if there is one, else a new one. */
@@ -92,6 +101,9 @@ void rt_frame_bind(rt_frame *frame, void *const *base);
 /* Sets where the constants are on this run's device, by allocation number. Without this call the module's constants
  * in host memory are used. */
 void rt_frame_bind_constants(rt_frame *frame, void *const *constants);
+/* Sets the packed forms that this run reads, by slot; slot 0 is NULL. Borrowed until the run has ended. */
+void rt_frame_bind_packed(rt_frame *frame, void *const *packed);
+const void *rt_frame_arg(const rt_frame *frame, int arg); /* once bound */
 
 /* Runs the program. True: the run is done, with its error in *out. False: `done` will be called once, on some
  * thread, when it is; it takes the status and may release the frame. On devices with streams a run is done when all

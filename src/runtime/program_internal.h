@@ -89,6 +89,8 @@ struct rt_program {
   int seq_capacity;
   int constant_count, temp_count, fresh_count; /* patches: set once; when the arena moves; in every run */
   rt_patch *constants, *temps, *fresh;
+  int packed_count;
+  rt_packed_slot *packed;   /* by slot; the first stands for none */
   double cost_ns;
   weft_mutex mu;
   rt_frame *free_frames WEFT_GUARDED_BY(mu);

@@ -8,6 +8,7 @@
 #include "collective/clique.h"
 #include "hlo/grouping.h"
 #include "runtime/executable.h"
+#include "runtime/packed.h"
 #include "runtime/platform.h"
 #include "runtime/program.h"
 #include "runtime/stream.h"
@@ -26,6 +27,8 @@ struct weft_platform {         /* first member of a platform's own struct */
   int process_count;
   uint64_t *incarnations;      /* by process, or NULL */
   int64_t memory_limit;        /* the machine's memory in bytes: a larger allocation fails */
+  int64_t packed_limit;        /* most bytes of packed forms (packed.h); 0: none are made */
+  rt_packed_forms packed;
   bool host_loops_back, flush_denormals;
   bool traces_signals;         /* rt_trace_signals_begin was called */
   weft_mutex channels_mu;      /* a leaf */
@@ -118,6 +121,7 @@ struct weft_storage {
   int64_t bytes;
   int space;
   bool is_view;
+  rt_packed_set packed;        /* forms of what the storage holds while a program has it as an undonated parameter */
   void (*on_free)(void *ctx);
   void *ctx;
 };

@@ -64,12 +64,16 @@ struct rt_thunk {
   /* `run` and `start` work on host memory. On a device with streams whose memory the host cannot use, the executor
    * gives the step copies of its arguments there, and writes its results back when it has ended. */
   bool wants_host_memory;
+  /* `run` can read a packed form of uses[packed_use] (packed.h): rt_packed_form. NULL: it reads all operands as they lie. */
+  const struct rt_packing *packing;
+  int packed_use;
   int seq_count;       /* control flow: the sequences it runs */
   struct rt_seq *const *seqs;
   /* set by rt_program_finish: */
   /* `ops` as the thunk's maker set it; `ops` itself may be a wrapper that waits for the stream first (rt_make_late) */
   const rt_thunk_ops *own_ops;
   int first_arg;       /* index of uses[0]'s pointer in rt_ctx.args */
+  int packed_slot;     /* index in rt_ctx.packed; 0: none */
   int index;           /* of its rt_ctx.states; -1: it has neither `start` nor `control` */
   struct rt_seq *parent;
   int node;            /* its place in parent */
@@ -101,12 +105,19 @@ typedef struct rt_run_info {
 /* One run of a program on one device. */
 struct rt_ctx {
   void **args;                      /* pointers of all uses of all thunks */
+  void *const *packed;              /* packed forms in this run, or NULL; NULL: there are none */
   rt_pool *pool;
   const rt_run_info *info;
   rt_thunk_state *states;           /* by rt_thunk.index */
 };
 
 static inline void *const *rt_args(const rt_thunk *thunk, const rt_ctx *ctx) { return ctx->args + thunk->first_arg; }
+
+/* The packed form of uses[thunk->packed_use] in this run; NULL: the operand is to be read as it lies. */
+static inline const void *rt_packed_form(const rt_thunk *thunk, const rt_ctx *ctx)
+{
+  return ctx->packed ? ctx->packed[thunk->packed_slot] : NULL;
+}
 
 /* Ends an asynchronous thunk.  Takes `st`. */
 void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st);

@@ -61,6 +61,30 @@ static void check_result(const cpu_gemm *g, const void *c, const char *how)
     }
 }
 
+/* The packed form of b gives the same bits as b.  c: the product by b. */
+static void check_packed(const cpu_gemm *g, const void *a, const void *b, const void *c, void *scratch)
+{
+  size_t bytes = (size_t)(g->m * g->c_row) * weft_dtype_bytes(g->c_type);
+  int64_t form_bytes = cpu_gemm_packed_bytes(g);
+
+  if (form_bytes == 0) return;
+  char *form = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(form_bytes, 64)), *again = malloc(bytes);
+  T_TRUE(form && again);
+  memset(form, 0xa5, (size_t)form_bytes);
+  memcpy(again, c, bytes); /* what lies between the rows of c */
+  for (int64_t i = 0; i < g->m; i++)
+    memset(again + (size_t)(i * g->c_row) * weft_dtype_bytes(g->c_type), 0x5a,
+           (size_t)g->n * weft_dtype_bytes(g->c_type));
+  for (int64_t p = 0; p * CPU_PACK_COLUMNS < g->n; p++) cpu_gemm_pack(g, p, b, form);
+  for (int64_t t = 0; t < g->tiles; t++) cpu_gemm_tile(g, t, a, NULL, form, again, scratch);
+  if (memcmp(again, c, bytes) != 0)
+    fail_msg("%s packed, %lld x %lld x %lld, steps %lld %lld, %lld %lld: other bits", weft_dtype_name(g->b_type),
+             (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->a_row, (long long)g->a_col,
+             (long long)g->b_row, (long long)g->b_col);
+  free(form);
+  free(again);
+}
+
 /* The kernel that cpu_gemm_init chooses, and the packed one, which it leaves alone for the smallest. */
 static void check_product(cpu_gemm g, const void *a, const void *b, void *c, void *scratch, int64_t scratch_bytes)
 {
@@ -69,8 +93,9 @@ static void check_product(cpu_gemm g, const void *a, const void *b, void *c, voi
   for (int64_t i = 0; i < g.m * g.c_row; i++) put(g.c_type, c, i, -99);
   cpu_gemm_init(&g);
   T_TRUE(g.kind != CPU_GEMM_NONE && g.scratch_bytes <= scratch_bytes);
-  for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
+  for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
   check_result(&g, c, "chosen");
+  check_packed(&g, a, b, c, scratch);
   dense.m = dense.n = SIDE;
   if (!cpu_dense_fits(&dense)) return;
   dense.m = g.m;
@@ -164,7 +189,7 @@ TEST(large_products_are_exact)
     for (int64_t j = 0; j < cols; j++)
       for (int64_t l = 0; l < k; l++) put(type, b, b_turned ? j * k + l : l * cols + j, right_at(l, j));
     T_OK(cpu_dot_init(&dot, &attrs, &lhs, &rhs, &out));
-    T_OK(cpu_dot_run(&dot, pool, a, b, c, NULL));
+    T_OK(cpu_dot_run(&dot, pool, a, b, NULL, c, NULL));
     for (int64_t i = 0; i < rows; i += 1 + i % 7)
       for (int64_t j = 0; j < cols; j += 1 + j % 5) {
         double sum = 0;
@@ -254,7 +279,8 @@ TEST(products_of_narrow_floats_are_exact)
       cpu_gemm_init(&g);
       void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64) + 64);
       T_TRUE(scratch && g.kind != CPU_GEMM_NONE);
-      for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
+      for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
+      check_packed(&g, a, b, c, scratch);
       for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
           double sum = 0;
@@ -349,7 +375,7 @@ TEST(infinities_and_nan_go_where_they_belong)
     cpu_gemm_init(&g);
     void *scratch = aligned_alloc(64, WEFT_ALIGN_UP((size_t)g.scratch_bytes + 64, (size_t)64));
     T_TRUE(scratch);
-    for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
+    for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
     for (int i = 0; i < M; i++)
       for (int j = 0; j < N; j++) {
         float got = c[i * N + j];
@@ -424,7 +450,7 @@ static void multiply_integers(cpu_gemm g)
     void *scratch = aligned_alloc(64, WEFT_ALIGN_UP((size_t)g.scratch_bytes + 64, (size_t)64));
     T_TRUE(scratch);
     for (size_t i = 0; i < c_size; i++) c[i] = -99;
-    for (int64_t t = 0; kernel <= NARROW && t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
+    for (int64_t t = 0; kernel <= NARROW && t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
     for (int64_t i = 0; kernel > NARROW && i < g.m; i += g.tile_m)
       for (int64_t j = 0; j < g.n; j += g.tile_n)
         (kernel == BY_LANES ? cpu_lanes_tile : cpu_pairs_tile)(
@@ -432,6 +458,7 @@ static void multiply_integers(cpu_gemm g)
           (char *)a + i * g.a_row * (int64_t)weft_dtype_bytes(g.a_type),
           (char *)b + j * g.b_col * (int64_t)weft_dtype_bytes(g.b_type), (char *)(c + i * g.c_row + j), scratch);
     check_integers(&g, a, b, c, names[kernel]);
+    if (kernel <= NARROW) check_packed(&g, a, b, c, scratch);
     free(scratch);
   }
   cpu_block_narrow = false;

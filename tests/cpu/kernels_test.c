@@ -50,6 +50,36 @@ static void check_close(const char *what, const hlo_literal *got, const hlo_lite
   }
 }
 
+/* The packed form of `b`; NULL: there is none.  The caller frees it. */
+static void *packed_form(const cpu_packing *packing, rt_pool *pool, const void *b)
+{
+  if (packing->base.bytes == 0) return NULL;
+  void *form = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(packing->base.bytes, 64));
+  T_TRUE(form);
+  packing->base.pack(&packing->base, pool, b, form);
+  return form;
+}
+
+/* Runs a kernel on its operands as they lie, and once more with the packed form: the bits must be the same. */
+#define RUN_TWICE(name, type, RUN)                                                                                    \
+  static weft_status *name(const type *plan, rt_pool *pool, const hlo_shape *shape, const void *a, const void *b,     \
+                           void *out, void *scratch)                                                                  \
+  {                                                                                                                   \
+    size_t bytes = (size_t)hlo_shape_bytes(shape);                                                                    \
+    void *form = packed_form(&plan->packing, pool, b), *first = malloc(bytes + 1);                                    \
+    weft_status *st = RUN(plan, pool, a, b, NULL, out, scratch);                                                      \
+    T_TRUE(first);                                                                                                    \
+    memcpy(first, out, bytes);                                                                                        \
+    memset(out, 0x5a, form ? bytes : 0);                                                                              \
+    if (!st && form) st = RUN(plan, pool, a, b, form, out, scratch);                                                  \
+    T_TRUE(memcmp(first, out, bytes) == 0);                                                                           \
+    free(first);                                                                                                      \
+    free(form);                                                                                                       \
+    return st;                                                                                                        \
+  }
+RUN_TWICE(run_dot, cpu_dot, cpu_dot_run)
+RUN_TWICE(run_conv, cpu_conv, cpu_conv_run)
+
 /* Plans and runs one instruction; out NULL: only says how much scratch it wants. */
 static weft_status *run_kernel(rt_pool *pool, weft_arena *arena, const hlo_instr *in, const void *a, const void *b,
                                void *out, void *scratch, int64_t *scratch_bytes)
@@ -62,11 +92,11 @@ static weft_status *run_kernel(rt_pool *pool, weft_arena *arena, const hlo_instr
   case HLO_DOT:
     WEFT_TRY(cpu_dot_init(&plan.dot, in->u.dot, lhs, rhs, in->shape));
     *scratch_bytes = plan.dot.scratch_bytes;
-    return out ? cpu_dot_run(&plan.dot, pool, a, b, out, scratch) : NULL;
+    return out ? run_dot(&plan.dot, pool, in->shape, a, b, out, scratch) : NULL;
   case HLO_CONVOLUTION:
     WEFT_TRY(cpu_conv_init(&plan.conv, in->u.conv, lhs, rhs, in->shape));
     *scratch_bytes = plan.conv.scratch_bytes;
-    return out ? cpu_conv_run(&plan.conv, pool, a, b, out, scratch) : NULL;
+    return out ? run_conv(&plan.conv, pool, in->shape, a, b, out, scratch) : NULL;
   case HLO_FFT:
     WEFT_TRY(cpu_fft_init(&plan.fft, arena, in));
     *scratch_bytes = plan.fft.scratch_bytes;
@@ -677,7 +707,7 @@ TEST(the_number_of_threads_changes_no_bit)
   for (int i = 0; i < 2; i++) {
     WEFT_AUTO(rt_pool) pool = NULL;
     T_OK(rt_pool_new(&(rt_pool_options){.threads = i ? 4 : 1}, &pool));
-    T_OK(cpu_dot_run(&dot, pool, a, b, c[i], NULL));
+    T_OK(cpu_dot_run(&dot, pool, a, b, NULL, c[i], NULL));
   }
   T_TRUE(memcmp(c[0], c[1], 4 * N * N) == 0);
   free(a), free(b), free(c[0]), free(c[1]);
