@@ -230,11 +230,12 @@ weft_status *gpu_nccl_queue(gpu_nccl_place *place, const coll_posting *posting, 
     return WEFT_ERR(UNIMPLEMENTED, "%s of %s is not done by NCCL", weft_coll_kind_name(args->kind),
                     weft_dtype_name(args->dtype));
   if (place->size == 1) return alone(place, posting);
-  if (p->kind == WEFT_PERMUTE && p->source < 0) WEFT_TRY(zero(place, args->recv, p->bytes));
-  /* a rank without a source and a target has no part, and no rank has a part in an operation of no bytes */
-  if (p->kind == WEFT_BARRIER || p->bytes == 0 || (p->kind == WEFT_PERMUTE && p->source < 0 && p->target < 0))
-    return NULL;
+  if (p->kind == WEFT_BARRIER || p->bytes == 0) return NULL;
   WEFT_TRY(separate(place, p, &send, args->recv));
+  if (p->kind == WEFT_PERMUTE && p->source < 0) { /* the result may lie where the operand was */
+    WEFT_TRY(zero(place, args->recv, p->bytes));
+    if (p->target < 0) return NULL; /* the rank has no part */
+  }
   if (reduces && !gpu_nccl_reduction(args->dtype, args->reduction, &type, &op, &per_elem))
     return WEFT_ERR(INTERNAL, "a reduction that NCCL does not have");
   result = reduces ? reduce(place, p, args->count * (size_t)per_elem, type, op, send, args->recv)

@@ -1,5 +1,6 @@
 /* tests/collective/ops_test.c -- every operation, type, reduction and algorithm against a scalar model, for devices of
- * a process and for processes over shared memory; as ops_fabric_test, over libfabric. */
+ * a process and for processes over shared memory; as ops_fabric_test, over libfabric; as ops_gpu_test, between emulated
+ * GPUs, for what their communicators move. */
 #include "world.h"
 
 #include <unistd.h>
@@ -325,11 +326,22 @@ static bool rooted(weft_coll_kind k)
 }
 static bool reduces(weft_coll_kind k) { return k == WEFT_ALL_REDUCE || k == WEFT_REDUCE || k == WEFT_REDUCE_SCATTER; }
 
+/* Whether the world's communicators move the data of such operations. */
+static bool is_moved(weft_coll_kind kind, weft_dtype type, weft_reduction reduction)
+{
+#ifdef ON_GPUS
+  return gpus_move(kind, type, reduces(kind) ? reduction : WEFT_REDUCE_NONE);
+#else
+  (void)kind, (void)type, (void)reduction;
+  return true;
+#endif
+}
+
 /* All kinds and algorithms with f32 and a few sizes. */
 static void all_kinds(world *w, bool every_algorithm, const size_t *counts, size_t count_count)
 {
   for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
-    for (int a = 0; a < (every_algorithm ? COLL_ALGORITHM_COUNT : 1); a++) {
+    for (int a = 0; is_moved(kinds[k], WEFT_F32, WEFT_SUM) && a < (every_algorithm ? COLL_ALGORITHM_COUNT : 1); a++) {
       coll_problem p = {.kind = kinds[k], .size = w->size, .bytes = 4, .elem_bytes = 4};
       if (a && !coll_algorithm_applies((coll_algorithm)a, &p)) continue;
       world_force(w, (coll_algorithm)a);
@@ -357,7 +369,7 @@ static void all_types(world *w)
       weft_dtype type = (weft_dtype)t;
       if (!has_reduction(type, (weft_reduction)r)) continue;
       for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
-        if (reduces(kinds[k]) || r == WEFT_PRODUCT)
+        if ((reduces(kinds[k]) || r == WEFT_PRODUCT) && is_moved(kinds[k], type, (weft_reduction)r))
           run_trial(w, kinds[k], type, (weft_reduction)r, 131, 0, (layout)((t + r) % LAYOUT_COUNT), "types");
     }
 }
@@ -1152,6 +1164,34 @@ TEST(strangers_at_the_door_do_no_harm)
   world_close(&w);
 }
 
+#ifdef ON_GPUS
+/* ---- devices of the emulated GPU platform ---- */
+
+static void between_gpus(const char *by, bool processes, int most)
+{
+  static const size_t counts[] = {0, 1, 5, 1000, 70001};
+
+  gpus_use(by);
+  for (int size = 1; size <= most; size = size < 3 ? size + 1 : most) {
+    world w;
+    if (processes) world_open_processes(&w, size, NULL);
+    else world_open_devices(&w, size);
+    all_kinds(&w, false, counts, size == 2 ? 5 : 4);
+    if (size == 3) all_types(&w);
+    world_close(&w);
+    if (size == most) break;
+  }
+  gpus_close();
+}
+
+TEST(gpus_between_peers) { between_gpus("peers", false, GPUS); }
+TEST(gpus_by_nccl) { between_gpus("nccl", false, GPUS); }
+TEST(gpus_by_what_suits_the_size) { between_gpus("auto", false, 2); }
+TEST(gpus_of_processes_by_nccl) { between_gpus("nccl", true, 3); }
+
+TEST_MAIN(UNIT(gpus_between_peers), UNIT(gpus_by_nccl), UNIT(gpus_by_what_suits_the_size),
+          UNIT(gpus_of_processes_by_nccl))
+#else
 TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UNIT(devices_that_run_post_sleep_and_are_late_agree),
           UNIT(devices_hear_of_an_abort_or_of_one_that_leaves_in_the_middle_of_small_operations), UNIT(every_algorithm_between_devices), UNIT(processes),
           UNIT(large_messages_between_processes), UNIT(a_custom_reducer_folds_in_rank_order_everywhere),
@@ -1162,3 +1202,4 @@ TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UN
           UNIT(groups_cut_in_other_places_are_told_apart), UNIT(the_recorder_of_another_process_can_be_asked_for),
           UNIT(a_dump_says_first_what_is_pending_and_fits_a_screen),
           UNIT(split_makes_communicators_of_colors), UNIT(a_part_may_leave_while_its_connections_are_made), UNIT(arguments_that_make_no_sense_are_refused))
+#endif

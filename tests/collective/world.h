@@ -21,6 +21,10 @@ __attribute__((constructor)) static void over_fabric(void)
 }
 #endif
 
+#ifdef ON_GPUS /* the same tests, whose ranks are devices of the emulated GPU platform */
+#include "gpus.h"
+#endif
+
 typedef struct world {
   int size;
   weft_kv *kv;
@@ -50,6 +54,9 @@ static WEFT_UNUSED void world_open_devices(world *w, int size)
   *w = (world){.size = size};
   for (int r = 0; r < size; r++) ranks[r] = r;
   weft_comm_spec spec = {.name = "devices", .size = size, .ranks = ranks, .rank_count = size};
+#ifdef ON_GPUS
+  gpus_bring(&spec);
+#endif
   T_OK(weft_comm_create(&spec, w->comms));
 }
 
@@ -70,6 +77,9 @@ static WEFT_UNUSED void world_open_processes(world *w, int size, const weft_comm
     creations[r].spec.name = name;
     creations[r].spec.size = size;
     creations[r].spec.rank_count = 1;
+#ifdef ON_GPUS
+    gpus_bring(&creations[r].spec);
+#endif
     pthread_create(&threads[r], NULL, create_one, &creations[r]);
   }
   for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
@@ -90,6 +100,12 @@ static WEFT_UNUSED weft_status *world_run(world *w, const weft_coll_op *ops, con
 {
   weft_event *events[MOST_RANKS] = {NULL};
   weft_status *first = NULL;
+#ifdef ON_GPUS
+  gpu_operands staged[MOST_RANKS];
+  weft_coll_op on_device[MOST_RANKS];
+  for (int r = 0; r < w->size; r++) on_device[r] = gpus_stage(r, w->size, &ops[r], &staged[r]);
+  ops = on_device;
+#endif
 
   for (int r = 0; r < w->size; r++) {
     weft_status *st = weft_coll_post(w->comms[r], &ops[r], call, &events[r]);
@@ -115,6 +131,9 @@ static WEFT_UNUSED weft_status *world_run(world *w, const weft_coll_op *ops, con
     else weft_status_free(st);
     weft_event_release(events[r]);
   }
+#ifdef ON_GPUS
+  for (int r = 0; r < w->size; r++) gpus_unstage(r, &staged[r]);
+#endif
   return first;
 }
 

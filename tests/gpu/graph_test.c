@@ -141,20 +141,23 @@ static void chain(char *text, size_t size)
 /* As chain, of kernels: sums over alternating dimensions do not fuse with each other. */
 static void kernel_chain(char *text, size_t size)
 {
-  size_t at = (size_t)snprintf(text, size,
-                               "HloModule chain add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
-                               "ENTRY e { v0 = f32[16,16] parameter(0) z = f32[] constant(0)\n");
+  size_t at =
+    (size_t)snprintf(text, size,
+                     "HloModule chain add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
+                     "ENTRY e { v0 = f32[16,16] parameter(0) z = f32[] constant(0)\n");
 
   for (int i = 0; i < STEPS / 2; i++)
-    at += (size_t)snprintf(text + at, size - at,
-                           " s%d = f32[16] reduce(v%d, z), dimensions={%d}, to_apply=add c%d = f32[16,16] broadcast(s%d), dimensions={%d}\n"
-                           " %sv%d = f32[16,16] sort(c%d), dimensions={0}, to_apply=less\n",
-                           i, i, i % 2, i, i, i % 2, i == STEPS / 2 - 1 ? "ROOT " : "", i + 1, i);
+    at += (size_t)snprintf(
+      text + at, size - at,
+      " s%d = f32[16] reduce(v%d, z), dimensions={%d}, to_apply=add c%d = f32[16,16] broadcast(s%d), dimensions={%d}\n"
+      " %sv%d = f32[16,16] sort(c%d), dimensions={0}, to_apply=less\n",
+      i, i, i % 2, i, i, i % 2, i == STEPS / 2 - 1 ? "ROOT " : "", i + 1, i);
   snprintf(text + at, size - at, "}\n");
   char *less = strdup(text);
-  snprintf(text, size,
-           "HloModule chain less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n%s",
-           less + strlen("HloModule chain"));
+  snprintf(
+    text, size,
+    "HloModule chain less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n%s",
+    less + strlen("HloModule chain"));
   free(less);
 }
 
@@ -213,9 +216,9 @@ TEST(a_run_with_known_addresses_is_one_call)
       weft_buffer_release(run_on(exe, in));
       counts now = since(before);
       all = emu_calls(NULL) - all;
-      print_message("# %s, run %d: %llu calls, %llu kernels, %llu graphs, %llu recorded\n", kernels ? "kernels" : "products", run,
-                    (unsigned long long)all, (unsigned long long)now.kernels, (unsigned long long)now.launches,
-                    (unsigned long long)now.captures);
+      print_message("# %s, run %d: %llu calls, %llu kernels, %llu graphs, %llu recorded\n",
+                    kernels ? "kernels" : "products", run, (unsigned long long)all, (unsigned long long)now.kernels,
+                    (unsigned long long)now.launches, (unsigned long long)now.captures);
       T_EQ_INT(now.launches, run > 0);
       T_EQ_INT(now.captures, run == 1);
       T_EQ_INT(now.instances, run == 1);
@@ -225,7 +228,9 @@ TEST(a_run_with_known_addresses_is_one_call)
       weft_buffer_release(run_on(single, in));
       all = emu_calls(NULL) - all;
       now = since(before);
-      if (run == 5) print_message("# one by one: %llu calls, %llu kernels\n", (unsigned long long)all, (unsigned long long)now.kernels);
+      if (run == 5)
+        print_message("# one by one: %llu calls, %llu kernels\n", (unsigned long long)all,
+                      (unsigned long long)now.kernels);
       T_EQ_INT(now.launches + now.captures, 0);
     }
     weft_buffer_release(in);
