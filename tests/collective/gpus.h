@@ -93,10 +93,10 @@ static WEFT_UNUSED void gpus_extents(int rank, int size, const weft_coll_op *op,
 {
   int64_t count = (int64_t)op->count, all = count * size;
 
-  *out_send = op->kind == WEFT_ALL_TO_ALL                                              ? all
-              : op->kind == WEFT_REDUCE_SCATTER                                        ? op->recv_counts ? gpus_sum(op->recv_counts, size) : all
+  *out_send = op->kind == WEFT_ALL_TO_ALL       ? all
+              : op->kind == WEFT_REDUCE_SCATTER ? op->recv_counts ? gpus_sum(op->recv_counts, size) : all
               : op->kind == WEFT_BARRIER || (op->kind == WEFT_BROADCAST && rank != op->root) ? 0
-                                                                                       : count;
+                                                                                             : count;
   *out_recv = op->kind == WEFT_ALL_TO_ALL || op->kind == WEFT_ALL_GATHER ? all
               : op->kind == WEFT_REDUCE_SCATTER && op->recv_counts       ? (int64_t)op->recv_counts[rank]
               : op->kind == WEFT_BARRIER                                 ? 0
@@ -127,7 +127,8 @@ static WEFT_UNUSED weft_coll_op gpus_stage(int rank, int size, const weft_coll_o
   recv_bytes = recv ? recv_bytes * each : 0;
   *out = (gpu_operands){.host_recv = recv, .recv_bytes = recv_bytes};
   if (send_bytes && recv_bytes && send < recv + recv_bytes && recv < send + send_bytes) {
-    const char *first = WEFT_MIN(send, (const char *)recv), *end = WEFT_MAX(send + send_bytes, (const char *)recv + recv_bytes);
+    const char *first = WEFT_MIN(send, (const char *)recv),
+               *end = WEFT_MAX(send + send_bytes, (const char *)recv + recv_bytes);
     out->bytes[0] = end - first;
     out->block[0] = gpus_copy_in(device, first, out->bytes[0]);
     on_device.send = out->block[0] + (send - first);

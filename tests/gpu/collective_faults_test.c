@@ -1,0 +1,268 @@
+/* tests/gpu/collective_faults_test.c -- collectives between emulated GPUs that cannot end well: for every communicator
+ * (peers, NCCL in one process, NCCL between ranks that meet in a store), every operation that it moves and every fault,
+ * each rank gets the specified error by its deadline and a second, the next communicator works, and nothing is left.
+ *
+ *   WEFT_TEST_LONG=1     all cells; otherwise each fault with every third operation, another third for each communicator
+ *   WEFT_TEST_ONLY=late  only the faults with that in their name */
+#define ON_GPUS
+#include "collective/world.h"
+
+#include <stdatomic.h>
+
+enum { DEADLINE_MS = 400, LONG_MS = 20000, LATE_MS = 1100, PAST_MS = 1000, SLACK_MS = 1900, COUNT = 300, VICTIM = 2, STOP = 5 };
+
+typedef enum by { PEERS, NCCL, NCCL_OF_PROCESSES, BY_COUNT } by;
+static const char *const by_names[BY_COUNT] = {"peers", "NCCL", "NCCL of processes"};
+static const char *const by_settings[BY_COUNT] = {"peers", "nccl", "nccl"};
+static const int by_sizes[BY_COUNT] = {GPUS, GPUS, 4};
+
+/* What goes wrong. */
+typedef enum what { ABSENT, COUNTS, KINDS, ABORTS, LEAVES, DIES, LATE, CALL, ASYNC } what;
+
+typedef struct fault {
+  what what;
+  const char *name;
+  unsigned of;        /* bits of `by` */
+  bool needs_deadline; /* the deadline is what ends the operation */
+  /* The code of the operation where it says why, and what it says there; other ranks may have `other`. */
+  weft_code code, other;
+  const char *says;
+} fault;
+
+#define EACH (1u << PEERS | 1u << NCCL | 1u << NCCL_OF_PROCESSES)
+#define BY_NCCL (1u << NCCL | 1u << NCCL_OF_PROCESSES)
+static const fault faults[] = {
+  {ABSENT, "a rank that does not come", EACH, true, WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "not arrived: 1 of"},
+  {COUNTS, "ranks that disagree on the count", EACH, false, WEFT_FAILED_PRECONDITION, WEFT_FAILED_PRECONDITION, "disagree on the operation"},
+  {KINDS, "ranks that disagree on the operation", EACH, false, WEFT_FAILED_PRECONDITION, WEFT_FAILED_PRECONDITION, "disagree on the operation"},
+  {ABORTS, "a rank that aborts", EACH, false, WEFT_ABORTED, WEFT_ABORTED, "lost patience"},
+  {LEAVES, "a rank that leaves", EACH, false, WEFT_FAILED_PRECONDITION, WEFT_ABORTED, ""},
+  {DIES, "an incarnation that dies", 1u << NCCL_OF_PROCESSES, false, WEFT_FAILED_PRECONDITION, WEFT_ABORTED, "is not connected"},
+  {LATE, "a device that is late", EACH, true, WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "is with"},
+  {CALL, "a call that fails", EACH, false, WEFT_INTERNAL, WEFT_ABORTED, "failed on rank"},
+  {ASYNC, "an error of the library", BY_NCCL, false, WEFT_UNAVAILABLE, WEFT_ABORTED, "an injected error"},
+};
+
+static const weft_coll_kind kinds[] = {
+  WEFT_ALL_REDUCE, WEFT_REDUCE, WEFT_REDUCE_SCATTER, WEFT_BROADCAST, WEFT_ALL_GATHER, WEFT_ALL_TO_ALL, WEFT_PERMUTE,
+};
+
+static void (*emu_reset)(void);
+static size_t (*emu_faults_left)(void);
+
+static bool reduces(weft_coll_kind k) { return k == WEFT_ALL_REDUCE || k == WEFT_REDUCE || k == WEFT_REDUCE_SCATTER; }
+
+static weft_coll_op operation(weft_coll_kind kind, int rank, int size)
+{
+  static float in[MOST_RANKS][COUNT * MOST_RANKS], out[MOST_RANKS][COUNT * MOST_RANKS];
+
+  for (int i = 0; i < COUNT * MOST_RANKS; i++) in[rank][i] = (float)(rank + 1);
+  return (weft_coll_op){.kind = kind, .dtype = WEFT_F32, .reduction = reduces(kind) ? WEFT_SUM : WEFT_REDUCE_NONE, .count = COUNT,
+                        .send = in[rank], .recv = out[rank], .source = (rank + size - 1) % size, .target = (rank + 1) % size};
+}
+
+/* ---- a cell ---- */
+
+typedef struct cell {
+  world w;
+  by by;
+  weft_coll_kind kind;
+  const fault *fault;
+  weft_status *ends[MOST_RANKS]; /* NULL of a rank without an operation */
+  bool has_end[MOST_RANKS];
+  int64_t took_ms[MOST_RANKS];
+} cell;
+
+static void wrong(const cell *c, int rank, const char *text)
+{
+  fail_msg("%s by %s, %s: rank %d after %lld ms: %s: %s", weft_coll_kind_name(c->kind), by_names[c->by], c->fault->name,
+           rank, (long long)c->took_ms[rank], text, c->ends[rank] ? weft_status_text(c->ends[rank], true) : "OK");
+}
+
+static void inject(const char *emulator, const char *nccl)
+{
+  if (emulator) setenv("WEFT_EMU_FAULTS", emulator, 1);
+  else unsetenv("WEFT_EMU_FAULTS");
+  if (nccl) setenv("WEFT_EMU_NCCL", nccl, 1);
+  else unsetenv("WEFT_EMU_NCCL");
+  emu_reset();
+}
+
+/* The call with which the library moves data. */
+static const char *nccl_call(weft_coll_kind kind)
+{
+  switch (kind) {
+  case WEFT_ALL_REDUCE: return "ncclAllReduce";
+  case WEFT_REDUCE: return "ncclReduce";
+  case WEFT_REDUCE_SCATTER: return "ncclReduceScatter";
+  case WEFT_BROADCAST: return "ncclBroadcast";
+  case WEFT_ALL_GATHER: return "ncclAllGather";
+  default: return "ncclSend";
+  }
+}
+
+/* Faults of the driver are set once the communicator is there; those of the library are read when it is made. */
+static void inject_before(const cell *c)
+{
+  char nccl[64] = "";
+
+  if (c->fault->what == LATE && c->by != PEERS) snprintf(nccl, sizeof nccl, "silent:%d@1", VICTIM);
+  if (c->fault->what == ASYNC) snprintf(nccl, sizeof nccl, "async:%d@1=6", VICTIM);
+  /* what is to end otherwise must not end well first */
+  if ((c->fault->what == ABORTS || c->fault->what == LEAVES || c->fault->what == DIES) && c->by != PEERS)
+    snprintf(nccl, sizeof nccl, "silent:%d@1", VICTIM);
+  inject(NULL, *nccl ? nccl : NULL);
+}
+
+static void inject_after(const cell *c)
+{
+  char driver[96] = "";
+
+  if (c->fault->what == CALL) {
+    if (c->by == PEERS) snprintf(driver, sizeof driver, "cuLaunchKernel:%d=719", VICTIM + 1);
+    else snprintf(driver, sizeof driver, "%s:%d=3", nccl_call(c->kind), VICTIM + 1);
+  } else if (c->by == PEERS && (c->fault->what == LATE || c->fault->what == ABORTS || c->fault->what == LEAVES)) {
+    snprintf(driver, sizeof driver, "cuLaunchKernel:%d=stall:%dms", VICTIM + 1, LATE_MS);
+  }
+  if (!*driver) return;
+  setenv("WEFT_EMU_FAULTS", driver, 1);
+  emu_reset();
+}
+
+/* In these a rank may have done its part although another has not: then an abort by the first leaves the operation to the
+ * others, and an abort that ends it is one by a rank that has not done its part. */
+static bool is_one_way(weft_coll_kind kind)
+{
+  return kind == WEFT_PERMUTE || kind == WEFT_BROADCAST || kind == WEFT_REDUCE;
+}
+
+static void strike(cell *c, weft_event **events)
+{
+  weft_comm **comms = c->w.comms;
+
+  if (c->fault->what != ABORTS && c->fault->what != LEAVES && c->fault->what != DIES) return;
+  usleep(100000);
+  if (c->fault->what == ABORTS) weft_comm_abort(comms[is_one_way(c->kind) ? VICTIM : STOP % c->w.size], WEFT_ERR(ABORTED, "lost patience"));
+  if (c->fault->what == DIES) weft_coll_incarnation_died(weft_comm_incarnation(comms[0], VICTIM), "heartbeats stopped");
+  if (c->fault->what != LEAVES) return;
+  weft_comm_destroy(WEFT_MOVE(comms[VICTIM]));
+  weft_status *st = weft_event_await(events[VICTIM], weft_deadline_after_ms(LONG_MS));
+  if (weft_status_code(st) != WEFT_CANCELLED) wrong(c, VICTIM, st ? weft_status_text(st, true) : "not cancelled");
+  weft_status_free(st);
+  weft_event_release(WEFT_MOVE(events[VICTIM]));
+}
+
+static void play(cell *c)
+{
+  gpu_operands staged[MOST_RANKS];
+  weft_event *events[MOST_RANKS] = {NULL};
+  int size = c->w.size;
+
+  weft_coll_call call = {.deadline = weft_deadline_after_ms(c->fault->needs_deadline ? DEADLINE_MS : LONG_MS)};
+  for (int r = 0; r < size; r++) {
+    weft_coll_kind kind = c->fault->what == KINDS && r == VICTIM ? c->kind == WEFT_ALL_REDUCE ? WEFT_ALL_GATHER : WEFT_ALL_REDUCE : c->kind;
+    weft_coll_op op = operation(kind, r, size);
+    if (c->fault->what == COUNTS && r == VICTIM) op.count = COUNT - 1;
+    op = gpus_stage(r, size, &op, &staged[r]);
+    if (c->fault->what == ABSENT && r == VICTIM) continue;
+    if (r == 0) {
+      inject_after(c);
+      call.deadline = weft_deadline_after_ms(c->fault->needs_deadline ? DEADLINE_MS : LONG_MS);
+    }
+    weft_status *st = weft_coll_post(c->w.comms[r], &op, &call, &events[r]);
+    if (!st) continue;
+    c->ends[r] = st; /* refused: an error is known already */
+    c->has_end[r] = true;
+  }
+  int64_t began_ns = weft_now_ns();
+  strike(c, events);
+  for (int r = 0; r < size; r++) {
+    if (!events[r]) continue;
+    c->ends[r] = weft_event_await(events[r], weft_deadline_after_ms(60000));
+    c->took_ms[r] = (weft_now_ns() - began_ns) / WEFT_NS_PER_MS;
+    c->has_end[r] = true;
+    weft_event_release(events[r]);
+  }
+  for (int r = 0; r < size; r++) gpus_unstage(r, &staged[r]);
+}
+
+/* Whether a rank that does not wait for the victim's device may have ended. */
+static bool may_end_well(const cell *c, int rank)
+{
+  return c->fault->what >= ABORTS && is_one_way(c->kind) && rank != VICTIM;
+}
+
+static void judge(cell *c)
+{
+  const fault *f = c->fault;
+  bool said = false;
+
+  for (int r = 0; r < c->w.size; r++) {
+    weft_code code = weft_status_code(c->ends[r]);
+    if (!c->has_end[r]) continue;
+    if (!c->ends[r] && may_end_well(c, r)) continue;
+    if (!c->ends[r]) wrong(c, r, "ended well");
+    if (code != f->code && code != f->other) wrong(c, r, "another code");
+    said |= code == f->code && strstr(weft_status_text(c->ends[r], true), f->says) != NULL;
+    /* what waits for a late kernel ends when that kernel is over */
+    int64_t most_ms = (f->needs_deadline ? DEADLINE_MS : 0) + (c->by == PEERS ? LATE_MS : 0) + PAST_MS + SLACK_MS;
+    if (c->took_ms[r] > most_ms) wrong(c, r, "late");
+  }
+  if (!said) wrong(c, 0, "no rank says why");
+  for (int r = 0; r < c->w.size; r++) weft_status_free(WEFT_MOVE(c->ends[r]));
+}
+
+static void open_world(world *w, by by)
+{
+  if (by == NCCL_OF_PROCESSES) world_open_processes(w, by_sizes[by], NULL);
+  else world_open_devices(w, by_sizes[by]);
+}
+
+static void run_cell(by by, weft_coll_kind kind, const fault *f)
+{
+  cell c = {.by = by, .kind = kind, .fault = f};
+  weft_coll_op ops[MOST_RANKS];
+  world next;
+
+  inject_before(&c);
+  open_world(&c.w, by);
+  play(&c);
+  judge(&c);
+  inject(NULL, NULL);
+  world_close(&c.w);
+  open_world(&next, by); /* survivors and the victim go on */
+  for (int r = 0; r < next.size; r++) ops[r] = operation(kind, r, next.size);
+  weft_status *st = world_run(&next, ops, NULL);
+  if (st) fail_msg("%s by %s, after %s: %s", weft_coll_kind_name(kind), by_names[by], f->name, weft_status_text(st, true));
+  world_close(&next);
+}
+
+static void run_all(by by)
+{
+  bool is_long = getenv("WEFT_TEST_LONG") != NULL;
+  const char *only = getenv("WEFT_TEST_ONLY");
+  int cells = 0;
+  int64_t begin = weft_now_ns();
+
+  gpus_use(by_settings[by]);
+  gpus(); /* opens the driver */
+  *(void **)&emu_reset = gpus_symbol("libcuda.so.1", "weft_emu_reset");
+  *(void **)&emu_faults_left = gpus_symbol("libcuda.so.1", "weft_emu_faults_left");
+  for (size_t f = 0; f < WEFT_COUNT(faults); f++)
+    for (size_t k = 0; k < WEFT_COUNT(kinds); k++) {
+      if (!(faults[f].of & 1u << by) || (only && !strstr(faults[f].name, only))) continue;
+      if (!is_long && (f + k + (size_t)by) % 3 != 0) continue;
+      if (!gpus_move(kinds[k], WEFT_F32, reduces(kinds[k]) ? WEFT_SUM : WEFT_REDUCE_NONE)) continue;
+      run_cell(by, kinds[k], &faults[f]);
+      cells++;
+    }
+  print_message("# %s: %d cells in %.1f s\n", by_names[by], cells, (double)(weft_now_ns() - begin) / 1e9);
+  gpus_close();
+}
+
+TEST(every_fault_of_every_operation_between_peers) { run_all(PEERS); }
+TEST(every_fault_of_every_operation_by_nccl) { run_all(NCCL); }
+TEST(every_fault_of_every_operation_by_nccl_between_processes) { run_all(NCCL_OF_PROCESSES); }
+
+TEST_MAIN(UNIT(every_fault_of_every_operation_between_peers), UNIT(every_fault_of_every_operation_by_nccl),
+          UNIT(every_fault_of_every_operation_by_nccl_between_processes))
