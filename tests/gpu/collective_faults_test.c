@@ -57,8 +57,14 @@ static weft_coll_op operation(weft_coll_kind kind, int rank, int size)
   static float in[MOST_RANKS][COUNT * MOST_RANKS], out[MOST_RANKS][COUNT * MOST_RANKS];
 
   for (int i = 0; i < COUNT * MOST_RANKS; i++) in[rank][i] = (float)(rank + 1);
-  return (weft_coll_op){.kind = kind, .dtype = WEFT_F32, .reduction = reduces(kind) ? WEFT_SUM : WEFT_REDUCE_NONE, .count = COUNT,
-                        .send = in[rank], .recv = out[rank], .source = (rank + size - 1) % size, .target = (rank + 1) % size};
+  return (weft_coll_op){.kind = kind,
+                        .dtype = WEFT_F32,
+                        .reduction = reduces(kind) ? WEFT_SUM : WEFT_REDUCE_NONE,
+                        .count = COUNT,
+                        .send = in[rank],
+                        .recv = out[rank],
+                        .source = (rank + size - 1) % size,
+                        .target = (rank + 1) % size};
 }
 
 /* ---- a cell ---- */
@@ -142,7 +148,8 @@ static void strike(cell *c, weft_event **events)
 
   if (c->fault->what != ABORTS && c->fault->what != LEAVES && c->fault->what != DIES) return;
   usleep(100000);
-  if (c->fault->what == ABORTS) weft_comm_abort(comms[is_one_way(c->kind) ? VICTIM : STOP % c->w.size], WEFT_ERR(ABORTED, "lost patience"));
+  if (c->fault->what == ABORTS)
+    weft_comm_abort(comms[is_one_way(c->kind) ? VICTIM : STOP % c->w.size], WEFT_ERR(ABORTED, "lost patience"));
   if (c->fault->what == DIES) weft_coll_incarnation_died(weft_comm_incarnation(comms[0], VICTIM), "heartbeats stopped");
   if (c->fault->what != LEAVES) return;
   weft_comm_destroy(WEFT_MOVE(comms[VICTIM]));
@@ -160,7 +167,8 @@ static void play(cell *c)
 
   weft_coll_call call = {.deadline = weft_deadline_after_ms(c->fault->needs_deadline ? DEADLINE_MS : LONG_MS)};
   for (int r = 0; r < size; r++) {
-    weft_coll_kind kind = c->fault->what == KINDS && r == VICTIM ? c->kind == WEFT_ALL_REDUCE ? WEFT_ALL_GATHER : WEFT_ALL_REDUCE : c->kind;
+    weft_coll_kind kind =
+      c->fault->what == KINDS && r == VICTIM ? c->kind == WEFT_ALL_REDUCE ? WEFT_ALL_GATHER : WEFT_ALL_REDUCE : c->kind;
     weft_coll_op op = operation(kind, r, size);
     if (c->fault->what == COUNTS && r == VICTIM) op.count = COUNT - 1;
     op = gpus_stage(r, size, &op, &staged[r]);
@@ -233,7 +241,8 @@ static void run_cell(by by, weft_coll_kind kind, const fault *f)
   open_world(&next, by); /* survivors and the victim go on */
   for (int r = 0; r < next.size; r++) ops[r] = operation(kind, r, next.size);
   weft_status *st = world_run(&next, ops, NULL);
-  if (st) fail_msg("%s by %s, after %s: %s", weft_coll_kind_name(kind), by_names[by], f->name, weft_status_text(st, true));
+  if (st)
+    fail_msg("%s by %s, after %s: %s", weft_coll_kind_name(kind), by_names[by], f->name, weft_status_text(st, true));
   world_close(&next);
 }
 

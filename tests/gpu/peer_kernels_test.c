@@ -39,17 +39,18 @@ static void open_ranks(const char *text, uint32_t number)
   *abort_word = 0;
 }
 
-static void close_ranks(void)
+static void close_ranks(bool have_failed)
 {
   char text[400];
 
+  for (int d = 0; d < RANKS && have_failed; d++) CU(cuDevicePrimaryCtxReset_v2(d)); /* errors stick to the contexts */
   CU(cuMemFreeHost(abort_word));
   for (int d = 0; d < RANKS; d++) {
     CU(cuCtxSetCurrent(contexts[d]));
     CU(cuMemFree_v2(areas[d]));
     CU(cuMemFree_v2(scratches[d]));
     CU(cuModuleUnload(modules[d]));
-    CU(cuStreamDestroy_v2(streams[d]));
+    if (!have_failed) CU(cuStreamDestroy_v2(streams[d])); /* a reset has ended it */
   }
   for (int d = 0; d < RANKS; d++) CU(cuDevicePrimaryCtxRelease_v2(d));
   if (emu_leaks(text, sizeof text)) fail_msg("%s", text);
@@ -143,7 +144,7 @@ TEST(rounds_with_delays_meet_and_their_numbers_wrap)
   set_emulator("WEFT_EMU_DELAY_US", NULL);
   set_emulator("WEFT_EMU_ORDER", NULL);
   run_rounds(rounds - rounds / 5);
-  close_ranks();
+  close_ranks(false);
   free(text);
 }
 
@@ -159,7 +160,79 @@ TEST(a_barrier_waits_for_all_ranks_and_an_abort_ends_it)
   for (int r = 0; r < RANKS - 1; r++) CU_IS(cuStreamQuery(streams[r]), WCU_ERROR_NOT_READY);
   __atomic_store_n(abort_word, 1, __ATOMIC_RELEASE);
   sync_ranks();
-  close_ranks();
+  close_ranks(false);
+  free(text);
+}
+
+/* ---- fences ------------------------------------------------------------------------------------------------------ */
+
+/* The text with `to` for each `from`; the caller frees it. */
+static char *with_another(const char *text, const char *from, const char *to)
+{
+  size_t size = 2 * strlen(text) + 1;
+  char *out = malloc(size), *end = out;
+
+  for (const char *at; (at = strstr(text, from)); text = at + strlen(from))
+    end += sprintf(end, "%.*s%s", (int)(at - text), text, to);
+  snprintf(end, size - (size_t)(end - out), "%s", text);
+  return out;
+}
+
+/* Small all-reduces on all ranks until one fails or `rounds` are done. True: a device has found a race. */
+static bool run_until_a_race(const char *text, int rounds)
+{
+  bool failed = false;
+
+  open_ranks(text, 0);
+  for (int n = 0; n < rounds && !failed; n++) {
+    for (int r = 0; r < RANKS; r++) {
+      gpu_peer_args args = {.out = scratches[r] + SCRATCH_BYTES, .send = areas[r], .scratch = scratches[r], .count = ELEMS};
+      for (int k = 0; k < RANKS; k++) args.in[k] = scratches[k];
+      args.scratch += (uint64_t)(n % 2) * SCRATCH_BYTES / 2;
+      for (int k = 0; k < RANKS; k++) args.in[k] += (uint64_t)(n % 2) * SCRATCH_BYTES / 2;
+      launch(r, "one_shot", 1, 32, args);
+    }
+    for (int r = 0; r < RANKS; r++) { /* a rank that has failed lets the others wait */
+      wcu_result result;
+      CU(cuCtxSetCurrent(contexts[r]));
+      for (int ms = 0; (result = cuStreamQuery(streams[r])) == WCU_ERROR_NOT_READY && !failed && ms < 20000; ms++)
+        usleep(1000);
+      if (result != WCU_SUCCESS) {
+        failed = true;
+        __atomic_store_n(abort_word, 1, __ATOMIC_RELEASE);
+      }
+    }
+  }
+  for (int r = 0; r < RANKS; r++) {
+    CU(cuCtxSetCurrent(contexts[r]));
+    cuStreamSynchronize(streams[r]);
+  }
+  bool race = failed && strstr(emu_last_error(), "race: ") && strstr(emu_last_error(), "kernel \"one_shot\" on device");
+  if (failed && !race) fail_msg("another error: %s", emu_last_error());
+  close_ranks(failed);
+  return failed;
+}
+
+TEST(a_missing_fence_is_found_by_the_emulator)
+{
+  static const struct { const char *from, *to; } edits[] = {
+    {"st.release.sys", "st.relaxed.sys"}, {"ld.acquire.sys", "ld.relaxed.sys"},
+    {"st.release.sys", "st.release.gpu"}, {"ld.acquire.sys", "ld.acquire.gpu"},
+  };
+  char *text = gpu_peer_ptx(WEFT_U32, WEFT_SUM, RANKS);
+
+  setenv("WEFT_EMU_CHECKS", "all", 1);
+  set_emulator("WEFT_EMU_DELAY_US", "2000"); /* launches begin and end at different times */
+  assert_false(run_until_a_race(text, 40));
+  for (size_t i = 0; i < WEFT_COUNT(edits); i++) {
+    char *edited = with_another(text, edits[i].from, edits[i].to);
+    T_TRUE(strcmp(edited, text) != 0);
+    if (!run_until_a_race(edited, 40)) fail_msg("%s in place of %s is not found", edits[i].to, edits[i].from);
+    print_message("# %s: %s\n", edits[i].to, emu_last_error());
+    free(edited);
+  }
+  unsetenv("WEFT_EMU_CHECKS");
+  set_emulator("WEFT_EMU_DELAY_US", NULL);
   free(text);
 }
 
@@ -188,7 +261,7 @@ TEST(narrow_floats_are_rounded_once)
     CU(cuCtxSetCurrent(contexts[3]));
     CU(cuMemcpyDtoH_v2(data, args.out, sizeof data));
     for (size_t i = 0; i < WEFT_COUNT(data); i++) T_EQ_INT(data[i], cases[c].want);
-    close_ranks();
+    close_ranks(false);
     free(text);
   }
 }
@@ -206,6 +279,6 @@ int main(void)
 {
   const struct CMUnitTest units[] = {UNIT(rounds_with_delays_meet_and_their_numbers_wrap),
                                      UNIT(a_barrier_waits_for_all_ranks_and_an_abort_ends_it),
-                                     UNIT(narrow_floats_are_rounded_once)};
+                                     UNIT(narrow_floats_are_rounded_once), UNIT(a_missing_fence_is_found_by_the_emulator)};
   return cmocka_run_group_tests(units, set_up, NULL);
 }

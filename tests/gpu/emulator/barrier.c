@@ -71,7 +71,7 @@ bool ptx_barrier_arrive(ptx_exec *x, const ptx_inst *i, uint32_t mask)
     b->votes_any |= votes != 0;
     b->count += (uint32_t)__builtin_popcount(votes);
   }
-  ptx_fence(x, PTX_WEAK);
+  ptx_fence(x, PTX_WEAK, PTX_OF_BLOCK);
   b->expected = expected;
   b->weight += mask == x->warp->started ? PTX_LANES : (uint32_t)__builtin_popcount(mask);
   if (i->mode == PTX_BAR_ARRIVE) {

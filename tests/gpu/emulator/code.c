@@ -379,7 +379,7 @@ int emu_run_kernel(const emu_work *w, wcu_context c, char *error, size_t size)
   emu_memory_of(c->device, &memory);
   ptx_launch la = {.grid = {p->gridDimX, p->gridDimY, p->gridDimZ}, .block = {p->blockDimX, p->blockDimY, p->blockDimZ},
                    .dynamic_shared = p->sharedMemBytes, .params = w->bytes, .params_size = w->byte_count, .memory = &memory,
-                   .cooperative = w->cooperative, .order = emu_set.order, .seed = emu_set.order == PTX_INTERLEAVED ? emu_random() : 0,
+                   .device = (int)c->device, .cooperative = w->cooperative, .order = emu_set.order, .seed = emu_set.order == PTX_INTERLEAVED ? emu_random() : 0,
                    .checks = emu_set.checks, .count_sectors = emu_set.sectors, .budget = emu_set.budget};
   ptx_stats stats = {0};
   int r = ptx_run(p->func->kernel, &la, &stats, error, size);

@@ -39,6 +39,8 @@ enum { PTX_LO, PTX_HI, PTX_WIDE };
 enum { PTX_BAR_SYNC, PTX_BAR_ARRIVE, PTX_BAR_RED, PTX_BAR_WARP };
 enum { PTX_IDX, PTX_UP, PTX_DOWN, PTX_BFLY, PTX_ALL, PTX_ANY, PTX_UNI, PTX_BALLOT };
 enum { PTX_CP_COPY = 1, PTX_CP_COMMIT, PTX_CP_WAIT };
+/* Scopes, which only the check for races looks at: all blocks see one memory. */
+typedef enum ptx_scope { PTX_OF_BLOCK = 1, PTX_OF_DEVICE, PTX_OF_SYSTEM } ptx_scope;
 typedef enum ptx_sem { PTX_WEAK, PTX_RELAXED, PTX_ACQUIRE, PTX_RELEASE, PTX_ACQ_REL } ptx_sem;
 
 /* Where the generic address space shows the memory that is not global.  No address of the host or the heap has these
@@ -55,7 +57,7 @@ typedef void ptx_handler(ptx_exec *x, const ptx_inst *i, uint32_t mask);
 
 struct ptx_inst {
   ptx_handler *run;   /* NULL: control flow, which warp.c does itself */
-  uint8_t op, type, from /* the second type */, space, mode, round, cmp, combine, atomic, sem, vec, dst_count, src_count, types;
+  uint8_t op, type, from /* the second type */, space, mode, round, cmp, combine, atomic, sem, scope, vec, dst_count, src_count, types;
   bool negate;        /* the guard is negated */
   uint32_t flags;     /* PTX_F_* */
   uint16_t dst_pred, src_pred, src_not;   /* bit n: operand n is a predicate; operand n is negated */
@@ -206,7 +208,7 @@ uint8_t *ptx_reach(ptx_exec *x, const ptx_inst *i, int lane, ptx_space space, ui
 uint64_t ptx_get(const uint8_t *at, unsigned bytes);
 void ptx_put(uint8_t *at, unsigned bytes, uint64_t value);
 uint64_t ptx_atomic_value(const ptx_inst *i, uint64_t old, uint64_t operand);
-void ptx_fence(ptx_exec *x, ptx_sem sem);
+void ptx_fence(ptx_exec *x, ptx_sem sem, ptx_scope scope);
 
 /* warp.c: runs the warp until none of its groups can go on, the quantum is spent, or there is a fault. */
 void ptx_run_warp(ptx_exec *x, ptx_warp *w);
@@ -223,7 +225,7 @@ void ptx_races_free(ptx_races *r);
 void ptx_races_access(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const uint8_t *at,
                       unsigned bytes, unsigned access, const uint8_t *value);
 void ptx_races_new_block(ptx_exec *x, ptx_block *b);
-void ptx_races_publish(ptx_exec *x); /* a release or fence of x->block */
-void ptx_races_learn(ptx_exec *x);   /* an acquire or fence of x->block */
+void ptx_races_publish(ptx_exec *x, ptx_scope scope); /* a release or fence of x->block */
+void ptx_races_learn(ptx_exec *x, ptx_scope scope);   /* an acquire or fence of x->block */
 
 #endif

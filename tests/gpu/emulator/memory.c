@@ -137,18 +137,18 @@ static void addresses_of(ptx_exec *x, const ptx_inst *i, uint64_t *out)
 
 /* ---- order ---- */
 
-void ptx_fence(ptx_exec *x, ptx_sem sem)
+void ptx_fence(ptx_exec *x, ptx_sem sem, ptx_scope scope)
 {
   if (sem < PTX_ACQUIRE) return;
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  if (x->races && sem != PTX_ACQUIRE) ptx_races_publish(x);
-  if (x->races && sem != PTX_RELEASE) ptx_races_learn(x);
+  if (x->races && sem != PTX_ACQUIRE) ptx_races_publish(x, scope);
+  if (x->races && sem != PTX_RELEASE) ptx_races_learn(x, scope);
 }
 
 static void fence(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
-  (void)i, (void)mask;
-  ptx_fence(x, PTX_ACQ_REL);
+  (void)mask;
+  ptx_fence(x, PTX_ACQ_REL, (ptx_scope)i->scope);
 }
 
 /* ---- loads and stores ---- */
@@ -200,7 +200,7 @@ static void load(ptx_exec *x, const ptx_inst *i, uint32_t mask)
         ptx_out(x, i, v)[l] = loaded((ptx_type)i->type, ptx_get(at + v * (int)bytes, bytes));
     }
   }
-  ptx_fence(x, (ptx_sem)i->sem);
+  ptx_fence(x, (ptx_sem)i->sem, (ptx_scope)i->scope);
 }
 
 static void store(ptx_exec *x, const ptx_inst *i, uint32_t mask)
@@ -209,7 +209,7 @@ static void store(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   unsigned bytes = (unsigned)ptx_bytes(i->type), whole = bytes * i->vec;
   addresses_of(x, i, addresses);
   count(x, i, addresses, mask, whole, true);
-  ptx_fence(x, (ptx_sem)i->sem);
+  ptx_fence(x, (ptx_sem)i->sem, (ptx_scope)i->scope);
   const ptx_range *r = all_within(x, i, addresses, mask, whole);
   if (r) {
     for (int v = 0; v < i->vec; v++) {
@@ -292,7 +292,11 @@ static void atomic(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   const uint64_t *b = ptx_in(x, i, 0), *c = ptx_in(x, i, 1);
   addresses_of(x, i, addresses);
   count(x, i, addresses, mask, bytes, true);
-  ptx_fence(x, i->sem == PTX_ACQ_REL ? PTX_RELEASE : i->sem == PTX_ACQUIRE ? PTX_WEAK : (ptx_sem)i->sem);
+  ptx_fence(x,
+            i->sem == PTX_ACQ_REL   ? PTX_RELEASE
+            : i->sem == PTX_ACQUIRE ? PTX_WEAK
+                                    : (ptx_sem)i->sem,
+            (ptx_scope)i->scope);
   PTX_EACH(mask)
   {
     uint8_t *at = ptx_reach(x, i, l, (ptx_space)i->space, addresses[l], bytes, PTX_READ | PTX_WRITE | PTX_STRONG, NULL);
@@ -304,7 +308,7 @@ static void atomic(ptx_exec *x, const ptx_inst *i, uint32_t mask)
     }
     if (i->dst_count) ptx_out(x, i, 0)[l] = old;
   }
-  ptx_fence(x, i->sem == PTX_ACQ_REL || i->sem == PTX_ACQUIRE ? PTX_ACQUIRE : PTX_WEAK);
+  ptx_fence(x, i->sem == PTX_ACQ_REL || i->sem == PTX_ACQUIRE ? PTX_ACQUIRE : PTX_WEAK, (ptx_scope)i->scope);
 }
 
 /* ---- asynchronous copies ---- */

@@ -6,19 +6,22 @@
  *   - they are of one warp, and a bar.warp.sync of the whole warp was completed in between;
  *   - they are of two blocks, the first block published (fence or release) after its access, and the second block learnt (fence or
  *     acquire) after that publication.  Which address carried the message is not followed, so a race may be missed; none is invented.
+ * The blocks may be of two launches that run at the same time, on one device or on two: no stream orders those. Between two devices
+ * both sides must have the scope sys. An access of a launch that has ended is forgotten.
  * Two strong accesses (atomic, or with a scope) do not race; nor does a write of the value that is there already.
  *
- * Publications are numbered by a clock of the launch.  A cell keeps how many publications its writer's block had made; the next one is
+ * Publications are numbered by a clock of the process.  A cell keeps how many publications its writer's block had made; the next one is
  * the first that covers the write, and `releases` of the block tells its time. */
 #include <config.h>
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
 
-typedef struct access { uint32_t block, release, epoch, sync; uint16_t thread; bool set, strong, several; } access;
+typedef struct access { uint32_t block, release, release_sys, epoch, sync; uint16_t thread; bool set, strong, several; } access;
 typedef struct cell { access writer, reader; } cell;
 
 enum { PAGE = 1024 };   /* bytes of memory that one page of cells covers */
@@ -31,21 +34,35 @@ struct ptx_races {
   size_t slot_count, page_count;
   cell *shared;         /* of the resident blocks, one after another */
   size_t shared_size;
-  history *published;   /* of each block of the grid */
-  uint64_t *known, block_count, clock;
+  history *published, *published_sys; /* of each block of the grid: by all releases, by those of scope sys */
+  uint64_t *known, *known_sys, block_count;
+  int device;
+  const char *kernel;
+  ptx_races *next;      /* of the launches that run */
 };
+
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; /* of all that is here */
+static ptx_races *running;
+static uint64_t ticks = 1;
 
 ptx_races *ptx_races_new(const ptx_exec *x)
 {
   ptx_races *r = calloc(1, sizeof *r);
   if (!r) return NULL;
   r->block_count = (uint64_t)x->launch->grid[0] * x->launch->grid[1] * x->launch->grid[2];
-  r->shared_size = x->shared_size, r->slot_count = 1024, r->clock = 1;
+  r->shared_size = x->shared_size, r->slot_count = 1024;
+  r->device = x->launch->device, r->kernel = x->kernel->name;
   r->shared = calloc(x->resident * x->shared_size + 1, sizeof *r->shared);
   r->published = calloc(r->block_count, sizeof *r->published);
+  r->published_sys = calloc(r->block_count, sizeof *r->published_sys);
   r->known = calloc(r->block_count, sizeof *r->known);
+  r->known_sys = calloc(r->block_count, sizeof *r->known_sys);
   r->slots = calloc(r->slot_count, sizeof *r->slots);
-  if (r->shared && r->published && r->known && r->slots) return r;
+  pthread_mutex_lock(&mu);
+  r->next = running;
+  running = r;
+  pthread_mutex_unlock(&mu);
+  if (r->shared && r->published && r->published_sys && r->known && r->known_sys && r->slots) return r;
   ptx_races_free(r);
   return NULL;
 }
@@ -53,12 +70,20 @@ ptx_races *ptx_races_new(const ptx_exec *x)
 void ptx_races_free(ptx_races *r)
 {
   if (!r) return;
+  pthread_mutex_lock(&mu);
+  ptx_races **p = &running;
+  while (*p != r) p = &(*p)->next;
+  *p = r->next;
+  pthread_mutex_unlock(&mu);
   for (size_t s = 0; r->slots && s < r->slot_count; s++) free(r->slots[s].cells);
   for (uint64_t b = 0; r->published && b < r->block_count; b++) free(r->published[b].times);
+  for (uint64_t b = 0; r->published_sys && b < r->block_count; b++) free(r->published_sys[b].times);
   free(r->slots);
   free(r->shared);
   free(r->published);
+  free(r->published_sys);
   free(r->known);
+  free(r->known_sys);
   free(r);
 }
 
@@ -89,6 +114,14 @@ static bool grow(ptx_races *r)
   return true;
 }
 
+/* The cell of a byte of global memory that the launch has touched; NULL: it has not. */
+static const cell *find_cell(const ptx_races *r, uint64_t address)
+{
+  for (size_t s = slot_of(r, address / PAGE); r->slots[s].cells; s = (s + 1) & (r->slot_count - 1))
+    if (r->slots[s].number == address / PAGE) return &r->slots[s].cells[address % PAGE];
+  return NULL;
+}
+
 /* The cells of a page; NULL: no memory is left, and the access is not checked. */
 static cell *cells_of(ptx_races *r, uint64_t number)
 {
@@ -116,6 +149,36 @@ static bool is_ordered(const ptx_exec *x, const access *before, uint16_t thread)
   return before->release < h->count && h->times[before->release] <= r->known[b->index];
 }
 
+/* The same for an access of another launch that runs. */
+static bool is_ordered_between(const ptx_exec *x, const ptx_races *other, const access *before)
+{
+  const ptx_races *r = x->races;
+  bool one_device = r->device == other->device;
+  const history *h = one_device ? &other->published[before->block] : &other->published_sys[before->block];
+  uint32_t release = one_device ? before->release : before->release_sys;
+  return release < h->count && h->times[release] <= (one_device ? r->known : r->known_sys)[x->block->index];
+}
+
+/* Looks for accesses of the other launches that run to a byte of global memory. */
+static void check_others(ptx_exec *x, const ptx_inst *i, int lane, uint64_t address, unsigned how, bool changes)
+{
+  bool strong = how & PTX_STRONG, write = how & PTX_WRITE;
+  for (const ptx_races *other = running; other && !x->code; other = other->next) {
+    const cell *c = other == x->races ? NULL : find_cell(other, address);
+    if (!c) continue;
+    const access *w = &c->writer, *rd = &c->reader, *before = NULL;
+    if (w->set && !(w->strong && strong) && !is_ordered_between(x, other, w) && (!write || changes)) before = w;
+    else if (write && changes && rd->set && !(rd->strong && strong) && !is_ordered_between(x, other, rd)) before = rd;
+    if (before)
+      ptx_fault(x, 719, i, lane,
+                "race: the %s at %#" PRIx64
+                " of global memory and a %s by block %u of kernel \"%s\" on device %d, which runs at "
+                "the same time on device %d, are not ordered",
+                write ? "write" : "read", address, before == w ? "write" : "read", before->block, other->kernel,
+                other->device, x->races->device);
+  }
+}
+
 static void report(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const access *before,
                    bool wrote, unsigned now)
 {
@@ -138,8 +201,8 @@ static void check_byte(ptx_exec *x, const ptx_inst *i, int lane, bool shared, ui
     report(x, i, lane, shared, address, rd, false, how);
     return;
   }
-  const history *h = &x->races->published[x->block->index];
-  access now = {x->block->index, h->count, x->block->epoch, x->warp->syncs, thread, true, strong, false};
+  const history *h = &x->races->published[x->block->index], *sys = &x->races->published_sys[x->block->index];
+  access now = {x->block->index, h->count, sys->count, x->block->epoch, x->warp->syncs, thread, true, strong, false};
   if (write && (changes || !w->set)) c->writer = now;
   if (!(how & PTX_READ)) return;
   /* Of several readers that nothing orders the last is kept, with a mark: a write by it races with the others. */
@@ -151,30 +214,46 @@ void ptx_races_access(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uin
                       unsigned bytes, unsigned how, const uint8_t *value)
 {
   ptx_races *r = x->races;
+  pthread_mutex_lock(&mu);
   for (unsigned n = 0; n < bytes && !x->code; n++) {
     cell *c;
     if (shared) {
       c = r->shared + (size_t)(x->block - x->blocks) * r->shared_size + address + n;
     } else {
       cell *cells = cells_of(r, (address + n) / PAGE);
-      if (!cells) return;
+      if (!cells) break;
       c = &cells[(address + n) % PAGE];
+      check_others(x, i, lane, address + n, how, !value || value[n] != at[n]);
+      if (x->code) break;
     }
     check_byte(x, i, lane, shared, address + n, c, how, !value || value[n] != at[n]);
   }
+  pthread_mutex_unlock(&mu);
 }
 
-void ptx_races_publish(ptx_exec *x)
+static void note_publication(history *h)
 {
-  ptx_races *r = x->races;
-  history *h = &r->published[x->block->index];
   if (h->count == h->room) {
     uint32_t room = h->room ? 2 * h->room : 4;
     uint64_t *times = realloc(h->times, room * sizeof *times);
     if (!times) return;
     h->times = times, h->room = room;
   }
-  h->times[h->count++] = r->clock++;
+  h->times[h->count++] = ticks++;
 }
 
-void ptx_races_learn(ptx_exec *x) { x->races->known[x->block->index] = x->races->clock++; }
+void ptx_races_publish(ptx_exec *x, ptx_scope scope)
+{
+  pthread_mutex_lock(&mu);
+  note_publication(&x->races->published[x->block->index]);
+  if (scope == PTX_OF_SYSTEM) note_publication(&x->races->published_sys[x->block->index]);
+  pthread_mutex_unlock(&mu);
+}
+
+void ptx_races_learn(ptx_exec *x, ptx_scope scope)
+{
+  pthread_mutex_lock(&mu);
+  x->races->known[x->block->index] = ticks++;
+  if (scope == PTX_OF_SYSTEM) x->races->known_sys[x->block->index] = ticks++;
+  pthread_mutex_unlock(&mu);
+}

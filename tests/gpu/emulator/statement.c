@@ -61,6 +61,7 @@ enum field {
   F_space,
   F_vec,
   F_sem,
+  F_scope,
   F_cmp,
   F_combine,
   F_mode,
@@ -86,6 +87,7 @@ static uint8_t *field_of(ptx_inst *i, enum field f)
   case F_space: return &i->space;
   case F_vec: return &i->vec;
   case F_sem: return &i->sem;
+  case F_scope: return &i->scope;
   case F_cmp: return &i->cmp;
   case F_combine: return &i->combine;
   case F_atomic: return &i->atomic;

@@ -42,7 +42,8 @@
   X(ANY, "const", space, PTX_CONST) X(ANY, "v2", vec, 2) X(ANY, "v4", vec, 4) X(ANY, "v8", vec, 8) \
   X(ANY, "volatile", sem, PTX_RELAXED) X(ANY, "relaxed", sem, PTX_RELAXED) X(ANY, "mmio", sem, PTX_RELAXED) \
   X(ANY, "acquire", sem, PTX_ACQUIRE) X(ANY, "release", sem, PTX_RELEASE) X(ANY, "acq_rel", sem, PTX_ACQ_REL) \
-  X(ANY, "sc", sem, PTX_ACQ_REL) X(ANY, "weak", sem, PTX_WEAK) \
+  X(ANY, "cta", scope, PTX_OF_BLOCK) X(ANY, "cluster", scope, PTX_OF_BLOCK) X(ANY, "gpu", scope, PTX_OF_DEVICE) \
+  X(ANY, "gl", scope, PTX_OF_DEVICE) X(ANY, "sys", scope, PTX_OF_SYSTEM) X(ANY, "sc", sem, PTX_ACQ_REL) X(ANY, "weak", sem, PTX_WEAK) \
   X(COMPARE, "eq", cmp, PTX_EQ) X(COMPARE, "ne", cmp, PTX_NE) X(COMPARE, "lt", cmp, PTX_LT) X(COMPARE, "le", cmp, PTX_LE) \
   X(COMPARE, "gt", cmp, PTX_GT) X(COMPARE, "ge", cmp, PTX_GE) X(COMPARE, "lo", cmp, PTX_LT) X(COMPARE, "ls", cmp, PTX_LE) \
   X(COMPARE, "hi", cmp, PTX_GT) X(COMPARE, "hs", cmp, PTX_GE) X(COMPARE, "equ", cmp, PTX_EQU) X(COMPARE, "neu", cmp, PTX_NEU) \
@@ -73,10 +74,10 @@
   X("satfinite", SATFINITE) X("xorsign", XORSIGN) X("wrap", WRAP) X("l", LEFT) X("to", TO) X("aligned", ALIGNED) \
   X("shiftamt", SHIFTAMT) X("noftz", NOFTZ) X("trans", TRANS)
 
-/* Modifiers that change nothing here: cache hints, scopes (all blocks see one memory), and words for what the
+/* Modifiers that change nothing here: cache hints, and words for what the
  * instruction does anyway, such as `sync`. */
 #define PTX_IGNORED \
-  "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "cta", "gpu", "sys", "cluster", "gl", "sync", "uni", "level", "clamp", "r", "abs", \
+  "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "sync", "uni", "level", "clamp", "r", "abs", \
   "row", "col", "b4", "proxy", "alias", "full_range", "L1::evict_first", "L1::evict_last", "L1::evict_normal", "L1::no_allocate", \
   "L1::evict_unchanged", "L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"
 
