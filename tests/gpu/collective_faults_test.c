@@ -194,10 +194,10 @@ static void play(cell *c)
   for (int r = 0; r < size; r++) gpus_unstage(r, &staged[r]);
 }
 
-/* Whether a rank that does not wait for the victim's device may have ended. */
+/* Whether a rank that does not wait for the victim's device may have ended; a call that fails may be any rank's. */
 static bool may_end_well(const cell *c, int rank)
 {
-  return c->fault->what >= ABORTS && is_one_way(c->kind) && rank != VICTIM;
+  return c->fault->what >= ABORTS && is_one_way(c->kind) && (rank != VICTIM || c->fault->what == CALL);
 }
 
 static void judge(cell *c)

@@ -295,7 +295,7 @@ TEST(while_events_are_recorded_steps_are_queued_one_by_one)
   weft_executable *exe = compile(platform, text, 5, 0);
   weft_buffer *in = new_input(platform, exe, 1);
   for (int run = 0; run < 3; run++) weft_buffer_release(run_on(exe, in));
-  rt_trace_capture();
+  rt_trace_capture(false);
   counts before = count_now();
   weft_buffer_release(run_on(exe, in));
   rt_trace_release();
