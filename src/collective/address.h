@@ -5,7 +5,7 @@
 #include "collective/door.h"
 #include "collective/internal.h"
 
-#define COLL_ADDRESS_MAGIC UINT32_C(0x34414357) /* "WCA4": changes with this struct and with the wire format */
+#define COLL_ADDRESS_MAGIC UINT32_C(0x35414357) /* "WCA5": changes with this struct and with the wire format */
 
 enum { COLL_FABRIC_NAME_BYTES = 96 };
 

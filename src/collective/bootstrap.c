@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "collective/address.h"
+#include "collective/diagnose.h"
 #include "collective/host/link.h"
 #include "collective/listener.h"
 
@@ -269,6 +270,53 @@ static weft_status *meet(coll_group *g, const weft_comm_spec *spec, weft_deadlin
   return st;
 }
 
+typedef struct search {
+  const weft_comm_spec *spec;
+  coll_missing *missing;
+  int count;
+} search;
+
+/* Adds a connection that is not made, with the peer's address if it has published one. */
+static weft_status *add_missing(coll_group *g, int local, int peer, void *ctx)
+{
+  search *s = ctx;
+  coll_missing m = {.rank = peer, .asker = g->locals[local]->rank};
+  WEFT_AUTO_STR value = NULL;
+  char key[512];
+  size_t bytes;
+
+  coll_group_lock(g);
+  const coll_link *link = g->links[(size_t)local * (size_t)g->size + (size_t)peer];
+  bool ready = link && coll_link_is_ready(link), known = g->addresses[peer].magic;
+  coll_group_unlock(g);
+  if (ready) return NULL;
+  rank_key(g, peer, key, sizeof key);
+  weft_status *st = known ? NULL : weft_kv_get(s->spec->kv, key, weft_deadline_after_ms(LOOK_MS), &value, &bytes);
+  if (!st && value) st = coll_address_check((const coll_address *)value, bytes, g->size);
+  if (!st && value) memcpy(&m.to, value, sizeof m.to);
+  weft_status_ignore(st);            /* then nobody can be asked */
+  for (int i = 0; i < s->count; i++) /* of few ranks both neighbours may be one rank */
+    if (s->missing[i].rank == m.rank && s->missing[i].asker == m.asker) return NULL;
+  if (known || m.to.magic) s->missing[s->count++] = m;
+  return NULL;
+}
+
+/* The deadline has passed, as `st` (taken) says: is somebody on the way to blame? */
+static weft_status *explain(coll_group *g, const weft_comm_spec *spec, weft_status *st)
+{
+  enum { MOST_NEIGHBOURS = 64 }; /* of a rank: two for each power of two */
+  search s = {.spec = spec};
+
+  coll_group_lock(g);
+  bool failed = g->error != NULL; /* then that error is the one that is reported */
+  coll_group_unlock(g);
+  if (!failed) s.missing = calloc((size_t)g->local_count * MOST_NEIGHBOURS, sizeof *s.missing);
+  for (int i = 0; s.missing && i < g->local_count; i++) weft_status_ignore(each_neighbour(g, i, add_missing, &s));
+  if (s.count) st = coll_diagnose_meeting(g, s.missing, s.count, st);
+  free(s.missing);
+  return st;
+}
+
 weft_status *coll_bootstrap(coll_group *g, const weft_comm_spec *spec)
 {
   int64_t connect_ns = coll_settings_get()->connect_ns;
@@ -277,6 +325,7 @@ weft_status *coll_bootstrap(coll_group *g, const weft_comm_spec *spec)
 
   if (deadline.at_ns == 0) deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
   weft_status *st = meet(g, spec, deadline);
+  if (weft_status_code(st) == WEFT_DEADLINE_EXCEEDED && g->links && !g->topology.size) st = explain(g, spec, st);
   coll_group_lock(g);
   if (st && g->error) { /* report the error that spent the group, not that the group is spent */
     weft_status_free(st);

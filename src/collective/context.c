@@ -28,6 +28,7 @@ static struct {
   _Atomic int64_t sleeps_until;  /* INT64_MAX while awake */
   atomic_bool asleep;
   atomic_ulong next_id;
+  atomic_ulong rounds;
 } context = {.mu = WEFT_MUTEX_INITIALIZER, .epoll_fd = -1, .wake_fd = -1, .next_id = 1};
 
 uint64_t coll_context_next_id(void) { return atomic_fetch_add(&context.next_id, 1); }
@@ -51,6 +52,7 @@ void coll_context_wake_by(int64_t at_ns)
   if (at_ns < atomic_load(&context.sleeps_until)) coll_context_wake();
 }
 
+unsigned long coll_context_rounds(void) { return atomic_load_explicit(&context.rounds, memory_order_relaxed); }
 unsigned long coll_context_requests(void) { return atomic_load(&context.requests); }
 
 /* ---- watching descriptors ---- */
@@ -185,6 +187,7 @@ int coll_context_sleep(unsigned long seen, int64_t until_ns, bool *sleeps, uint6
   struct epoll_event events[16];
   int count = 0;
 
+  atomic_fetch_add_explicit(&context.rounds, 1, memory_order_relaxed);
   if (*sleeps) {
     atomic_store(&context.sleeps_until, until_ns);
     atomic_store(&context.asleep, true);

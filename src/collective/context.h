@@ -50,6 +50,9 @@ WEFT_NODISCARD weft_status *coll_context_open(void);
 void coll_context_close(void);
 void coll_context_ring(void); /* ends a sleep; signal-safe */
 
+/* How often the thread has looked at all that it watches. */
+unsigned long coll_context_rounds(void);
+
 /* How often the thread has been woken so far. */
 unsigned long coll_context_requests(void);
 

@@ -127,6 +127,15 @@ bool coll_session_key(const coll_session *s, const char *purpose, bool outgoing,
   return coll_key_derive(&s->secret, purpose, &part, 1, out);
 }
 
+uint64_t coll_session_name(const coll_session *s)
+{
+  uint64_t name = 0;
+  coll_key key;
+
+  if (s->in && coll_session_key(s, "weft name", s->dialled, &key)) memcpy(&name, &key, sizeof name);
+  return name;
+}
+
 /* Derives the secret that the shares of both sides agree on. */
 static bool agree(const uint8_t theirs[SHARE_BYTES], coll_key *out)
 {

@@ -35,11 +35,16 @@ typedef struct coll_session {
   bool dialled;        /* this side is the dialler */
   coll_key secret;
   coll_seal *out, *in; /* for the session's frames; NULL on a local socket, where the kernel keeps other users out */
-  uint64_t sent, taken;
-  bool cut;            /* only a part of a frame was sent: nothing may follow it */
+  uint64_t sent, taken; /* sealed frames */
+  uint64_t spoken;      /* of those that were sent: up to the last that said something */
+  int64_t spoke_ns;     /* its time */
+  bool cut;             /* only a part of a frame was sent: nothing may follow it */
 } coll_session;
 
 void coll_session_fini(coll_session *session);
+
+/* A number of the session, the same on both sides; 0: it is not sealed. */
+uint64_t coll_session_name(const coll_session *session);
 
 /* A key of the session for one purpose and direction.  The peer derives the same key for the opposite direction. */
 bool coll_session_key(const coll_session *session, const char *purpose, bool outgoing, coll_key *out);

@@ -49,7 +49,13 @@ bool coll_frame_send(int fd, coll_session *session, coll_frame_type type, const 
   parts[1] = (struct iovec){sealed, bytes + COLL_TAG_BYTES};
   bool whole = send_parts(fd, parts, 2, -1, &sent);
   session->sent += whole;
+  if (whole && type != COLL_FRAME_BELL) {
+    session->spoken = session->sent;
+    session->spoke_ns = weft_now_ns();
+  }
   session->cut = !whole && sent > 0;
+  if (session->cut) /* the connection ends with a reset: a clean end within a frame is an attacker's (COLL_READ_CUT) */
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
   return whole;
 }
 
@@ -110,8 +116,9 @@ coll_read_result coll_frame_read(coll_frame_reader *reader, coll_session *sessio
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.room};
     ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? COLL_READ_NONE : COLL_READ_END;
-    if (n == 0) return COLL_READ_END;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return COLL_READ_NONE;
+    if (n < 0) return errno == ECONNRESET ? COLL_READ_END : COLL_READ_LOST;
+    if (n == 0) return reader->got > 0 && session && session->in ? COLL_READ_CUT : COLL_READ_END;
     keep_passed_fd(reader, &message);
     reader->got += (size_t)n;
     coll_read_result wrong = reader->got == head ? check_head(reader, session) : COLL_READ_NONE;

@@ -16,8 +16,7 @@ typedef enum coll_frame_type {
   /* coll_reason: the sender's communicator will be spent once it has ended that many collectives */
   COLL_FRAME_ENDING,
   COLL_FRAME_YIELD,    /* both sides dialled: the lower rank's connection stays, and this is the other */
-  /* the sender destroyed its communicator without an error; number of messages it sent, by channel */
-  COLL_FRAME_GOODBYE,
+  COLL_FRAME_GOODBYE,  /* coll_farewell: the sender destroyed its communicator without an error */
   COLL_FRAME_QUERY,    /* coll_query: what does this rank do? */
   COLL_FRAME_ANSWER,   /* coll_answer */
   COLL_FRAME_FLIGHT,   /* what does this process's flight recorder say? */
@@ -54,10 +53,37 @@ typedef struct coll_reason {
   char text[1992];
 } coll_reason;
 
+typedef struct coll_farewell {
+  uint64_t sent[2]; /* messages of the engine that the sender has begun, by channel */
+  /* messages of the stream, and their bytes, that the sender has handed to the network: see coll_stream_counts */
+  uint64_t left[2], left_bytes;
+} coll_farewell;
+
 typedef struct coll_query {
   uint64_t group_id, seq;
   int32_t rank, asker; /* asker: a rank of the sender's process */
 } coll_query;
+
+/* What has become of a control connection, as one of its sides sees it. */
+typedef enum coll_stage {
+  COLL_STAGE_NONE,     /* there is none: this side waits for the other to connect, or is connecting */
+  COLL_STAGE_PROVING,  /* this side has connected, and waits for the answer to its challenge */
+  COLL_STAGE_GREETING, /* ... and to its greeting */
+  COLL_STAGE_STANDS,
+  COLL_STAGE_CLOSED,   /* this side has closed it, or was told that the other side would */
+  COLL_STAGE_CUT,      /* it ended, and neither side had said so */
+} coll_stage;
+
+/* One side of a control connection, for a comparison with the other side. */
+typedef struct coll_control {
+  uint64_t name;        /* coll_session_name; 0: the connection has no session */
+  uint64_t sent, taken; /* frames; sent: up to the last that said something */
+  int64_t spoke_ago_ns; /* since this side last sent anything */
+  uint32_t unacked;     /* bytes of this side that the system of the other side has not acknowledged */
+  int32_t stage;        /* coll_stage */
+  int32_t open;         /* 1: this side's communicator takes greetings */
+  int32_t local;        /* 1: the connection is a local socket, where nobody is between */
+} coll_control;
 
 typedef struct coll_answer {
   int32_t known;        /* the rank is known here, in a communicator of that id */
@@ -67,6 +93,7 @@ typedef struct coll_answer {
   /* messages between the rank and the asker, by channel (coll_stream_counts) */
   int64_t counted;      /* 1: they are known */
   uint64_t left[2], came[2];
+  coll_control control; /* the rank's side of its control connection with the asker */
   char text[512];       /* coll_flight_status_locked */
   char spent[512];      /* why its communicator is spent; "" if it is not */
 } coll_answer;
@@ -87,7 +114,9 @@ typedef struct coll_frame_reader {
 typedef enum coll_read_result {
   COLL_READ_NONE,
   COLL_READ_FRAME,
-  COLL_READ_END,
+  COLL_READ_END,  /* the peer's side, or somebody on the way, ended the connection */
+  COLL_READ_LOST, /* the system gave the connection up: the peer's machine does not answer */
+  COLL_READ_CUT,  /* the connection ended within a sealed frame, as no peer ends it */
   COLL_READ_GARBAGE,
   COLL_READ_DENIED, /* by a peer that has not sent a sealed frame yet */
   COLL_READ_FORGED, /* a frame does not open: it was changed or repeated, or frames before it are missing */

@@ -296,6 +296,7 @@ struct coll_group {
   coll_link **links;    /* [local_count * size]; NULL: none yet */
   coll_link *open_links; /* all that exist */
   int refused_count;     /* how many of open_links are refused by their peer */
+  int doubted_count;     /* how many of open_links are doubted and not asked about yet: see coll_link.doubted */
   void *transports[COLL_TRANSPORT_COUNT]; /* the state that a transport keeps for the group; NULL: none */
   uint64_t splits, offers_seen;
 };

@@ -13,6 +13,7 @@ libweftjob_la_SOURCES += \
   %D%/door.c %D%/door.h \
   %D%/ended.c %D%/ended.h \
   %D%/entrance.c %D%/entrance.h \
+  %D%/inquiry.c %D%/inquiry.h \
   %D%/flight.c %D%/flight.h %D%/flight_ask.c %D%/flight_entry.h %D%/flight_join.c %D%/flight_text.c %D%/flight_text.h \
   %D%/frame.c %D%/frame.h \
   %D%/group.c %D%/internal.h \

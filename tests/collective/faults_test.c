@@ -458,6 +458,7 @@ static const char *judge(const fault *f, const strike *s, int *out_rank, bool *o
       return "failed before the fault came";
     }
     *out_excused = f->kind == LATE && f->delay_ms && o->code == WEFT_OK; /* who came late itself has not waited */
+    if (f->kind != GARBLED && strstr(o->text, "integrity")) return "accuses somebody on the way";
     if (!is_expected(f, o->code, o->text, s->finished)) return "got";
     if (o->code == WEFT_OK || !s->at) continue;
     int64_t known_ms = (o->at_ns - s->death_ns) / WEFT_NS_PER_MS;

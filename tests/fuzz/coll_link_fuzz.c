@@ -103,7 +103,7 @@ static void send_bytes(stage *s, const void *data, size_t bytes)
 
 static void send_frame(stage *s, input *in)
 {
-  static const uint32_t lengths[] = {sizeof(coll_reason), sizeof(coll_hello), sizeof(coll_query), 2 * sizeof(uint64_t), 0};
+  static const uint32_t lengths[] = {sizeof(coll_reason), sizeof(coll_hello), sizeof(coll_query), sizeof(coll_farewell), 0};
   struct { coll_frame head; uint8_t payload[COLL_MOST_FRAME_BYTES]; } frame = {.head.type = take(in)};
   size_t length = take(in), given = take_bytes(in, frame.payload, sizeof frame.payload);
 

@@ -74,7 +74,7 @@ typedef struct setup {
   bool payload;        /* WEFT_COLLECTIVE_INTEGRITY */
   const char *secret;  /* of the job, or NULL */
   int deadline_ms;     /* of each operation */
-  const char *diagnose; /* how long peers are asked after a deadline; NULL: 100ms */
+  const char *diagnose; /* how long peers are asked after a deadline; NULL: 1s */
 } setup;
 
 static void write_secret(const char *directory, int rank, const char *secret)
@@ -97,7 +97,7 @@ static outcome play(const char *directory, int rank, const setup *how, bool loud
   setenv("WEFT_COLLECTIVE_TRANSPORT", "fabric", 1);
   setenv("WEFT_COLLECTIVE_INTERFACE", "127.0.0.1", 1);
   setenv("WEFT_COLLECTIVE_INTEGRITY", payload ? "payload" : "headers", 1);
-  setenv("WEFT_COLLECTIVE_DIAGNOSE", how->diagnose ? how->diagnose : "100ms", 1);
+  setenv("WEFT_COLLECTIVE_DIAGNOSE", how->diagnose ? how->diagnose : "1s", 1);
   if (!loud) setenv("WEFT_LOG", "error", 1);
   if (how->secret) write_secret(directory, rank, how->secret);
   if (weft_kv_file_new(directory, &kv)) return CANNOT;
@@ -121,8 +121,8 @@ static outcome play(const char *directory, int rank, const setup *how, bool loud
 
 /* ---- the middle ---- */
 
-typedef enum attack_kind { NONE, FLIP, DROP, REPEAT, SWAP, SPLICE, CUT, HOLD, KINDS } attack_kind;
-static const char *const attack_names[] = {"none", "flip", "drop", "repeat", "swap", "splice", "cut", "hold"};
+typedef enum attack_kind { NONE, FLIP, DROP, REPEAT, SWAP, SPLICE, CUT, HOLD, KINDS, SEVER = KINDS } attack_kind;
+static const char *const attack_names[] = {"none", "flip", "drop", "repeat", "swap", "splice", "cut", "hold", "sever"};
 
 typedef struct attack {
   attack_kind kind;
@@ -175,6 +175,9 @@ static void strike(middle *m, int c, int to, char *data, size_t bytes)
   case DROP:
   case HOLD: return; /* HOLD: here and from here on */
   case REPEAT: send_all(to, data, bytes); break;
+  case SEVER: /* the first connection, between two frames; and no data passes from here on */
+    if (m->fds[0][0] >= 0) hang_up(m, 0);
+    return;
   case SWAP: memcpy(m->held, data, m->held_bytes = bytes); return;
   case SPLICE: send_all(to, m->last, m->last_bytes); break;
   case CUT:
@@ -203,7 +206,7 @@ static void pass_on(middle *m, int c, int side)
     there = true;
     piece = m->data_pieces++;
   }
-  bool now = piece == m->plan.piece || (m->plan.kind == HOLD && piece > m->plan.piece);
+  bool now = piece == m->plan.piece || ((m->plan.kind == HOLD || m->plan.kind == SEVER) && piece > m->plan.piece);
   if (there && now && m->plan.kind != NONE) {
     strike(m, c, to, data, (size_t)n);
     return;
@@ -270,9 +273,27 @@ static bool be_between(middle *m, const pid_t *pids, outcome *outcomes)
   return left == 0;
 }
 
+/* jobs: those that ended right, those of which a rank named integrity or authentication, and the others. */
 typedef struct tally {
   int runs, struck, outcomes[CANNOT + 1];
+  int right, named, unnamed;
 } tally;
+
+static void count_job(tally *t, const outcome outcomes[RANKS], const char *what)
+{
+  bool right = true, named = false;
+
+  for (int r = 0; r < RANKS; r++) {
+    right &= outcomes[r] == RIGHT;
+    named |= outcomes[r] == INTEGRITY || outcomes[r] == AUTHENTICATION;
+  }
+  t->right += right;
+  t->named += named;
+  t->unnamed += !right && !named;
+  if (!right && !named)
+    print_message("# no rank names integrity: %s: %s, %s\n", what, outcome_names[outcomes[0] - RIGHT],
+                  outcome_names[outcomes[1] - RIGHT]);
+}
 
 /* Plays a job, with `m` between its processes (NULL: nobody).  False: a process hung. */
 static bool run_job(middle *m, const setup how[RANKS], outcome *outcomes)
@@ -326,6 +347,7 @@ static int run_one(attack plan, const setup *how, tally *t, int pieces[MOST_CONN
       fprintf(stderr, "# %s: rank %d ended %s after %lld ms\n", what, r, name,
               (long long)((weft_now_ns() - began_ns) / WEFT_NS_PER_MS));
   }
+  count_job(t, outcomes, what);
   if (plan.kind == NONE)
     for (int r = 0; r < RANKS; r++) T_EQ_INT(outcomes[r], RIGHT);
   if (pieces) memcpy(pieces, m.pieces, sizeof m.pieces);
@@ -380,12 +402,47 @@ TEST(what_is_held_back_of_the_data_is_missed)
   T_TRUE(t.outcomes[INTEGRITY] >= 1); /* a rank whose peer has given up before cannot ask it any more */
 }
 
+/* Each message of the handshake and of the greeting, and all that follows it in its direction, is held back. */
+TEST(what_is_held_back_while_ranks_meet_is_missed)
+{
+  setup how = {.payload = true, .deadline_ms = 2000, .diagnose = "3s"};
+  tally t = {0};
+
+  if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
+  open_way();
+  for (int from = 0; from < 2; from++)
+    for (int piece = 0; piece < 2; piece++) {
+      t = (tally){0};
+      run_one((attack){.kind = HOLD, .connection = 0, .from = from, .piece = piece}, &how, &t, NULL);
+      T_EQ_INT(t.struck, 1);
+      T_EQ_INT(t.named, 1);
+    }
+}
+
+/* The control connection ends between two frames, as that of a process that has died; but its process is alive. */
+TEST(a_connection_that_is_cut_between_the_living_is_no_death)
+{
+  setup how = {.payload = true, .deadline_ms = 20000, .diagnose = "3s"};
+  int pieces[MOST_CONNECTIONS][2], piece = 0;
+  tally t = {0};
+
+  if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
+  open_way();
+  int connections = run_one((attack){.kind = NONE}, &(setup){true, NULL, LONG_MS}, &t, pieces);
+  for (int c = 1; c < connections; c++) piece += pieces[c][0] + pieces[c][1];
+  t = (tally){0};
+  run_one((attack){.kind = SEVER, .connection = ALL_DATA, .piece = piece / 3}, &how, &t, NULL);
+  T_EQ_INT(t.struck, 1);
+  T_EQ_INT(t.named, 1);
+  T_EQ_INT(t.outcomes[LOST], 0);
+}
+
 TEST(who_sits_between_two_hosts_changes_no_result)
 {
   const char *wanted = getenv("WEFT_TEST_LONG");
   bool is_long = wanted && strcmp(wanted, "0") != 0;
   int64_t until_ns = weft_now_ns() + 25 * WEFT_NS_PER_S;
-  int pieces[MOST_CONNECTIONS][2], count = is_long ? 1000 : 100;
+  int pieces[MOST_CONNECTIONS][2], count = !is_long ? 100 : atoi(wanted) > 1 ? atoi(wanted) : 1000;
   tally t = {0};
 
   if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
@@ -403,6 +460,7 @@ TEST(who_sits_between_two_hosts_changes_no_result)
   print_message("# %d runs, %d struck; ranks ended", t.runs, t.struck);
   for (int o = RIGHT; o <= CANNOT; o++)
     print_message(" %s: %d%s", outcome_names[o - RIGHT], t.outcomes[o], o == CANNOT ? "\n" : ",");
+  print_message("# jobs: right %d, integrity or authentication %d, neither %d\n", t.right, t.named, t.unnamed);
   T_TRUE(t.struck > t.runs / 3);
   T_TRUE(t.outcomes[INTEGRITY] + t.outcomes[AUTHENTICATION] > 0);
 }
@@ -442,4 +500,5 @@ TEST(ranks_with_one_secret_meet)
 }
 
 TEST_MAIN(UNIT(ranks_with_one_secret_meet), UNIT(ranks_that_seal_differently_are_told_so), UNIT(ranks_with_different_secrets_are_told_so),
-          UNIT(a_rank_without_the_secret_is_told_so), UNIT(what_is_held_back_of_the_data_is_missed), UNIT(who_sits_between_two_hosts_changes_no_result))
+          UNIT(a_rank_without_the_secret_is_told_so), UNIT(what_is_held_back_of_the_data_is_missed), UNIT(what_is_held_back_while_ranks_meet_is_missed),
+          UNIT(a_connection_that_is_cut_between_the_living_is_no_death), UNIT(who_sits_between_two_hosts_changes_no_result))

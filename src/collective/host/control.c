@@ -5,8 +5,10 @@
 #include "collective/host/link_state.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -73,6 +75,34 @@ static void on_reason(coll_link *link)
   else coll_group_end_at_locked(g, st, reason.ended, type == COLL_FRAME_REFUSE ? -1 : reason.origin);
 }
 
+static void close_socket(coll_link *link)
+{
+  coll_context_unwatch(link->fd);
+  close(link->fd);
+  link->fd = -1;
+}
+
+/* The control connection of a link has ended, and neither side said that it would.  On a local socket the peer is
+ * dead.  Over a network somebody on the way may have cut the connection: the diagnosis asks the peer's process. */
+static void on_end(coll_link *link, bool given_up)
+{
+  coll_group *g = link->group;
+  bool may_be_cut = !given_up && !link->cut_here && link->session.in;
+
+  if (!may_be_cut && !g->frozen) {
+    coll_link_peer_died(link, true, "died: its connection closed");
+    return;
+  }
+  close_socket(link);
+  link->doubted = may_be_cut;
+  link->asked = g->frozen; /* frozen: a deadline has passed, and the peer is being asked */
+  if (g->frozen) return;
+  g->doubted_count++;
+  atomic_store_explicit(&g->unsent, true,
+                        memory_order_relaxed); /* so that the progress thread looks at the group's timers */
+  coll_context_wake();
+}
+
 static void on_accept(coll_link *link)
 {
   coll_group *g = link->group;
@@ -105,11 +135,12 @@ static void on_frame(coll_link *link)
   case COLL_FRAME_ENDING:
   case COLL_FRAME_ABORT: on_reason(link); return;
   case COLL_FRAME_GOODBYE:
-    if (link->reader.frame.bytes != sizeof link->rx_last) {
+    if (link->reader.frame.bytes != sizeof link->farewell) {
       coll_link_garbage(link, "a control frame of the wrong size");
       return;
     }
-    has_left(link, (const uint64_t *)(const void *)link->reader.payload);
+    memcpy(&link->farewell, link->reader.payload, sizeof link->farewell);
+    has_left(link, link->farewell.sent);
     return;
   case COLL_FRAME_YIELD:
     if (link->state != LINK_GREETING) return;
@@ -168,7 +199,8 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
     return;
   }
   while (link->fd >= 0 && !g->error) {
-    switch (coll_frame_read(&link->reader, &link->session, link->fd)) {
+    coll_read_result read = coll_frame_read(&link->reader, &link->session, link->fd);
+    switch (read) {
     case COLL_READ_NONE: return;
     case COLL_READ_FRAME: on_frame(link); break;
     case COLL_READ_GARBAGE: coll_link_garbage(link, "a control frame that is too long"); return;
@@ -180,17 +212,57 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
                                         link->peer, link->rank));
       else coll_link_garbage(link, "an unknown control frame");
       return;
+    case COLL_READ_CUT:
+    case COLL_READ_LOST:
     case COLL_READ_END:
-      if (link->state == LINK_LEFT || g->frozen) {
-        coll_context_unwatch(link->fd);
-        close(link->fd);
-        link->fd = -1;
-      } else if (link->state == LINK_GREETING && !g->topology.size) {
+      if (link->state == LINK_LEFT) close_socket(link);
+      else if (link->state == LINK_GREETING && !g->topology.size)
         on_not_connected(link, WEFT_ERR(UNAVAILABLE, "it closed the connection"));
-      } else {
-        coll_link_peer_died(link, true, "died: its connection closed");
-      }
+      else if (read == COLL_READ_CUT) coll_link_forged(link, "its control connection ended within a frame");
+      else on_end(link, read == COLL_READ_LOST);
       return;
     }
   }
+}
+
+static coll_stage stage_of(const coll_link *link)
+{
+  switch (link->state) {
+  case LINK_PROVING: return COLL_STAGE_PROVING;
+  case LINK_GREETING: return COLL_STAGE_GREETING;
+  case LINK_READY: return link->doubted ? COLL_STAGE_CUT : link->cut_here ? COLL_STAGE_CLOSED : COLL_STAGE_STANDS;
+  case LINK_LEFT: return COLL_STAGE_CLOSED;
+  default: return COLL_STAGE_NONE;
+  }
+}
+
+coll_control coll_link_control_locked(coll_group *g, int rank, int peer)
+{
+  weft_mutex_assert_held(&g->mu);
+  int local = g->local_of[rank], unacked = 0;
+  coll_control c = {.open = !g->error && g->links && g->addresses[rank].magic};
+
+  if (local < 0 || peer < 0 || peer >= g->size || !g->links) return c;
+  coll_link *link = g->links[(size_t)local * (size_t)g->size + (size_t)peer];
+  if (!link) return c;
+  if (link->fd >= 0 && link->state != LINK_CONNECTING) coll_link_ready_locked(g, link->id);
+  c.local = link->fd >= 0 && link->state != LINK_CONNECTING && coll_transport_of(link->transport)->is_local;
+  int64_t spoke_ns = WEFT_MAX(link->spoke_ns, link->session.spoke_ns);
+  c.stage = stage_of(link);
+  c.name = coll_session_name(&link->session);
+  c.sent = link->session.spoken;
+  c.taken = link->session.taken;
+  if (spoke_ns) c.spoke_ago_ns = WEFT_MAX(weft_now_ns() - spoke_ns, INT64_C(1));
+  if (link->fd >= 0 && ioctl(link->fd, SIOCOUTQ, &unacked) == 0) c.unacked = (uint32_t)unacked;
+  return c;
+}
+
+void coll_link_probe_locked(coll_group *g, int rank, int peer)
+{
+  weft_mutex_assert_held(&g->mu);
+  coll_link *link =
+    g->local_of[rank] >= 0 && g->links ? g->links[(size_t)g->local_of[rank] * (size_t)g->size + (size_t)peer] : NULL;
+
+  if (link && link->fd >= 0 && link->state == LINK_READY && link->session.out)
+    coll_frame_send(link->fd, &link->session, COLL_FRAME_BELL, NULL, 0, -1);
 }

@@ -50,10 +50,14 @@ static void data_connection_lost(coll_link *link, const char *why)
 {
   char how[512];
 
-  snprintf(how, sizeof how, "%s%s", why,
-           link->state != LINK_READY ? ""
-                                     : "; its control connection stands: integrity, or a fault of the network (the "
-                                       "connection of its data was cut or damaged on its way)");
+  uint64_t owed = coll_link_owed_by_left(link->group, link->rank, link->peer);
+  const char *cut = link->state == LINK_READY
+                      ? "; its control connection stands: integrity, or a fault of the network (the "
+                        "connection of its data was cut or damaged on its way)"
+                    : owed ? "; it has left, and messages that it had sent before have not come: integrity, or a "
+                             "fault of the network"
+                           : "";
+  snprintf(how, sizeof how, "%s%s", why, cut);
   coll_link_peer_died(link, false, how);
 }
 
@@ -128,7 +132,8 @@ bool coll_links_poll_locked(coll_group *g)
     bulk |= link->lends || link->borrows;
   }
   atomic_store_explicit(&g->bulk, bulk && !g->error, memory_order_relaxed);
-  atomic_store_explicit(&g->unsent, (unsent || g->refused_count) && !g->error, memory_order_relaxed);
+  atomic_store_explicit(&g->unsent, (unsent || g->refused_count || g->doubted_count) && !g->error,
+                        memory_order_relaxed);
   return any;
 }
 

@@ -120,14 +120,23 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st)
   coll_ended_add(g->id, posted, reason.text);
 }
 
+static void say_goodbye(coll_link *link)
+{
+  coll_stream_counts counts = coll_link_counts(link->group, link->rank, link->peer);
+  coll_farewell farewell = {.left_bytes = counts.left_bytes};
+
+  memcpy(farewell.sent, link->tx_count, sizeof farewell.sent);
+  memcpy(farewell.left, counts.left, sizeof farewell.left);
+  coll_frame_send(link->fd, &link->session, COLL_FRAME_GOODBYE, &farewell, sizeof farewell, -1);
+}
+
 void coll_links_close_locked(coll_group *g)
 {
   weft_mutex_assert_held(&g->mu);
   for (coll_link *link = g->open_links, *next; link; link = next) {
     next = link->next_open;
     if (link->stream) link->stream->unwanted = g->error && coll_link_peer_has_ended(link);
-    if (link->fd >= 0 && !g->error && link->state == LINK_READY)
-      coll_frame_send(link->fd, &link->session, COLL_FRAME_GOODBYE, link->tx_count, sizeof link->tx_count, -1);
+    if (link->fd >= 0 && !g->error && link->state == LINK_READY) say_goodbye(link);
     coll_link_hang_up(link);
     for (coll_offer *o = link->offers, *after; o; o = after) {
       after = o->next;

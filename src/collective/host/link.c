@@ -50,6 +50,20 @@ coll_stream_counts coll_link_counts(coll_group *g, int rank, int peer)
   return counts;
 }
 
+uint64_t coll_link_owed_by_left(coll_group *g, int rank, int peer)
+{
+  enum { ANY_WINDOW = 32 << 10 }; /* bytes that a TCP connection takes in although nobody reads them */
+  int local = g->local_of[rank];
+  const coll_link *link = local >= 0 && g->links ? g->links[(size_t)local * (size_t)g->size + (size_t)peer] : NULL;
+  uint64_t owed = 0;
+
+  if (!link || link->state != LINK_LEFT) return 0;
+  coll_stream_counts counts = coll_link_counts(g, rank, peer);
+  for (int c = 0; c < COLL_CHANNELS; c++)
+    owed += link->farewell.left[c] > counts.came[c] ? link->farewell.left[c] - counts.came[c] : 0;
+  return link->farewell.left_bytes <= counts.came_bytes + ANY_WINDOW ? owed : 0;
+}
+
 void coll_link_hang_up(coll_link *link)
 {
   if (link->fd >= 0) {
@@ -60,6 +74,8 @@ void coll_link_hang_up(coll_link *link)
   if (link->stream) link->stream->ops->close(link->stream);
   link->stream = NULL;
   coll_session_fini(&link->session);
+  link->group->doubted_count -= link->doubted && !link->asked;
+  link->doubted = link->asked = link->cut_here = false;
 }
 
 static weft_status *dial(coll_link *link);
@@ -113,6 +129,7 @@ static void ring_peer(void *ctx)
 static void cut(void *ctx)
 {
   coll_link *link = ctx;
+  link->cut_here = true;
   if (link->fd >= 0) shutdown(link->fd, SHUT_RDWR);
 }
 
@@ -163,11 +180,13 @@ static weft_status *greet(coll_link *link)
   if (offered_fd >= 0) close(offered_fd);
   if (!sent) return WEFT_ERR(UNAVAILABLE, "greeting rank %d: %s", link->peer, strerror(errno));
   link->state = LINK_GREETING;
+  link->spoke_ns = weft_now_ns();
   return coll_context_watch(link->fd, link->group, link->id, false);
 }
 
 weft_status *coll_link_prove(coll_link *link)
 {
+  if (link->state != LINK_PROVING) link->spoke_ns = weft_now_ns();
   link->state = LINK_PROVING;
   switch (coll_handshake_go_on(&link->shake, link->fd, !coll_transport_of(link->transport)->is_local, &link->session)) {
   case COLL_SHAKE_DONE: return greet(link);

@@ -55,6 +55,17 @@ WEFT_NODISCARD weft_status *coll_link_dial_locked(coll_group *g, int local, int 
 /* The messages between a rank of this process and a peer, which may be any number; zeros where nothing counts them. */
 coll_stream_counts coll_link_counts(coll_group *g, int rank, int peer);
 
+/* How many messages have not come that a peer which said goodbye had handed to the network?  Only if they are so few
+ * that this machine had room for them, however slow the rank was; else 0. */
+uint64_t coll_link_owed_by_left(coll_group *g, int rank, int peer);
+
+/* One side of the control connection between a rank of this process and a peer, which may be any number, after its
+ * frames that have come are read; zeros where there is none. */
+coll_control coll_link_control_locked(coll_group *g, int rank, int peer) WEFT_REQUIRES(g->mu);
+
+/* Sends a frame that says nothing, over a network: if the peer's system has forgotten the connection, it says so. */
+void coll_link_probe_locked(coll_group *g, int rank, int peer) WEFT_REQUIRES(g->mu);
+
 /* Asks all peers to ring.  True if no link has anything to do now. */
 bool coll_links_arm_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 

@@ -50,6 +50,11 @@ struct coll_link {
   coll_frame_reader reader;
   int redials;               /* tries that are left; 0: none has failed yet; -1: none is left */
   char why[200];             /* see coll_link_why */
+  int64_t spoke_ns;          /* when this side last sent a message of the handshake */
+  bool cut_here;             /* the control connection was cut by a fault that was asked for (fault.c) */
+  /* the control connection ended and nobody said why; the diagnosis asks the peer's process, which may be alive, or has
+   * asked it */
+  bool doubted, asked;
   coll_fifo sends, recvs;    /* channel 0 */
   coll_header rx;            /* of the message that is coming in on channel 0 */
   char rx_site[COLL_SITE_BYTES + 1];
@@ -60,6 +65,7 @@ struct coll_link {
   char *scratch;             /* BULK_PIECE_BYTES for payloads that are borrowed and then reduced; NULL until needed */
   uint64_t tx_count[COLL_CHANNELS], rx_count[COLL_CHANNELS]; /* messages begun */
   uint64_t rx_last[COLL_CHANNELS]; /* of a peer that has left: how many messages it sent */
+  coll_farewell farewell;          /* of a peer that said goodbye; else zeros */
   coll_fifo frames;          /* channel 1: operations with something to send */
   coll_fifo offered;         /* this side's offers that wait for ACCEPT */
   coll_fifo incoming;        /* receives that were accepted and wait for DATA */

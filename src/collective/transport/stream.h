@@ -24,6 +24,7 @@ typedef struct coll_stream_counts {
   uint64_t left[COLL_CHANNELS];  /* handed to the network */
   uint64_t waits[COLL_CHANNELS]; /* committed, and not taken by the network yet */
   uint64_t came[COLL_CHANNELS];  /* from the peer; authenticated */
+  uint64_t left_bytes, came_bytes; /* of those that left and came */
 } coll_stream_counts;
 
 typedef struct coll_stream_ops {

@@ -62,7 +62,7 @@ typedef struct slot {
   slot_state state;
   bool sends;
   uint8_t lane;
-  size_t bytes, room; /* `room`: size of a receive's memory */
+  size_t bytes, data_bytes, room; /* data_bytes: without the trailer; room: size of a receive's memory */
   char *data;
   uint64_t tag;
   uint64_t code;      /* authenticates the message */
@@ -117,6 +117,7 @@ struct fabric_stream {
   coll_mac mac_out, mac_in;                /* for other messages */
   uint64_t numbered[LANES], posted[LANES]; /* numbers of messages sent, and of receives posted, by lane */
   uint64_t came[LANES];                    /* messages that came and were accepted, by lane */
+  uint64_t numbered_bytes, came_bytes;     /* data of those of channels */
   uint64_t bulk_tag_out, bulk_tag_in;      /* tag of the first piece; each next piece has the next tag */
   bool whole; /* every message is sealed */
   bool waits; /* a slot waits to be posted */
@@ -323,6 +324,8 @@ static void close_message(slot *sl, bool gives)
 {
   fabric_stream *s = sl->stream;
   form f = {.bytes = sl->bytes, .gives = gives, .whole = seals_whole(s)};
+
+  sl->data_bytes = sl->bytes;
   char *at = sl->data + sl->bytes;
 
   if (gives) {
@@ -332,6 +335,7 @@ static void close_message(slot *sl, bool gives)
     s->wanted_told = s->due.wanted;
   }
   sl->number = s->numbered[sl->lane]++;
+  s->numbered_bytes += sl->bytes;
   if (!authenticate(sl, &f, false)) broke(s, "sealing", FI_ENOMEM);
   if (f.whole) memset(at, 0, WHOLE_BYTES);
   at += f.whole ? WHOLE_BYTES : 0;
@@ -539,6 +543,7 @@ static void take_in(slot *sl, size_t bytes)
     return;
   }
   s->came[sl->lane]++;
+  s->came_bytes += sl->bytes;
   if (gives) take_credit(s, sl->data + sl->bytes);
   if (sl->lane == CREDIT_LANE) post(sl);
   else sl->state = SLOT_DONE;
@@ -780,8 +785,15 @@ static void fabric_counts(coll_stream *base, coll_stream_counts *out)
 {
   const fabric_stream *s = of(base);
 
+  out->left_bytes = s->numbered_bytes;
+  out->came_bytes = s->came_bytes;
   for (int c = 0; c < COLL_CHANNELS; c++) {
-    for (int i = 0; i < SLOTS; i++) out->waits[c] += s->out[c].slots[i].state != SLOT_FREE;
+    for (int i = 0; i < SLOTS; i++) {
+      const slot *sl = &s->out[c].slots[i];
+      if (sl->state == SLOT_FREE) continue;
+      out->waits[c]++;
+      out->left_bytes -= sl->data_bytes;
+    }
     out->left[c] = s->numbered[c] - out->waits[c];
     out->came[c] = s->came[c];
   }
