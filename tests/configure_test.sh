@@ -20,5 +20,46 @@ refused 'OBJCOPY=/nonexistent/objcopy does not run' OBJCOPY=/nonexistent/objcopy
 refused '--with-openblas=/usr: expected yes or no' --with-openblas=/usr
 refused '--with-libfabric=/usr: expected yes or no' --with-libfabric=/usr
 refused '--enable-asan and --enable-tsan' --enable-asan --enable-tsan
+
+# A compiler whose programs with clones of functions do not link: configure finds out, and the library's code, compiled
+# without clones, computes what it should.
+cat > "$dir/cc" << 'END'
+#!/bin/sh
+out=a.out link=yes last=
+for a; do
+  case $a in -c|-E|-S|-M|-MM|--version|-v|-V|-qversion) link=no;; esac
+  [ "$last" = -o ] && out=$a
+  last=$a
+done
+${WEFT_REAL_CC:-cc} "$@" || exit
+[ $link = yes ] && [ -f "$out" ] && nm "$out" 2> /dev/null | grep -q ' i ' || exit 0
+rm -f "$out"
+echo "ld: undefined symbol: a function with clones" >&2
+exit 1
+END
+cat > "$dir/solve.c" << 'END'
+#include <config.h>
+#include "cpu/small_solve.h"
+#include <string.h>
+#ifdef HAVE_TARGET_CLONES
+#error "configure found clones"
+#endif
+int main(void) /* 2x = 6, x + 4y = 11: all numbers are exact */
+{
+  double a[] = {2, 1, 0, 4}, x[] = {6, 11};
+  cpu_small_system s = {.type = WEFT_F64, .n = 2, .columns = 1, .a_row = 1, .a_col = 2, .x_row = 1, .x_col = 2, .lower = true};
+  cpu_small_system_solve(&s, 1, a, x);
+  return !(x[0] == 3 && x[1] == 2);
+}
+END
+chmod +x "$dir/cc"
+n=$((n + 1)) wrong=
+include="-I$dir -I$source/src -I$source/include"
+(cd "$dir" && "$source/configure" --quiet CC="$dir/cc" CFLAGS=-O1 > log 2>&1) || wrong="configure fails"
+[ -n "$wrong" ] || "$dir/cc" -std=gnu11 -O1 $include "$dir/solve.c" "$source/src/cpu/small_solve.c" -lm -o "$dir/solve" > "$dir/log" 2>&1 ||
+  wrong="what it configured does not build"
+[ -n "$wrong" ] || "$dir/solve" || wrong="the result is wrong"
+if [ -z "$wrong" ]; then echo "ok $n - a linker without clones of functions"
+else failed=1; echo "not ok $n - a linker without clones of functions"; echo "# $wrong"; tail -n 5 "$dir/log" | sed 's/^/# /'; fi
 echo "1..$n"
 exit $failed
