@@ -48,7 +48,8 @@ static void prove(coll_inquiry *q, const coll_group *g, uint64_t seq)
 static void not_connected(coll_inquiry *q, int error)
 {
   if (error == EAGAIN) return; /* a local socket with a long queue: the process counts as silent */
-  q->verdict = error == ECONNREFUSED || error == ENOENT || error == EPIPE || error == ECONNRESET ? COLL_GONE : COLL_UNREACHED;
+  q->verdict = error == ECONNREFUSED || error == ENOENT || error == EPIPE || error == ECONNRESET ? COLL_GONE
+                                                                                                 : COLL_UNREACHED;
   q->error = error;
 }
 
@@ -156,11 +157,13 @@ static void compare_frames(coll_inquiry *q, const coll_control *now)
 {
   const coll_control *then = &q->control, *theirs = &q->answer.control;
   bool same = now->name && now->name == theirs->name;
-  bool unmet = theirs->stage == COLL_STAGE_NONE && theirs->open; /* the rank has no connection and would take this one */
+  bool unmet = theirs->stage == COLL_STAGE_NONE &&
+               theirs->open; /* the rank has no connection and would take this one */
 
   if (same && theirs->sent > now->taken && long_ago(theirs->spoke_ago_ns, theirs->unacked))
     q->frames_here = theirs->sent - now->taken;
-  if (q->answer.spent[0] || !now->name || then->name != now->name || !long_ago(then->spoke_ago_ns, now->unacked)) return;
+  if (q->answer.spent[0] || !now->name || then->name != now->name || !long_ago(then->spoke_ago_ns, now->unacked))
+    return;
   if (same && then->sent > theirs->taken) q->frames_there = then->sent - theirs->taken;
   if (unmet) q->frames_there = then->sent;
 }
@@ -197,7 +200,8 @@ static void compare_once_locked(coll_group *g, coll_inquiry *qs, int count, bool
     q->lost_here = WEFT_MAX(q->lost_here, coll_link_owed_by_left(g, q->asker, q->rank));
     compare_connections(g, q, has_looked);
     if (q->stands && !q->answer.spent[0]) continue;
-    q->frames_here = WEFT_MAX(q->frames_here, was.frames_here); /* the connection has ended meanwhile, and what was missing has not come */
+    q->frames_here = WEFT_MAX(
+      q->frames_here, was.frames_here); /* the connection has ended meanwhile, and what was missing has not come */
     q->frames_there = WEFT_MAX(q->frames_there, was.frames_there);
     q->stuck |= was.stuck;
     q->cut |= was.cut;
@@ -206,7 +210,8 @@ static void compare_once_locked(coll_group *g, coll_inquiry *qs, int count, bool
 
 bool coll_inquiry_found(const coll_inquiry *q)
 {
-  return q->lost_here || q->lost_there || q->frames_here || q->frames_there || q->stuck || q->cut || q->unended || q->unmade;
+  return q->lost_here || q->lost_there || q->frames_here || q->frames_there || q->stuck || q->cut || q->unended ||
+         q->unmade;
 }
 
 /* Gives what is missing time to come.  True: the progress thread has looked at all connections meanwhile. */
@@ -266,21 +271,29 @@ void coll_inquiry_tell(const coll_inquiry *q, FILE *out)
 
   if (q->lost_here) fprintf(out, missing, fault, q->lost_here, "messages", q->rank, q->asker);
   if (q->lost_there) fprintf(out, missing, fault, q->lost_there, "messages", q->asker, q->rank);
-  if (q->frames_here) fprintf(out, missing, fault, q->frames_here, "frames of the control connection", q->rank, q->asker);
-  if (q->frames_there) fprintf(out, missing, fault, q->frames_there, "frames of the control connection", q->asker, q->rank);
+  if (q->frames_here)
+    fprintf(out, missing, fault, q->frames_here, "frames of the control connection", q->rank, q->asker);
+  if (q->frames_there)
+    fprintf(out, missing, fault, q->frames_there, "frames of the control connection", q->asker, q->rank);
   if (q->stuck)
-    fprintf(out, "%sthe handshake between rank %d and rank %d does not go on, although rank %d answers on another connection",
-            fault, q->asker, q->rank, q->rank);
+    fprintf(
+      out, "%sthe handshake between rank %d and rank %d does not go on, although rank %d answers on another connection",
+      fault, q->asker, q->rank, q->rank);
   if (q->cut)
-    fprintf(out, "%sthe control connection between rank %d and rank %d was cut on its way, for neither side has ended it", fault,
-            q->asker, q->rank);
+    fprintf(out,
+            "%sthe control connection between rank %d and rank %d was cut on its way, for neither side has ended it",
+            fault, q->asker, q->rank);
   if (q->unended)
-    fprintf(out, "%srank %d is gone, and the end of its control connection has not come to rank %d", fault, q->rank, q->asker);
+    fprintf(out, "%srank %d is gone, and the end of its control connection has not come to rank %d", fault, q->rank,
+            q->asker);
   if (waiting)
-    fprintf(out, "\n  %" PRIu64 " messages for rank %d have not left: the connection of its data is not made or does not move (%s)",
+    fprintf(out,
+            "\n  %" PRIu64
+            " messages for rank %d have not left: the connection of its data is not made or does not move (%s)",
             waiting, q->rank,
-            q->unmade ? "no message has left, and the rank answers on another connection: integrity, or a fault of the network"
-                      : "the rank is stopped or slow, or the network is at fault");
+            q->unmade
+              ? "no message has left, and the rank answers on another connection: integrity, or a fault of the network"
+              : "the rank is stopped or slow, or the network is at fault");
 }
 
 void coll_inquiry_init_locked(coll_inquiry *q, coll_group *g, int rank, int asker, const coll_address *to)

@@ -341,7 +341,12 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
   g->addresses[peer] = known.magic ? known : hello->address;
   g->incarnations[peer] = hello->src_incarnation;
   if (!link) return weft_status_dup(g->error);
-  if (coll_link_is_ready(link)) return WEFT_ERR(FAILED_PRECONDITION, "ranks %d and %d are connected already", peer, me);
+  if (coll_link_is_ready(link)) /* a rank greets again only if its first connection has ended for it */
+    return WEFT_ERR(
+      FAILED_PRECONDITION,
+      "ranks %d and %d are connected already, and rank %d has lost that connection: integrity, or a fault of "
+      "the network (the connection was cut on its way)",
+      peer, me, peer);
   if ((link->state == LINK_CONNECTING || link->state == LINK_PROVING || link->state == LINK_GREETING) &&
       peer > me) { /* both sides dialled: the connection of the lower rank, which is this one, stays */
     coll_frame_send(fd, session, COLL_FRAME_YIELD, NULL, 0, -1);
