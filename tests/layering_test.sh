@@ -32,6 +32,7 @@ BEGIN {
   home["openssl/"]    = "coord collective codegen runtime"
   home["zlib.h"]      = "coord"
   home["protobuf-c/"] = "coord hlo pjrt"
+  home["cpuid.h"]     = "codegen"
   home["cuda"]        = "gpu"
   home["nccl"]        = "gpu"
 }
@@ -95,7 +96,7 @@ circles()
     }'
 }
 awk_folder=$PWD/tests
-echo 1..13
+echo 1..14
 if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
 else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
 # The check itself can fail: a breach that is put before it is found.
@@ -150,3 +151,7 @@ if found=$(find src -name '*.c' | sort | xargs awk "$locked_program"); then echo
 else echo "not ok 12 - functions that want a lock assert it"; echo "$found" | sed 's/^/# /'; fi
 if printf 'static void a_locked(int a,\n                     int b)\n{\n  use(a);\n}\n' | awk "$locked_program" >/dev/null
 then echo "not ok 13 - a missing assertion is noticed"; else echo "ok 13 - a missing assertion is noticed"; fi
+# Which instructions this processor has is asked in one file.
+found=$(grep -rlE '__builtin_cpu_|getauxval' src --include='*.[ch]' | grep -vx src/codegen/model/processor.c)
+if [ -z "$found" ]; then echo "ok 14 - one file asks the processor what it has"
+else echo "not ok 14 - one file asks the processor what it has"; echo "$found" | sed 's/^/# /'; fi

@@ -2,7 +2,6 @@
 libweftrun_la_SOURCES += \
   %D%/code/code.c %D%/code/code.h \
   %D%/code/externals.c \
-  %D%/code/features.c \
   %D%/code/image.c \
   %D%/code/requests.c \
   %D%/code/saved.c \
@@ -12,6 +11,7 @@ libweftrun_la_SOURCES += \
   %D%/model/gpus.def \
   %D%/model/library.c %D%/model/library.h \
   %D%/model/nest.c %D%/model/nest.h \
+  %D%/model/processor.c %D%/model/processor.h \
   %D%/model/rows.c \
   %D%/model/scan.c \
   %D%/model/strategy.c %D%/model/strategy.h \

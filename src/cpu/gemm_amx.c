@@ -14,7 +14,6 @@
 
 #if defined __x86_64__ && defined __linux__
 
-#include <cpuid.h>
 #include <immintrin.h>
 #include <pthread.h>
 #include <string.h>
@@ -22,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "codegen/model/processor.h"
 
 #define AMX __attribute__((target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512vl")))
 
@@ -38,13 +38,12 @@ static bool have_bf16, have_int8;
 
 static void detect(void)
 {
-  unsigned a, b, c, d;
+  char missing[64];
 
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 24)) return;
-  if (!(b & 1u << 16) || !(b & 1u << 30) || !(b & 1u << 31)) return; /* AVX-512 F, BW and VL, which packing uses */
+  if (!gen_processor_has("amx-tile,avx512f,avx512bw,avx512vl", missing)) return; /* packing uses AVX-512 */
   if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) != 0) return;
-  have_bf16 = d & 1u << 22;
-  have_int8 = d & 1u << 25;
+  have_bf16 = gen_processor_has("amx-bf16", missing);
+  have_int8 = gen_processor_has("amx-int8", missing);
 }
 
 bool cpu_amx_fits(const cpu_gemm *g)

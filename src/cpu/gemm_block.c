@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "codegen/model/processor.h"
 #include "cpu/hot.h"
 
 enum {
@@ -23,14 +24,7 @@ enum {
 
 bool cpu_block_narrow;
 
-bool cpu_block_is_fast(void)
-{
-#if defined __x86_64__
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-#else
-  return false;
-#endif
-}
+bool cpu_block_is_fast(void) { return gen_this_processor.avx512; }
 
 bool cpu_block_reads_in_place(const cpu_gemm *g)
 {

@@ -19,15 +19,12 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "codegen/model/processor.h"
+#include "cpu/gemm_micro.h"
 #include "cpu/gemm_turn.h"
 
-/* Elements between neighbours: rows of a, columns of a, rows of b, rows of c. */
-typedef struct micro_steps { int64_t a_row, a_col, b_row, c_row; } micro_steps;
-typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const micro_steps *steps, int64_t last,
-                      bool add);
-
 enum {
-  MAX_ROWS = 14, VECTORS = 2,
+  MAX_ROWS = CPU_MICRO_ROWS, VECTORS = CPU_MICRO_VECTORS,
   LEAST_PACKED = 17,                       /* for fewer rows gemm_block.c swaps the operands instead */
   LEAST_FAR = 9,                           /* for fewer rows gemm_block.c reads a large B in longer runs */
   BLOCK_K = 256,                           /* a panel of B is at most 32 KiB */
@@ -44,17 +41,14 @@ enum {
 
 /* ---- kernels ------------------------------------------------------------------------------------------------------- */
 
-#define WITH_VECTORS(X, rows) X(rows, 1) X(rows, 2)
-#define UP_TO_6(X)                                                                                              \
-  WITH_VECTORS(X, 1) WITH_VECTORS(X, 2) WITH_VECTORS(X, 3) WITH_VECTORS(X, 4) WITH_VECTORS(X, 5) WITH_VECTORS(X, 6)
-#define UP_TO_14(X)                                                                                             \
-  UP_TO_6(X) WITH_VECTORS(X, 7) WITH_VECTORS(X, 8) WITH_VECTORS(X, 9) WITH_VECTORS(X, 10) WITH_VECTORS(X, 11)  \
-  WITH_VECTORS(X, 12) WITH_VECTORS(X, 13) WITH_VECTORS(X, 14)
+/* Packed panels of other kernels are written as integers. */
+typedef float f32 __attribute__((may_alias));
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
 #define EACH_VARIANT UP_TO_14
+#define TABLE cpu_micro_table cpu_micro_f32
 #define NAME(x) f32_512_##x
-#define ELEM float
+#define ELEM f32
 #define VEC __m512
 #define LANES 16
 #define MASK __mmask16
@@ -66,8 +60,9 @@ enum {
 #define SPLAT _mm512_set1_ps
 #define ZERO _mm512_setzero_ps()
 #define FMA _mm512_fmadd_ps
-#include "cpu/gemm_micro.h"
+#include "cpu/gemm_micro_loop.h"
 
+#define TABLE static cpu_micro_table micro_f64_512
 #define NAME(x) f64_512_##x
 #define ELEM double
 #define VEC __m512d
@@ -81,7 +76,7 @@ enum {
 #define SPLAT _mm512_set1_pd
 #define ZERO _mm512_setzero_pd()
 #define FMA _mm512_fmadd_pd
-#include "cpu/gemm_micro.h"
+#include "cpu/gemm_micro_loop.h"
 
 #undef TARGET
 #undef EACH_VARIANT
@@ -92,6 +87,7 @@ enum {
 static const int32_t choose_32[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 static const int64_t choose_64[8] = {-1, -1, -1, -1};
 
+#define TABLE static cpu_micro_table micro_f32_256
 #define NAME(x) f32_256_##x
 #define ELEM float
 #define VEC __m256
@@ -105,8 +101,9 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
 #define SPLAT _mm256_set1_ps
 #define ZERO _mm256_setzero_ps()
 #define FMA _mm256_fmadd_ps
-#include "cpu/gemm_micro.h"
+#include "cpu/gemm_micro_loop.h"
 
+#define TABLE static cpu_micro_table micro_f64_256
 #define NAME(x) f64_256_##x
 #define ELEM double
 #define VEC __m256d
@@ -120,7 +117,7 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
 #define SPLAT _mm256_set1_pd
 #define ZERO _mm256_setzero_pd()
 #define FMA _mm256_fmadd_pd
-#include "cpu/gemm_micro.h"
+#include "cpu/gemm_micro_loop.h"
 
 /* ---- packing ------------------------------------------------------------------------------------------------------- */
 
@@ -171,18 +168,12 @@ PACK(pack_f64, double, __m256d, 4, _mm256_loadu_pd, _mm256_maskload_pd, _mm256_s
 typedef struct kernel {
   int64_t rows, lanes; /* rows of the largest block of C, and lanes of a vector */
   void (*pack)(int64_t cols, int64_t k, const void *panel, int64_t across, int64_t along, void *to, int64_t width);
-  micro_fn *micro[MAX_ROWS + 1][VECTORS + 1];
+  cpu_micro_fn *const (*micro)[VECTORS + 1];
 } kernel;
 
-#define ENTRY(kind, rows, vectors) [rows][vectors] = kind##_micro_##rows##_##vectors,
-#define ENTRY_F32_512(rows, vectors) ENTRY(f32_512, rows, vectors)
-#define ENTRY_F64_512(rows, vectors) ENTRY(f64_512, rows, vectors)
-#define ENTRY_F32_256(rows, vectors) ENTRY(f32_256, rows, vectors)
-#define ENTRY_F64_256(rows, vectors) ENTRY(f64_256, rows, vectors)
-
 static const kernel kernels[2][2] = { /* AVX-512 or not, f64 or not */
-  {{6, 8, pack_f32, {UP_TO_6(ENTRY_F32_256)}}, {6, 4, pack_f64, {UP_TO_6(ENTRY_F64_256)}}},
-  {{14, 16, pack_f32, {UP_TO_14(ENTRY_F32_512)}}, {14, 8, pack_f64, {UP_TO_14(ENTRY_F64_512)}}},
+  {{6, 8, pack_f32, micro_f32_256}, {6, 4, pack_f64, micro_f64_256}},
+  {{14, 16, pack_f32, cpu_micro_f32}, {14, 8, pack_f64, micro_f64_512}},
 };
 
 bool cpu_dense_narrow;
@@ -190,11 +181,7 @@ bool cpu_dense_narrow;
 /* NULL: this processor has none of these instruction sets. */
 static const kernel *kernel_for(weft_dtype type)
 {
-  bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && !cpu_dense_narrow;
-
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return NULL;
-  return &kernels[wide][type == WEFT_F64];
+  return gen_this_processor.avx2 ? &kernels[gen_this_processor.avx512 && !cpu_dense_narrow][type == WEFT_F64] : NULL;
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------------------------------- */
@@ -269,7 +256,7 @@ static void multiply(const cpu_gemm *g, int64_t m, int64_t n, const char *a, con
   int64_t block = block_of_k(g), height = cpu_even_part(m, kernel->rows);
   bool pack = !packed && packs(g, m), copy = rows_collide(g) && m >= LEAST_COPIED && m <= MOST_COPIED;
   char *copied = (char *)scratch + panel_bytes(g);
-  micro_steps steps = {g->a_row, g->a_col, pack || packed ? width : g->b_row, g->c_row};
+  cpu_micro_steps steps = {g->a_row, g->a_col, pack || packed ? width : g->b_row, g->c_row};
 
   if (copy) steps.a_row = copied_row(g);
   for (int64_t l = 0; l < g->k; l += block) {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "codegen/model/processor.h"
 #include "cpu/gemm_block.h"
 #include "cpu/hot.h"
 
@@ -191,21 +192,12 @@ static void multiply_columns(int64_t m, int64_t cols, int64_t k, const float *a,
 
 /* ---- the interface ---------------------------------------------------------------------------------------------------- */
 
-static bool has_avx2(void)
-{
-#if defined __x86_64__
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-  return false;
-#endif
-}
-
 bool cpu_few_fits(const cpu_gemm *g)
 {
   bool narrow = g->b_type == WEFT_BF16;
 
-  if (g->compute != WEFT_F32 || g->via != WEFT_INVALID || (g->b_type != WEFT_F32 && !narrow) || !has_avx2() ||
-      cpu_block_is_fast())
+  if (g->compute != WEFT_F32 || g->via != WEFT_INVALID || (g->b_type != WEFT_F32 && !narrow) ||
+      !gen_this_processor.avx2 || cpu_block_is_fast())
     return false;
   if (g->m < 2 || g->m > MOST_ROWS || g->n < LEAST_COLUMNS || g->k < 1 || g->k > MOST_DEPTH) return false;
   if (g->b_row == 1 && g->b_col != 1) return true;

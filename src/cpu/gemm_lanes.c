@@ -1,6 +1,7 @@
 /* cpu/gemm_lanes.c -- Products by instructions that add several products to each 32-bit lane: two of bf16 (AVX512-BF16) or four
  * of an unsigned and a signed byte (AVX-512 VNNI).  A "quad" is the 32 bits of operand that meet in a lane: two or four numbers
- * that follow each other along k, or one f32, for large products only.  In terms of quads the loops are those of gemm_dense.c (gemm_micro.h):
+ * that follow each other along k, or one f32, for large products only, whose innermost loops are those of gemm_dense.c.
+ * In terms of quads the loops are:
  *
  *   for each block of k:                 A is read as it lies, or copied if its rows are not dense or collide in the caches
  *     for each strip of columns:         packed, as panels of 32 columns (stays in L2)
@@ -24,19 +25,17 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "codegen/model/processor.h"
 #include "cpu/gemm_dense.h"
+#include "cpu/gemm_micro.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 
-/* Quads between neighbours: rows of a, columns of a, rows of b, rows of c. */
-typedef struct micro_steps { int64_t a_row, a_col, b_row, c_row; } micro_steps;
-typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const micro_steps *steps, int64_t last,
-                      bool add);
 typedef int32_t vec __attribute__((vector_size(64), may_alias));
 typedef int32_t quad __attribute__((aligned(1), may_alias));
 
 enum {
-  MAX_ROWS = 14, VECTORS = 2, LANE_COUNT = 16, WIDTH = VECTORS * LANE_COUNT, QUAD_BYTES = 4,
+  MAX_ROWS = CPU_MICRO_ROWS, VECTORS = CPU_MICRO_VECTORS, LANE_COUNT = 16, WIDTH = VECTORS * LANE_COUNT, QUAD_BYTES = 4,
   BLOCK_QUADS = 256,  /* of k: a panel of B has at most 32 KiB */
   STRIP = 256,        /* columns packed at a time: at most 256 KiB */
   MOST_ROWS = 512,    /* rows of A in a tile: a block of k of them stays in L2 */
@@ -53,12 +52,8 @@ enum {
 #define LEAST_ROW_TILE_OPS 5e5  /* the same for each row of few */
 #define MOST_TILE_OPS 64e6
 
-#define WITH_VECTORS(X, rows) X(rows, 1) X(rows, 2)
-#define UP_TO_14(X)                                                                                             \
-  WITH_VECTORS(X, 1) WITH_VECTORS(X, 2) WITH_VECTORS(X, 3) WITH_VECTORS(X, 4) WITH_VECTORS(X, 5) WITH_VECTORS(X, 6) \
-  WITH_VECTORS(X, 7) WITH_VECTORS(X, 8) WITH_VECTORS(X, 9) WITH_VECTORS(X, 10) WITH_VECTORS(X, 11)              \
-  WITH_VECTORS(X, 12) WITH_VECTORS(X, 13) WITH_VECTORS(X, 14)
 #define EACH_VARIANT UP_TO_14
+#define TABLE static cpu_micro_table micro_s8
 #define NAME(x) s8_##x
 #define ELEM quad
 #define VEC vec
@@ -72,10 +67,11 @@ enum {
 #define SPLAT(x) (vec)_mm512_set1_epi32(x)
 #define ZERO ((vec){0})
 #define FMA(x, y, z) (vec)_mm512_dpbusd_epi32((__m512i)(z), (__m512i)(y), (__m512i)(x))
-#include "cpu/gemm_micro.h"
+#include "cpu/gemm_micro_loop.h"
 
 #undef TARGET
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+#define TABLE static cpu_micro_table micro_bf16
 #define NAME(x) bf16_##x
 #define ELEM quad
 #define VEC __m512
@@ -89,22 +85,7 @@ enum {
 #define SPLAT(x) _mm512_castsi512_ps(_mm512_set1_epi32(x))
 #define ZERO _mm512_setzero_ps()
 #define FMA(x, y, z) _mm512_dpbf16_ps(z, (__m512bh)(x), (__m512bh)(y))
-#include "cpu/gemm_micro.h"
-
-#define NAME(x) f32_##x
-#define ELEM quad
-#define VEC __m512
-#define LANES 16
-#define MASK __mmask16
-#define MASK_OF(count) ((MASK)((1u << (count)) - 1))
-#define LOAD(p) _mm512_loadu_ps(p)
-#define LOAD_MASKED(m, p) _mm512_maskz_loadu_ps(m, p)
-#define STORE(p, v) _mm512_storeu_ps(p, v)
-#define STORE_MASKED(p, m, v) _mm512_mask_storeu_ps(p, m, v)
-#define SPLAT(x) _mm512_castsi512_ps(_mm512_set1_epi32(x))
-#define ZERO _mm512_setzero_ps()
-#define FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
-#include "cpu/gemm_micro.h"
+#include "cpu/gemm_micro_loop.h"
 
 #undef TARGET
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
@@ -263,7 +244,7 @@ typedef struct form {
   dots_fn *dots[5];     /* by the number of rows */
   sum_lanes_fn *sum_lanes;
   add_rows_fn *add_rows; /* NULL: rows are packed */
-  micro_fn *micro[MAX_ROWS + 1][VECTORS + 1];
+  cpu_micro_fn *const (*micro)[VECTORS + 1];
 } form;
 
 /* Rows of f32 are copied. */
@@ -316,13 +297,10 @@ static TARGET void pack_rows_of_four(int64_t cols, int64_t k, const char *from, 
   }
 }
 
-#define ENTRY_S8(rows, vectors) [rows][vectors] = s8_micro_##rows##_##vectors,
-#define ENTRY_F32(rows, vectors) [rows][vectors] = f32_micro_##rows##_##vectors,
-#define ENTRY_BF16(rows, vectors) [rows][vectors] = bf16_micro_##rows##_##vectors,
 static const form forms[] = {
-  {WEFT_BF16, WEFT_F32, 2, 2, 0, pack_rows_of_two, {NULL, dots_bf16_1, dots_bf16_2, NULL, dots_bf16_4}, sum_lanes_bf16, add_rows_bf16, {UP_TO_14(ENTRY_BF16)}},
-  {WEFT_S8, WEFT_S32, 1, 4, 0x80808080, pack_rows_of_four, {NULL, dots_s8_1, dots_s8_2, NULL, dots_s8_4}, sum_lanes_s8, NULL, {UP_TO_14(ENTRY_S8)}},
-  {WEFT_F32, WEFT_F32, 4, 1, 0, pack_rows_of_one, {NULL}, NULL, NULL, {UP_TO_14(ENTRY_F32)}},
+  {WEFT_BF16, WEFT_F32, 2, 2, 0, pack_rows_of_two, {NULL, dots_bf16_1, dots_bf16_2, NULL, dots_bf16_4}, sum_lanes_bf16, add_rows_bf16, micro_bf16},
+  {WEFT_S8, WEFT_S32, 1, 4, 0x80808080, pack_rows_of_four, {NULL, dots_s8_1, dots_s8_2, NULL, dots_s8_4}, sum_lanes_s8, NULL, micro_s8},
+  {WEFT_F32, WEFT_F32, 4, 1, 0, pack_rows_of_one, {NULL}, NULL, NULL, cpu_micro_f32},
 };
 
 static const form *form_of(const cpu_gemm *g)
@@ -433,21 +411,16 @@ static TARGET void start_sums(int64_t m, int64_t n, int64_t k, side a, int32_t *
 
 /* ---- tiles ----------------------------------------------------------------------------------------------------------- */
 
-static bool supported(void)
-{
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-}
-
 bool cpu_lanes_fits(const cpu_gemm *g)
 {
   if (g->a_type == WEFT_F32)
     return g->b_type == WEFT_F32 && g->c_type == WEFT_F32 && g->via == WEFT_INVALID &&
-           WEFT_MIN(WEFT_MIN(g->m, g->n), g->k) >= LEAST_F32 && !cpu_dense_narrow && supported();
-  if (g->a_type != g->b_type || g->k < 2 || WEFT_MAX(g->m, g->n) < LANE_COUNT / 2 || !supported()) return false;
+           WEFT_MIN(WEFT_MIN(g->m, g->n), g->k) >= LEAST_F32 && !cpu_dense_narrow && gen_this_processor.avx512_vnni;
+  if (g->a_type != g->b_type || g->k < 2 || WEFT_MAX(g->m, g->n) < LANE_COUNT / 2 || !gen_this_processor.avx512_vnni)
+    return false;
   if (g->a_type == WEFT_S8) return g->c_type == WEFT_S32 && g->via == WEFT_INVALID;
   return g->a_type == WEFT_BF16 && (g->c_type == WEFT_F32 || g->c_type == WEFT_BF16) &&
-         (g->via == WEFT_INVALID || g->via == WEFT_BF16) && __builtin_cpu_supports("avx512bf16");
+         (g->via == WEFT_INVALID || g->via == WEFT_BF16) && gen_this_processor.avx512_bf16;
 }
 
 static bool is_turned(const cpu_gemm *g) { return g->n < LANE_COUNT && g->m > g->n; }
@@ -618,7 +591,7 @@ void cpu_lanes_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
   for (int64_t l = 0; l < g->k && !p.dots && !p.add_rows; l += p.block) {
     int64_t k = WEFT_MIN(p.block, g->k - l), quads = quads_of(f, k);
     side from = {left.data + l * left.along * f->bytes, left.across, left.along};
-    micro_steps steps = {left.across / f->lanes, 1, WIDTH, sum_row};
+    cpu_micro_steps steps = {left.across / f->lanes, 1, WIDTH, sum_row};
     const char *rows = from.data;
     if (p.order == ROWS) {
       copy_rows(f, p.m, k, from, copy, p.left_row * QUAD_BYTES);

@@ -1,13 +1,35 @@
-/* cpu/gemm_micro.h -- the innermost loop of a product, for one type and one instruction set; gemm_dense.c and others include it once
- * for each, with these defined:
- *   NAME(x) TARGET ELEM VEC LANES           names, function attributes, element, vector and elements of a vector
- *   MASK MASK_OF(count)                     selects the first `count` lanes
- *   LOAD(p) LOAD_MASKED(m, p) STORE(p, v) STORE_MASKED(p, m, v) SPLAT(x) ZERO FMA(x, y, z)
- *   EACH_VARIANT(X)                         X(rows, vectors) for every block of C to make a function for
- *
- * c[rows, n] (+)= a . b for n columns in one or two vectors, the last of them of `last` lanes.  C stays in registers: two
- * vectors of b and one number of a at a time.  Rows of a are reached from three pointers with scaled steps, since fourteen
- * pointers are more than there are registers. */
+/* cpu/gemm_micro.h -- the innermost loops of products: what they are called with, tables of them by the size of their block
+ * of C, and the macros of which gemm_micro_loop.h makes such a table for one type and one instruction set. */
+#ifndef WEFT_CPU_GEMM_MICRO_H
+#define WEFT_CPU_GEMM_MICRO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Elements between neighbours: rows of a, columns of a, rows of b, rows of c. */
+typedef struct cpu_micro_steps { int64_t a_row, a_col, b_row, c_row; } cpu_micro_steps;
+
+/* c[rows, n] (+)= a . b for n columns in one or two vectors, the last of them of `last` lanes. */
+typedef void cpu_micro_fn(int64_t k, const void *a, const void *b, void *c, const cpu_micro_steps *steps, int64_t last,
+                          bool add);
+
+/* The loops by the rows and the vectors of their blocks; NULL for sizes that have none. */
+enum { CPU_MICRO_ROWS = 14, CPU_MICRO_VECTORS = 2 };
+typedef cpu_micro_fn *const cpu_micro_table[CPU_MICRO_ROWS + 1][CPU_MICRO_VECTORS + 1];
+
+#if defined __x86_64__
+/* Products of f32 with AVX-512 (gemm_dense.c): up to 14 rows, vectors of 16. */
+extern cpu_micro_table cpu_micro_f32;
+#endif
+
+/* ---- of which the loops are made --------------------------------------------------------------------------------- */
+
+#define WITH_VECTORS(X, rows) X(rows, 1) X(rows, 2)
+#define UP_TO_6(X)                                                                                                     \
+  WITH_VECTORS(X, 1) WITH_VECTORS(X, 2) WITH_VECTORS(X, 3) WITH_VECTORS(X, 4) WITH_VECTORS(X, 5) WITH_VECTORS(X, 6)
+#define UP_TO_14(X)                                                                                                    \
+  UP_TO_6(X) WITH_VECTORS(X, 7) WITH_VECTORS(X, 8) WITH_VECTORS(X, 9) WITH_VECTORS(X, 10) WITH_VECTORS(X, 11)          \
+  WITH_VECTORS(X, 12) WITH_VECTORS(X, 13) WITH_VECTORS(X, 14)
 
 #define ROW_0 a0[0]
 #define ROW_1 a0[row]
@@ -64,35 +86,4 @@
     STORE_MASKED(to + LANES, mask, s##i##1);                          \
   }
 
-#define MICRO(rows, vectors)                                                                                           \
-  static TARGET void NAME(micro_##rows##_##vectors)(int64_t k, const void *left, const void *right, void *out,         \
-                                                    const micro_steps *steps, int64_t last, bool add)                 \
-  {                                                                                                                    \
-    int64_t row = steps->a_row, row3 = 3 * row, a_col = steps->a_col, b_row = steps->b_row;                            \
-    const ELEM *a0 = left, *a5 = a0 + 5 * row, *a10 = a5 + 5 * row, *b = right;                                        \
-    ELEM *c = out;                                                                                                     \
-    (void)row3; /* of few rows */                                                                                      \
-    MASK mask = MASK_OF(last);                                                                                         \
-    EACH_##rows(CLEAR_##vectors)                                                                                       \
-    for (; k > 0; k--, a0 += a_col, a5 += a_col, a10 += a_col, b += b_row) {                                           \
-      FETCH_##vectors                                                                                                  \
-      EACH_##rows(ADD_##vectors)                                                                                       \
-    }                                                                                                                  \
-    EACH_##rows(KEEP_##vectors)                                                                                        \
-  }
-
-EACH_VARIANT(MICRO)
-
-#undef NAME
-#undef ELEM
-#undef VEC
-#undef LANES
-#undef MASK
-#undef MASK_OF
-#undef LOAD
-#undef LOAD_MASKED
-#undef STORE
-#undef STORE_MASKED
-#undef SPLAT
-#undef ZERO
-#undef FMA
+#endif

@@ -13,19 +13,17 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "codegen/model/processor.h"
+#include "cpu/gemm_micro.h"
 #include "cpu/gemm_turn.h"
 
 #define TARGET __attribute__((target("avx2,fma")))
 
-/* Elements, of two numbers, between neighbours: rows of a, columns of a, rows of b, rows of c. */
-typedef struct micro_steps { int64_t a_row, a_col, b_row, c_row; } micro_steps;
-typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const micro_steps *steps, int64_t last,
-                      bool add);
 typedef int32_t vec __attribute__((vector_size(32), may_alias));
 typedef int32_t pair __attribute__((aligned(4), may_alias));
 
 enum {
-  MAX_ROWS = 6, VECTORS = 2, LANE_COUNT = 8, WIDTH = VECTORS * LANE_COUNT,
+  MAX_ROWS = 6, VECTORS = CPU_MICRO_VECTORS, LANE_COUNT = 8, WIDTH = VECTORS * LANE_COUNT,
   BLOCK_K = 512,   /* a panel of B has at most 16 KiB */
   MOST_ROWS = 192, /* rows of A in a tile: a block of k of them stays in L2 */
   FEW = 8,
@@ -38,10 +36,8 @@ enum {
 /* The 8 entries from place 8 - n on select n lanes. */
 static const int32_t choose[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 
-#define WITH_VECTORS(X, rows) X(rows, 1) X(rows, 2)
-#define UP_TO_6(X)                                                                                              \
-  WITH_VECTORS(X, 1) WITH_VECTORS(X, 2) WITH_VECTORS(X, 3) WITH_VECTORS(X, 4) WITH_VECTORS(X, 5) WITH_VECTORS(X, 6)
 #define EACH_VARIANT UP_TO_6
+#define TABLE static cpu_micro_table micro
 #define NAME(x) s16_##x
 #define ELEM pair
 #define VEC vec
@@ -55,10 +51,7 @@ static const int32_t choose[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 #define SPLAT(x) (vec)_mm256_set1_epi32(x)
 #define ZERO ((vec){0})
 #define FMA(x, y, z) (vec)_mm256_add_epi32((__m256i)(z), _mm256_madd_epi16((__m256i)(x), (__m256i)(y)))
-#include "cpu/gemm_micro.h"
-
-#define ENTRY(rows, vectors) [rows][vectors] = s16_micro_##rows##_##vectors,
-static micro_fn *const micro[MAX_ROWS + 1][VECTORS + 1] = {UP_TO_6(ENTRY)};
+#include "cpu/gemm_micro_loop.h"
 
 /* ---- packing ------------------------------------------------------------------------------------------------------- */
 
@@ -158,7 +151,7 @@ static bool is_turned(const cpu_gemm *g) { return g->n == 1 && g->m > 1 && g->c_
 bool cpu_pairs_fits(const cpu_gemm *g)
 {
   return is_short(g->a_type) && is_short(g->b_type) && (g->c_type == WEFT_S32 || g->c_type == WEFT_U32) &&
-         g->via == WEFT_INVALID && g->k >= 2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+         g->via == WEFT_INVALID && g->k >= 2 && gen_this_processor.avx2;
 }
 
 static int64_t block_of_k(const cpu_gemm *g) { return WEFT_MIN(padded(g->k), BLOCK_K); }
@@ -202,7 +195,7 @@ static void make_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, co
   for (int64_t l = 0; l < g->k; l += block) {
     int64_t k = WEFT_MIN(block, g->k - l);
     pack_a(g->a_type, m, k, a + l * g->a_col * a_bytes, g->a_row * a_bytes, g->a_col * a_bytes, rows);
-    micro_steps steps = {padded(k) / 2, 1, WIDTH, g->c_row};
+    cpu_micro_steps steps = {padded(k) / 2, 1, WIDTH, g->c_row};
     for (int64_t j = 0; j < n; j += WIDTH) {
       int64_t cols = WEFT_MIN(WIDTH, n - j), vectors = (cols + LANE_COUNT - 1) / LANE_COUNT;
       pack_b(g->b_type, cols, k, b + (l * g->b_row + j * g->b_col) * b_bytes, g->b_row * b_bytes, g->b_col * b_bytes,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "codegen/model/processor.h"
 #include "cpu/gemm.h"
 #include "cpu/hot.h"
 
@@ -113,7 +114,7 @@ static int64_t turn_squares(char *to, const int64_t *at, const char *from, int64
                             int64_t bytes, int64_t *xs_done)
 {
   *xs_done = 0;
-  if (bytes != 2 && !(bytes == 4 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))) return 0;
+  if (bytes != 2 && !(bytes == 4 && gen_this_processor.avx2)) return 0;
   *xs_done = xs / SIDE * SIDE;
   for (int64_t x = 0; x < *xs_done; x += SIDE)
     for (int64_t y = 0; y + SIDE <= ys; y += SIDE) {

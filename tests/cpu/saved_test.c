@@ -4,6 +4,7 @@
 
 #include "base/wire.h"
 #include "codegen/code/code.h"
+#include "codegen/model/processor.h"
 #include "platform/registry.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/saved.h"
@@ -129,6 +130,10 @@ TEST(features_are_those_of_the_processor)
   T_EQ_INT(gen_processor_has("avx512f", missing), __builtin_cpu_supports("avx512f") != 0);
   T_EQ_INT(gen_processor_has("sse4.2", missing), __builtin_cpu_supports("sse4.2") != 0);
   T_EQ_INT(gen_processor_has("fma", missing), __builtin_cpu_supports("fma") != 0);
+  T_EQ_INT(gen_this_processor.avx2, gen_processor_has("avx2,fma", missing));
+  T_EQ_INT(gen_this_processor.avx512, gen_processor_has("avx2,fma,avx512f,avx512bw,avx512vl,avx512dq", missing));
+  T_EQ_INT(gen_this_processor.avx512_vnni, gen_this_processor.avx512 && gen_processor_has("avx512vnni", missing));
+  T_EQ_INT(gen_this_processor.avx512_bf16, gen_this_processor.avx512 && gen_processor_has("avx512bf16", missing));
   gen_features_of_llvm("+avx2,-avx512f,+clflushopt,+fma", of_llvm);
   T_EQ_STR(of_llvm, "avx2,fma");
 }

@@ -89,21 +89,6 @@ typedef struct gen_external {
 extern const gen_external gen_externals[];
 extern const int gen_external_count;
 
-/* ---- processors (features.c) ----------------------------------------------------------------------------------- */
-
-/* A list of features in LLVM's names, separated by commas: "avx2,fma". */
-enum { GEN_FEATURES_BYTES = 1024 };
-
-/* True if this processor and its operating system offer every feature of the list; else `missing` is the first one
- * that they lack. A name that is not known is lacking. */
-bool gen_processor_has(const char *features, char missing[64]);
-/* The features of a level, "x86-64" to "x86-64-v4"; NULL for another name. */
-const char *gen_level_features(const char *level);
-/* The levels, for messages: "x86-64, x86-64-v2, ...". */
-const char *gen_level_names(void);
-/* Writes those features of LLVM's list ("+avx2,-avx512f") that generated code can depend on. */
-void gen_features_of_llvm(const char *list, char out[GEN_FEATURES_BYTES]);
-
 /* ---- as bytes (saved.c) ---------------------------------------------------------------------------------------- */
 
 /* Machine code of one module for one processor: what a file has of it. */

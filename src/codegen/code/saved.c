@@ -15,6 +15,7 @@
 
 #include "base/wire.h"
 #include "codegen/code/code.h"
+#include "codegen/model/processor.h"
 
 #if defined(__x86_64__)
 #define ARCHITECTURE "x86-64"

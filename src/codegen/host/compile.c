@@ -15,6 +15,7 @@
 #include "base/wire.h"
 #include "codegen/code/code.h"
 #include "codegen/host/link.h"
+#include "codegen/model/processor.h"
 
 enum { PART_WEIGHT = 300, HUGE_KERNEL = 20000 };
 

@@ -3,7 +3,7 @@
 
 #include "codegen/host/host.h"
 
-#include "codegen/code/code.h"
+#include "codegen/model/processor.h"
 
 #include <llvm-c/Core.h>
 #include <llvm-c/LLJIT.h>

@@ -1,11 +1,15 @@
-/* codegen/code/features.c -- what a processor offers, in LLVM's names, without LLVM. Bits of CPUID: Intel's manual,
- * volume 2, CPUID; AMD's manual, volume 3, appendix E. */
+/* codegen/model/processor.c -- what processors offer. Bits of CPUID: Intel's manual, volume 2, CPUID; AMD's manual, volume
+ * 3, appendix E. */
 #include <config.h>
 
-#include "codegen/code/code.h"
+#include "codegen/model/processor.h"
 
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/macros.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -96,25 +100,47 @@ void gen_features_of_llvm(const char *list, char out[GEN_FEATURES_BYTES])
 
 /* ---- this processor -------------------------------------------------------------------------------------------- */
 
-#if defined(__x86_64__)
-/* True if the operating system saves the registers that a feature of this state needs (XCR0). */
-static bool saves(int state)
-{
-  static const uint32_t wanted[] = {[YMM] = 0x6, [ZMM] = 0xe6, [TILES] = 0x60006};
-  uint32_t eax, ebx, ecx, edx, low, high;
+gen_processor gen_this_processor;
 
-  if (state == PLAIN) return true;
-  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & 1u << 27)) return false; /* OSXSAVE */
-  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return (low & wanted[state]) == wanted[state];
+#if defined(__x86_64__)
+static __attribute__((constructor)) void describe_this_processor(void)
+{
+  gen_processor *p = &gen_this_processor;
+
+  __builtin_cpu_init();
+  p->avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  p->avx512 = p->avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  p->avx512_vnni = p->avx512 && __builtin_cpu_supports("avx512vnni");
+  p->avx512_bf16 = p->avx512 && __builtin_cpu_supports("avx512bf16");
 }
 
+/* What CPUID and XCR0 say. Under a hypervisor each CPUID takes microseconds, so a leaf is read once in a process. */
+enum { LEAVES = 4 };
+static const struct leaf { uint32_t number, sub; } leaves[LEAVES] = {{1, 0}, {7, 0}, {7, 1}, {0x80000001, 0}};
+static uint32_t answers[LEAVES][4], saved_state;
+
+static void ask_processor(void)
+{
+  uint32_t high, last[] = {__get_cpuid_max(0, NULL), __get_cpuid_max(0x80000000, NULL)};
+
+  for (int i = 0; i < LEAVES; i++)
+    if (leaves[i].number <= last[leaves[i].number >> 31])
+      __cpuid_count(leaves[i].number, leaves[i].sub, answers[i][EAX], answers[i][EBX], answers[i][ECX],
+                    answers[i][EDX]);
+  if (answers[0][ECX] & 1u << 27) __asm__("xgetbv" : "=a"(saved_state), "=d"(high) : "c"(0)); /* OSXSAVE */
+}
+
+/* True if the processor has the feature and the operating system saves the registers that it needs. */
 static bool has(const feature *f)
 {
-  uint32_t regs[4];
+  static const uint32_t wanted[] = {[PLAIN] = 0, [YMM] = 0x6, [ZMM] = 0xe6, [TILES] = 0x60006};
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  int leaf = 0;
 
-  return __get_cpuid_count(f->leaf, f->subleaf, &regs[EAX], &regs[EBX], &regs[ECX], &regs[EDX]) &&
-         (regs[f->reg] & 1u << f->bit) && saves(f->state);
+  pthread_once(&once, ask_processor);
+  while (leaves[leaf].number != f->leaf || leaves[leaf].sub != f->subleaf) leaf++;
+  return (answers[leaf][f->reg] & 1u << f->bit) && (saved_state & wanted[f->state]) == wanted[f->state];
 }
 #else
 static bool has(const feature *f)
