@@ -74,6 +74,7 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
 
 const weft_platform_ops cpu_platform_ops = {
   .size = sizeof(weft_platform_ops), .name = "cpu", .client_name = "cpu", .device_kind = CPU_DEVICE_KIND,
+  .devices_by_request = true,
   .create = create, .destroy = cpu_destroy, .device = &cpu_device_ops,
   .compile = cpu_compile, .describe = cpu_topology_print, .save = cpu_save, .load = cpu_load, .kernels = kernels,
 };

@@ -187,10 +187,29 @@ static const weft_device_ops device_ops = {
   .notify = gpu_stream_notify,
 };
 
+/* The options of XLA's GPU plugin, which JAX sends to every client that is called "cuda". */
+#define NO_MOCKS "there are no devices that only seem to be there"
+static const weft_client_option client_options[] = {
+  {"platform_name", WEFT_CLIENT_IGNORED, NULL},
+  {"allocator", WEFT_CLIENT_IGNORED, NULL},
+  {"memory_fraction", WEFT_CLIENT_IGNORED, NULL},
+  {"preallocate", WEFT_CLIENT_IGNORED, NULL},
+  {"collective_memory_size", WEFT_CLIENT_IGNORED, NULL},
+  {"should_stage_host_to_device_transfers", WEFT_CLIENT_IGNORED, NULL},
+  {"abort_collectives_on_failure", WEFT_CLIENT_IGNORED, NULL},
+  {"use_tfrt_gpu_client", WEFT_CLIENT_IGNORED, NULL},
+  {"max_inflight_computations", WEFT_CLIENT_IGNORED, NULL},
+  {"visible_devices", WEFT_CLIENT_DEVICES, "CUDA_VISIBLE_DEVICES chooses any devices"},
+  {"enable_mock_nccl", WEFT_CLIENT_FALSE, NO_MOCKS},
+  {"mock_gpu_topology", WEFT_CLIENT_FALSE, NO_MOCKS},
+  {0},
+};
+
 const weft_platform_ops gpu_platform_ops = {
   .size = sizeof(weft_platform_ops),
   .name = "cuda",
   .client_name = "cuda",
+  .client_options = client_options,
   .device_kind = "NVIDIA GPU",
   .create = create,
   .destroy = destroy,

@@ -47,49 +47,34 @@ static weft_status *read_integer(const PJRT_NamedValue *value, const char *name,
   return NULL;
 }
 
-/* JAX chooses lowering rules, donation, callbacks, the compilation cache and the options that it sends by this name. */
-static bool is_called(const char *name) { return strcmp(pjrt_platform()->client_name, name) == 0; }
-
-/* The options that XLA's GPU plugin knows and that change nothing here: JAX sends them to every client of the name
- * "cuda". */
-static bool is_without_effect(const char *name)
-{
-  static const char *const names[] = {
-    "platform_name", "allocator", "memory_fraction", "preallocate", "collective_memory_size",
-    "should_stage_host_to_device_transfers", "abort_collectives_on_failure", "use_tfrt_gpu_client",
-    "max_inflight_computations"};
-
-  for (size_t i = 0; i < WEFT_COUNT(names); i++)
-    if (strcmp(name, names[i]) == 0) return true;
-  return false;
-}
-
 /* The list of devices that the process may use. Errors: UNIMPLEMENTED unless these are the first ones. */
-static weft_status *read_visible_devices(const PJRT_NamedValue *value, int64_t *out_count)
+static weft_status *read_devices(const PJRT_NamedValue *value, const weft_client_option *option, int64_t *out_count)
 {
   if (value->type != PJRT_NamedValue_kInt64List || value->value_size < 1)
-    return WEFT_ERR(INVALID_ARGUMENT, "option visible_devices must be a list of integers");
+    return WEFT_ERR(INVALID_ARGUMENT, "option %s must be a list of integers", option->name);
   for (size_t i = 0; i < value->value_size; i++)
     if (value->int64_array_value[i] != (int64_t)i)
-      return WEFT_ERR(UNIMPLEMENTED,
-                      "option visible_devices is not 0, 1, ...: CUDA_VISIBLE_DEVICES chooses any devices");
+      return WEFT_ERR(UNIMPLEMENTED, "option %s is not 0, 1, ...: %s", option->name, option->why);
   *out_count = (int64_t)value->value_size;
   return NULL;
 }
 
-/* An option of XLA's GPU plugin. False: it is none. */
-static bool read_gpu_option(const PJRT_NamedValue *value, const char *name, client_settings *s, weft_status **out)
+/* An option that the platform alone has. False: it has none of that name. */
+static bool read_platform_option(const PJRT_NamedValue *value, const char *name, client_settings *s, weft_status **out)
 {
+  const weft_client_option *option = pjrt_platform()->client_options;
+
+  while (option && option->name && strcmp(option->name, name) != 0) option++;
   *out = NULL;
-  if (!is_called("cuda")) return false;
-  if (is_without_effect(name)) return true;
-  if (strcmp(name, "visible_devices") == 0) {
-    *out = read_visible_devices(value, &s->device_count);
-    return true;
+  if (!option || !option->name) return false;
+  switch (option->kind) {
+  case WEFT_CLIENT_IGNORED: break;
+  case WEFT_CLIENT_FALSE:
+    if (value->type != PJRT_NamedValue_kBool || value->bool_value)
+      *out = WEFT_ERR(UNIMPLEMENTED, "option %s: %s", name, option->why);
+    break;
+  case WEFT_CLIENT_DEVICES: *out = read_devices(value, option, &s->device_count); break;
   }
-  if (strcmp(name, "enable_mock_nccl") != 0 && strcmp(name, "mock_gpu_topology") != 0) return false;
-  if (value->type != PJRT_NamedValue_kBool || value->bool_value)
-    *out = WEFT_ERR(UNIMPLEMENTED, "option %s: there are no devices that only seem to be there", name);
   return true;
 }
 
@@ -121,7 +106,7 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
   weft_status *st;
 
   *s = (client_settings){.device_count = 0, .num_nodes = 1};
-  if (is_called("cpu")) WEFT_TRY(environment_devices(&s->device_count)); /* they are CPU devices */
+  if (pjrt_platform()->devices_by_request) WEFT_TRY(environment_devices(&s->device_count));
   for (size_t i = 0; i < args->num_options; i++) {
     const PJRT_NamedValue *value = (const PJRT_NamedValue *)at;
     size_t stride = args->create_options[0].struct_size;
@@ -136,7 +121,7 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
       WEFT_TRY(read_integer(value, name, 0, MAX_PROCESSES, &s->node_id));
     else if (strcmp(name, "num_nodes") == 0) WEFT_TRY(read_integer(value, name, 1, MAX_PROCESSES, &s->num_nodes));
     else if (strcmp(name, "weft_agent") == 0) WEFT_TRY(read_integer(value, name, 1, INT64_MAX, &s->agent));
-    else if (read_gpu_option(value, name, s, &st)) WEFT_TRY(st);
+    else if (read_platform_option(value, name, s, &st)) WEFT_TRY(st);
     else if (strcmp(name, "asynchronous") != 0 && strcmp(name, "partition_index") != 0)
       return WEFT_ERR(INVALID_ARGUMENT,
                       "unknown option \"%s\" (num_devices, num_threads, node_id, num_nodes, weft_agent are known)",

@@ -61,12 +61,25 @@ typedef struct weft_compile_options {
   void *observer_ctx;
 } weft_compile_options;
 
+/* An option that a client may be created with on one platform, beside those that all platforms have. */
+typedef struct weft_client_option {
+  const char *name;
+  enum {
+    WEFT_CLIENT_IGNORED,  /* any value: it changes nothing */
+    WEFT_CLIENT_FALSE,    /* a truth value that must be false */
+    WEFT_CLIENT_DEVICES,  /* a list of the ordinals of the devices, which must be 0, 1, ... */
+  } kind;
+  const char *why; /* of kinds that refuse values: ends the error's text */
+} weft_client_option;
+
 /* A platform's table; static.  What is optional may be NULL. */
 typedef struct weft_platform_ops {
   size_t size;      /* sizeof this struct; entries past it are absent */
   const char *name; /* "cpu" */
   /* what clients such as JAX call the platform; they choose their lowering rules by it: "cpu", "cuda" */
   const char *client_name;
+  const weft_client_option *client_options; /* ends with one that has no name; NULL: none */
+  bool devices_by_request; /* a process has as many devices as its user asks for, by WEFT_NUM_DEVICES too */
   const char *device_kind; /* of devices that this process describes and does not have: "NVIDIA GPU" */
   WEFT_NODISCARD weft_status *(*create)(const weft_platform_options *options, weft_platform **out_platform);
   void (*destroy)(weft_platform *platform);

@@ -27,3 +27,7 @@ check_PROGRAMS += %D%/agent_test
 %C%_agent_test_SOURCES = %D%/agent_test.c %D%/client.h src/pjrt/plugin.c tests/test.h
 %C%_agent_test_CFLAGS = $(TEST_CFLAGS)
 %C%_agent_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/client_options_test
+%C%_client_options_test_SOURCES = %D%/client_options_test.c %D%/client.h src/pjrt/plugin.c tests/test.h
+%C%_client_options_test_CFLAGS = $(TEST_CFLAGS)
+%C%_client_options_test_LDADD = $(TEST_LIBS)
