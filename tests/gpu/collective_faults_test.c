@@ -269,9 +269,53 @@ static void run_all(by by)
   gpus_close();
 }
 
+/* ---- a communicator that is being made ---- */
+
+static atomic_bool not_wanted;
+static weft_status *made;
+static weft_comm *comms_made[GPUS];
+
+static void *make_communicator(void *arg)
+{
+  static const int ranks[GPUS] = {0, 1, 2, 3, 4, 5, 6, 7};
+  weft_comm_spec spec = {.name = "cancelled", .size = GPUS, .ranks = ranks, .rank_count = GPUS, .cancel = &not_wanted,
+                         .deadline = weft_deadline_after_ms(LONG_MS)};
+
+  (void)arg;
+  gpus_bring(&spec);
+  made = weft_comm_create(&spec, comms_made);
+  return NULL;
+}
+
+/* The library waits for a rank that does not come. */
+TEST(making_a_communicator_can_be_cancelled)
+{
+  pthread_t thread;
+
+  gpus_use("nccl");
+  gpus();
+  *(void **)&emu_reset = gpus_symbol("libcuda.so.1", "weft_emu_reset");
+  inject(NULL, "absent:1");
+  pthread_create(&thread, NULL, make_communicator, NULL);
+  usleep(300000);
+  int64_t began_ns = weft_now_ns();
+  atomic_store(&not_wanted, true);
+  pthread_join(thread, NULL);
+  int64_t took_ms = (weft_now_ns() - began_ns) / WEFT_NS_PER_MS;
+  T_EQ_INT(weft_status_code(made), WEFT_CANCELLED);
+  weft_status_free(made);
+  if (took_ms > PAST_MS + SLACK_MS) fail_msg("it took %lld ms", (long long)took_ms);
+  inject(NULL, NULL);
+  atomic_store(&not_wanted, false);
+  make_communicator(NULL);
+  T_OK(made);
+  for (int r = 0; r < GPUS; r++) weft_comm_destroy(comms_made[r]);
+  gpus_close();
+}
+
 TEST(every_fault_of_every_operation_between_peers) { run_all(PEERS); }
 TEST(every_fault_of_every_operation_by_nccl) { run_all(NCCL); }
 TEST(every_fault_of_every_operation_by_nccl_between_processes) { run_all(NCCL_OF_PROCESSES); }
 
 TEST_MAIN(UNIT(every_fault_of_every_operation_between_peers), UNIT(every_fault_of_every_operation_by_nccl),
-          UNIT(every_fault_of_every_operation_by_nccl_between_processes))
+          UNIT(every_fault_of_every_operation_by_nccl_between_processes), UNIT(making_a_communicator_can_be_cancelled))
