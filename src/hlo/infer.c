@@ -606,10 +606,14 @@ weft_status *hlo_infer_shape(const hlo_instr *instr, const hlo_shape **out_shape
   if (instr->operand_count < least || (most >= 0 && instr->operand_count > most))
     return INFER_FAIL(instr, "%d operands, expected %d%s", instr->operand_count,
                       instr->operand_count < least ? least : most, least == most ? "" : " (at least or most)");
-  for (int i = 0; i < instr->operand_count; i++)
+  bool takes_one = instr->op == HLO_GET_TUPLE_ELEMENT; /* of a tuple that may be wide: only the element counts */
+  for (int i = 0; i < instr->operand_count && !takes_one; i++)
     if (has_unbounded(infer_operand(instr, i)))
       return WEFT_ERR(UNIMPLEMENTED, "%s: operand %d is %s: dimensions without a bound are not supported",
                       hlo_opcode_name(instr->op), i, SHAPE_TEXT(infer_operand(instr, i)));
   WEFT_TRY(rules[instr->op](instr, out_shape));
+  if (takes_one && *out_shape && has_unbounded(*out_shape))
+    return WEFT_ERR(UNIMPLEMENTED, "%s: the element is %s: dimensions without a bound are not supported",
+                    hlo_opcode_name(instr->op), SHAPE_TEXT(*out_shape));
   return *out_shape ? hlo_shape_check_parts(*out_shape) : NULL;
 }

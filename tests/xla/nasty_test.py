@@ -117,6 +117,7 @@ def programs():
                                              lines(20000, lambda i: f"  t{i + 2} = opt-barrier(t{i + 1})") + "\n  ROOT r = f32[] get-tuple-element(t20001), index=7")
     yield "hlo_wide_tuple_elements.hlo", lambda: hlo("  t0 = f32[] parameter(0)\n  u = tuple(t0)\n  t1 = tuple(u, " + ", ".join(["t0"] * 30000) + ")\n" +
                                                      lines(14000, lambda i: f"  g{i} = f32[] get-tuple-element(t1), index={i + 1}") + "\n  ROOT r = tuple(" + ", ".join(f"g{i}" for i in range(14000)) + ")")
+    yield "hlo_wide_parameter.hlo", lambda: hlo("  ROOT p = (" + ", ".join(["f32[]"] * 60000) + ") parameter(0)")
     yield "hlo_calls_double.hlo", lambda: hlo_calls(40, "call(X), to_apply=F")
     yield "hlo_calls_deep.hlo", lambda: hlo_calls(5000, "call(X), to_apply=F")
     yield "hlo_fusions_double.hlo", lambda: hlo_calls(40, "fusion(X), kind=kLoop, calls=F")
