@@ -130,7 +130,7 @@ weft_status *cli_inspect_target(const cli_target_options *o, hlo_module *module)
 
   WEFT_TRY(target_of(o->target, &target));
   WEFT_TRY(gen_options_load(&r.options));
-  pass_options passes = {.has_solver = true, .has_blas = true, .fold_limit_bytes = 1 << 20, .num_threads = 1, .target = &target};
+  pass_options passes = {.has_solver = true, .has_blas = true, .has_dnn = true, .fold_limit_bytes = 1 << 20, .num_threads = 1, .target = &target};
   WEFT_TRY(pass_run(&pass_gpu_pipeline, module, &passes, o->observer, o->observer_ctx));
   if (o->optimized) WEFT_TRY(hlo_print(module, HLO_PRINT_DEFAULT, stdout));
   if (o->observer && !o->kernel && !o->kernels) return NULL;

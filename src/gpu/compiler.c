@@ -115,6 +115,13 @@ static weft_status *open_blas(gpu_device *gpu)
   return gpu_blas_of(gpu, &blas);
 }
 
+static weft_status *open_dnn(gpu_device *gpu)
+{
+  gpu_dnn *dnn;
+
+  return gpu_dnn_of(gpu, &dnn);
+}
+
 /* Whether a library is there, for a module that has a use for it: an instruction of the opcode. */
 static weft_status *find_library(gpu_platform *platform, const hlo_module *module, hlo_opcode op, opener *open,
                                  bool *out_is_there)
@@ -130,7 +137,7 @@ static weft_status *find_library(gpu_platform *platform, const hlo_module *modul
   gpu_leave();
   *out_is_there = !st;
   if (weft_status_code(st) != WEFT_UNAVAILABLE) return st;
-  WEFT_LOG("gpu", INFO, "%s runs on the host: %s", hlo_opcode_name(op), weft_status_message(st));
+  WEFT_LOG("gpu", INFO, "%s without a library: %s", hlo_opcode_name(op), weft_status_message(st));
   weft_status_free(st);
   return NULL;
 }
@@ -144,6 +151,7 @@ static weft_status *optimise(gpu_platform *platform, const weft_compile_options 
 
   WEFT_TRY(find_library(platform, out->module, HLO_CHOLESKY, open_solver, &passes.has_solver));
   WEFT_TRY(find_library(platform, out->module, HLO_DOT, open_blas, &passes.has_blas));
+  WEFT_TRY(find_library(platform, out->module, HLO_CONVOLUTION, open_dnn, &passes.has_dnn));
   if (!passes.dump_dir && *platform->settings.dump_hlo) passes.dump_dir = platform->settings.dump_hlo;
   WEFT_TRY(pass_run(&pass_gpu_pipeline, out->module, &passes, options->pass_observer, options->observer_ctx));
   if (rt_trace_on) rt_trace_event("compile", "passes", 0, begin);

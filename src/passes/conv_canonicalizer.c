@@ -2,10 +2,11 @@
  * there is one (convolution.h).
  *
  *   padding and base dilation that no library has become a pad of the lhs
+ *   a window that is reversed in some dimensions only becomes a reverse of the rhs
  *   the dimensions of all three arrays come into the same order, channels last or channels first, by transposes: the
  *   order whose channels lie where those of the lhs lie
  *
- * A convolution without such a form (groups of the batch, complex windows) stays as it is. */
+ * A convolution without such a form (more than three spatial dimensions, sparsity) stays as it is. */
 #include <config.h>
 
 #include "passes/build.h"
@@ -26,6 +27,8 @@ static pass_conv_kind kind_of(const hlo_instr *conv)
   const hlo_conv_attrs *a = conv->u.conv;
   double window = 1, out = 1;
   bool is_plain = a->feature_group_count == 1;
+
+  if (a->batch_group_count != 1) return PASS_CONV_FILTER; /* what the gradient of a grouped product's filter is */
 
   for (int i = 0; i < a->window.rank; i++) {
     const hlo_window_dim *d = &a->window.dims[i];
@@ -89,6 +92,7 @@ static bool read_spatial(const hlo_instr *conv, int i, pass_conv *c)
   case PASS_CONV_FILTER:
     c->x_size[i] = lhs, c->w_size[i] = out, c->y_size[i] = d->size;
     c->pad[i] = d->pad_low, c->stride[i] = d->window_dilation, c->dilation[i] = d->stride;
+    if (d->base_dilation != 1 || d->reversal) return false;
     break;
   }
   return c->pad[i] >= 0 &&
@@ -99,9 +103,13 @@ static bool read_as(const hlo_instr *conv, pass_conv_kind kind, pass_conv *c)
 {
   const hlo_conv_attrs *a = conv->u.conv;
 
-  *c = (pass_conv){.kind = kind, .spatial = a->window.rank, .groups = a->feature_group_count};
-  if (a->batch_group_count != 1 || a->sparsity || a->window.rank > PASS_CONV_SPATIAL) return false;
-  if (kind != PASS_CONV_FORWARD && c->groups != 1) return false;
+  bool is_filter = kind == PASS_CONV_FILTER;
+  int64_t other_groups = is_filter ? a->feature_group_count : a->batch_group_count;
+
+  *c = (pass_conv){
+    .kind = kind, .spatial = a->window.rank, .groups = is_filter ? a->batch_group_count : a->feature_group_count};
+  if (other_groups != 1 || a->sparsity || a->window.rank > PASS_CONV_SPATIAL) return false;
+  if (kind == PASS_CONV_DATA && c->groups != 1) return false;
   read_roles(conv, c);
   for (int i = 0; i < a->window.rank; i++) {
     if (a->window.dims[i].reversal != a->window.dims[0].reversal) return false;
@@ -193,6 +201,40 @@ static weft_status *pad_lhs(hlo_instr *conv, hlo_instr **out_conv)
   return pass_build_replace(&b, conv, *out_conv);
 }
 
+/* The dimensions in which the window is reversed: all of them, or, if `is_mixed`, only some. */
+static int reversed_dims(const hlo_conv_attrs *a, int64_t *dims, bool *is_mixed)
+{
+  int count = 0;
+
+  for (int i = 0; i < a->window.rank; i++)
+    if (a->window.dims[i].reversal) dims[count++] = a->rhs_spatial.v[i];
+  *is_mixed = count > 0 && count < a->window.rank;
+  return count;
+}
+
+/* Libraries read a filter backwards in all dimensions or in none, and an output in none: a window that is reversed in some
+ * dimensions, or whose rhs is an output, becomes a reverse of the rhs.  *out_conv is the new convolution; NULL: there is
+ * no such window. */
+static weft_status *reverse_rhs(hlo_instr *conv, hlo_instr **out_conv)
+{
+  weft_arena *arena = &conv->parent->module->arena;
+  int64_t reversed[HLO_MAX_RANK];
+  bool is_mixed;
+  int count = reversed_dims(conv->u.conv, reversed, &is_mixed);
+  pass_build b = PASS_BUILD_AT(conv);
+  hlo_window_dim *dims;
+
+  *out_conv = NULL;
+  if (!is_mixed && (count == 0 || conv->u.conv->batch_group_count == 1)) return NULL;
+  hlo_conv_attrs *attrs = copy_attrs(arena, conv->u.conv, &dims);
+  WEFT_TRY_ALLOC(attrs);
+  for (int i = 0; i < attrs->window.rank; i++) dims[i].reversal = false;
+  hlo_instr *rhs = pb_op1(&b, HLO_REVERSE, conv->operands[1]);
+  if (rhs) rhs->dims = pb_ints(&b, count, reversed);
+  *out_conv = conv_of(&b, conv->shape, conv->operands[0], rhs, conv, attrs);
+  return pass_build_replace(&b, conv, *out_conv);
+}
+
 /* The array with its dimensions in the order of libraries. */
 static hlo_instr *ordered(pass_build *b, hlo_instr *x, const pass_conv *c, const pass_conv_array *array,
                           bool channels_last)
@@ -235,11 +277,13 @@ static weft_status *order_dims(hlo_instr *conv, const pass_conv *c, bool channel
 
 static weft_status *canonicalize(hlo_instr *conv, bool *changed)
 {
+  hlo_instr *forward, *padded;
   pass_conv c;
 
+  if (conv->u.conv->window.rank > PASS_CONV_SPATIAL) return NULL;
+  WEFT_TRY(reverse_rhs(conv, &forward));
+  if (forward) conv = forward, *changed = true;
   if (!pass_conv_read(conv, &c)) {
-    hlo_instr *padded;
-    if (conv->u.conv->batch_group_count != 1 || conv->u.conv->window.rank > PASS_CONV_SPATIAL) return NULL;
     WEFT_TRY(pad_lhs(conv, &padded));
     if (!padded) return NULL;
     *changed = true;

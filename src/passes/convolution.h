@@ -25,7 +25,7 @@ typedef struct pass_conv {
   pass_conv_kind kind;
   int spatial;
   bool reversed;                  /* the filter is read backwards */
-  int64_t groups;                 /* of channels: w has c / groups of them */
+  int64_t groups;                 /* of channels: w has c / groups of them; HLO's groups of the batch for FILTER */
   int64_t n, c, k;
   int64_t x_size[PASS_CONV_SPATIAL], w_size[PASS_CONV_SPATIAL], y_size[PASS_CONV_SPATIAL];
   int64_t pad[PASS_CONV_SPATIAL], stride[PASS_CONV_SPATIAL], dilation[PASS_CONV_SPATIAL];
@@ -33,7 +33,8 @@ typedef struct pass_conv {
 } pass_conv;
 
 /* Reads a convolution.  false: libraries have no such form: padding that differs between the two sides or is negative,
- * base dilation together with a stride, groups of the batch, a window that is reversed in some dimensions only. */
+ * base dilation together with a stride or with groups, groups of both kinds, a window that is reversed in some dimensions
+ * only. */
 bool pass_conv_read(const hlo_instr *conv, pass_conv *out_conv);
 
 /* True if the dimensions of a dense row-major array lie in the order of libraries, with the channels last or not. */

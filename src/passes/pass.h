@@ -10,6 +10,7 @@ typedef struct pass_options {
   int64_t fold_limit_bytes;      /* the largest constant that folding may make */
   bool fast_math;
   bool has_solver;               /* the platform does the custom calls cusolver_*_ffi */
+  bool has_dnn;                  /* the platform's library has convolutions */
   bool has_blas;                 /* the platform's library of products adds a bias and applies an activation */
   bool rounds_narrow;            /* no excess precision: each value of a narrow float is rounded to its type */
   int64_t num_threads;           /* how many workers the pool has, as far as the compiler knows; for heuristics only */

@@ -17,6 +17,7 @@ extern const hlo_pass pass_spmd_partitioner; /* spmd/ */
 extern const hlo_pass pass_batch_norm_expander, pass_rng_expander, pass_elementwise_expander;
 extern const hlo_pass pass_dynamic_dimensions, pass_dot_expander, pass_dot_canonicalizer, pass_reduce_window_rewriter;
 extern const hlo_pass pass_conv_canonicalizer; /* for platforms with a convolution library */
+extern const hlo_pass pass_conv_patches;       /* convolutions that no library has, as dots of patches */
 extern const hlo_pass pass_library_epilogues;  /* likewise: bias and activation of a dot */
 extern const hlo_pass pass_library_dots;       /* for platforms with a library of products */
 extern const hlo_pass pass_library_linalg;     /* for platforms with a library of factorizations */

@@ -6,7 +6,7 @@
 #include "passes/pipeline.h"
 
 static const struct pass_entry backend_entries[] = {
-  PASS(remove_barriers), PASS(tuple_simplifier), PASS(library_linalg), PASS(dot_canonicalizer), PASS(conv_canonicalizer), PASS(library_dots), PASS(scatter_sorter), PASS(cse), PASS(dce), PASS(library_epilogues), PASS(all_reduce_combiner),
+  PASS(remove_barriers), PASS(tuple_simplifier), PASS(library_linalg), PASS(conv_canonicalizer), PASS(conv_patches), PASS(dot_canonicalizer), PASS(library_dots), PASS(scatter_sorter), PASS(cse), PASS(dce), PASS(library_epilogues), PASS(all_reduce_combiner),
   PASS(all_gather_combiner), PASS(reduce_scatter_combiner), PASS(reduce_splitter), PASS(fusion), PASS(multi_output_fusion),
   PASS(wrap), PASS(cse), PASS(schedule), PASS(copy_insertion), PASS(strategies),
 };

@@ -3,6 +3,8 @@
 #include "cpu/run.h"
 
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "hlo/eval.h"
 #include "hlo/infer.h"
@@ -137,22 +139,108 @@ TEST(steps_are_library_calls_and_give_the_evaluators_results)
   }
 }
 
-TEST(steps_that_no_library_has_run_on_the_host)
+/* Convolutions in all forms. `library`: cuDNN does it; otherwise products of patches do. */
+static const struct { const char *what; bool library; const char *text; } convolutions[] = {
+  {"groups of the batch", true,
+   "HloModule m\nENTRY e {\n a = f32[4,5,5,2] parameter(0)\n b = f32[3,3,2,4] parameter(1)\n"
+   " ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f, batch_group_count=2\n}\n"},
+  {"the gradient of a depthwise filter, whose product has strides and padding on one side", true,
+   "HloModule m\nENTRY e {\n a = f32[2,8,8,6] parameter(0)\n b = f32[2,4,4,6] parameter(1)\n"
+   " ROOT c = f32[3,3,1,6] convolution(a, b), window={size=4x4 pad=0_1x0_1 rhs_dilate=2x2}, dim_labels=f01b_i01o->01bf, "
+   "batch_group_count=6\n}\n"},
+  {"groups of the batch and a window that is reversed", true,
+   "HloModule m\nENTRY e {\n a = f32[4,5,5,2] parameter(0)\n b = f32[3,3,2,4] parameter(1)\n"
+   " ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3 rhs_reversal=1x1}, dim_labels=b01f_01io->b01f, "
+   "batch_group_count=2\n}\n"},
+  {"groups of the batch and base dilation", true,
+   "HloModule m\nENTRY e {\n a = f32[4,3,3,2] parameter(0)\n b = f32[3,3,2,4] parameter(1)\n"
+   " ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f, "
+   "batch_group_count=2\n}\n"},
+  {"a window that is reversed in one dimension", true,
+   "HloModule m\nENTRY e {\n a = f32[2,8,8,3] parameter(0)\n b = f32[3,2,3,4] parameter(1)\n"
+   " ROOT c = f32[2,6,7,4] convolution(a, b), window={size=3x2 rhs_reversal=1x0}, dim_labels=b01f_01io->b01f\n}\n"},
+  {"the gradient of a grouped product's input", true,
+   "HloModule m\nENTRY e {\n a = f32[2,4,4,6] parameter(0)\n b = f32[3,3,2,9] parameter(1)\n"
+   " ROOT c = f32[2,9,9,9] convolution(a, b), window={size=3x3 pad=2_2x2_2 lhs_dilate=2x2 rhs_reversal=1x1}, "
+   "dim_labels=b01f_01io->b01f, feature_group_count=3\n}\n"},
+  {"strides, dilation and padding", true,
+   "HloModule m\nENTRY e {\n a = f32[2,3,9,10] parameter(0)\n b = f32[4,3,3,2] parameter(1)\n"
+   " ROOT c = f32[2,4,4,5] convolution(a, b), window={size=3x2 stride=2x2 pad=1_1x1_0 rhs_dilate=2x1}, "
+   "dim_labels=bf01_oi01->bf01\n}\n"},
+  {"groups of the features", true,
+   "HloModule m\nENTRY e {\n a = f32[2,6,6,8] parameter(0)\n b = f32[3,3,2,12] parameter(1)\n"
+   " ROOT c = f32[2,6,6,12] convolution(a, b), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, "
+   "feature_group_count=4\n}\n"},
+  {"the gradient of a filter", true,
+   "HloModule m\nENTRY e {\n a = f32[2,3,9,9] parameter(0)\n b = f32[2,4,5,5] parameter(1)\n"
+   " ROOT c = f32[3,3,4,3] convolution(a, b), window={size=5x5 pad=1_1x1_1 rhs_dilate=2x2}, dim_labels=fb01_io01->01fb\n}\n"},
+  {"negative padding", true,
+   "HloModule m\nENTRY e {\n a = f32[2,8,8,3] parameter(0)\n b = f32[3,3,3,4] parameter(1)\n"
+   " ROOT c = f32[2,4,5,4] convolution(a, b), window={size=3x3 pad=-1_-1x0_-1}, dim_labels=b01f_01io->b01f\n}\n"},
+  {"no spatial dimensions", true,
+   "HloModule m\nENTRY e {\n a = f32[5,8] parameter(0)\n b = f32[8,4] parameter(1)\n"
+   " ROOT c = f32[5,4] convolution(a, b), window={}, dim_labels=bf_io->bf\n}\n"},
+  {"integers", false,
+   "HloModule m\nENTRY e {\n a = s32[2,6,6,3] parameter(0)\n b = s32[3,3,3,4] parameter(1)\n"
+   " ROOT c = s32[2,4,4,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f\n}\n"},
+  {"complex numbers", false,
+   "HloModule m\nENTRY e {\n a = c64[2,6,6,3] parameter(0)\n b = c64[3,3,3,4] parameter(1)\n"
+   " ROOT c = c64[2,4,4,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f\n}\n"},
+  {"four spatial dimensions", false,
+   "HloModule m\nENTRY e {\n a = f32[2,4,3,4,3,2] parameter(0)\n b = f32[2,2,2,2,2,4] parameter(1)\n"
+   " ROOT c = f32[2,3,2,3,2,4] convolution(a, b), window={size=2x2x2x2}, dim_labels=b0123f_0123io->b0123f\n}\n"},
+};
+
+static void convolutions_run(bool has_library)
 {
   uint64_t seed = 2;
-  program p;
 
-  run_program(
-    &p,
-    "HloModule m\nENTRY e {\n a = f32[4,5,5,2] parameter(0)\n b = f32[3,3,2,4] parameter(1)\n"
-    " ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f, batch_group_count=2\n}\n",
-    &seed);
-  char *steps = test_steps_of(p.exe);
-  if (!strstr(steps, "reference") || !strstr(steps, "cuDNN does not have")) fail_msg("steps are\n%s", steps);
-  T_TRUE(literals_within(p.got, p.want, "groups of the batch", 1e-5));
-  free(steps);
-  free_program(&p);
+  for (size_t i = 0; i < WEFT_COUNT(convolutions); i++) {
+    program p;
+    run_program(&p, convolutions[i].text, &seed);
+    char *steps = test_steps_of(p.exe);
+    if (strstr(steps, "reference") || !strstr(steps, " convolution ") != !(has_library && convolutions[i].library))
+      fail_msg("%s: steps are\n%s", convolutions[i].what, steps);
+    T_TRUE(literals_within(p.got, p.want, convolutions[i].what, 1e-5));
+    free(steps);
+    free_program(&p);
+  }
 }
+
+TEST(convolutions_of_all_forms_run_on_the_device) { convolutions_run(true); }
+
+static void link_library(const char *from, const char *to, const char *name)
+{
+  char target[4096], path[4096];
+
+  snprintf(target, sizeof target, "%s/%s", from, name);
+  snprintf(path, sizeof path, "%s/%s", to, name);
+  T_TRUE(symlink(target, path) == 0);
+}
+
+/* A process that sees no cuDNN. */
+TEST(without_cudnn_convolutions_are_products_of_patches)
+{
+  static const char *const there[] = {"libcuda.so.1", "libcublasLt.so.13", "libcublas.so.13"};
+  char folder[] = "/tmp/weft-without-cudnn-XXXXXX", command[100];
+  int status;
+
+  T_TRUE(mkdtemp(folder) != NULL);
+  for (size_t i = 0; i < WEFT_COUNT(there); i++) link_library(getenv("WEFT_CUDA_LIBDIR"), folder, there[i]);
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    setenv("WEFT_TEST_LIBRARIES", folder, 1);
+    execl("/proc/self/exe", "library_steps_test", (char *)NULL);
+    _exit(98);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  T_TRUE(system(command) == 0);
+  assert_int_equal(status, 0);
+}
+
+TEST(all_of_them_without_cudnn) { convolutions_run(false); }
 
 /* ---- devices and errors ---- */
 
@@ -339,9 +427,21 @@ TEST(a_factor_is_updated_by_a_vector)
   weft_platform_release(platform);
 }
 
-TEST_MAIN(UNIT(three_diagonals_are_solved_with_exchanges_of_rows), UNIT(a_factor_is_updated_by_a_vector),
+int main(void)
+{
+  const char *libraries = getenv("WEFT_TEST_LIBRARIES"); /* of a process that this program has started */
+
+  if (libraries) {
+    const struct CMUnitTest alone[] = {UNIT(all_of_them_without_cudnn)};
+    setenv("WEFT_CUDA_LIBDIR", libraries, 1);
+    return cmocka_run_group_tests(alone, NULL, NULL);
+  }
+  const struct CMUnitTest units[] = {
+          UNIT(three_diagonals_are_solved_with_exchanges_of_rows), UNIT(a_factor_is_updated_by_a_vector),
           UNIT(steps_are_library_calls_and_give_the_evaluators_results),
-          UNIT(steps_that_no_library_has_run_on_the_host),
+          UNIT(convolutions_of_all_forms_run_on_the_device), UNIT(without_cudnn_convolutions_are_products_of_patches),
           UNIT(each_device_uses_its_own_states_of_the_libraries),
           UNIT(a_call_that_fails_is_the_runs_error_and_the_next_run_succeeds), UNIT(lu_and_its_permutation_are_the_matrix),
-          UNIT(a_factor_of_empty_matrices_succeeds), UNIT(a_custom_call_with_wrong_shapes_is_refused_when_it_is_compiled))
+          UNIT(a_factor_of_empty_matrices_succeeds), UNIT(a_custom_call_with_wrong_shapes_is_refused_when_it_is_compiled)};
+  return cmocka_run_group_tests(units, NULL, NULL);
+}

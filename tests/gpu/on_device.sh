@@ -24,7 +24,7 @@ PARTS="devices kernels conformance programs faults jax bench"
 # needed_libraries FILE...: what they are linked with beyond glibc and the C++ runtime, which every machine has
 needed_libraries() {
   ldd "$@" 2>/dev/null | sed -n 's/^.* => \(\/[^ ]*\) .*$/\1/p' | sort -u |
-    grep -vE '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|gcc_s|stdc\+\+|cuda|cublas|cublasLt|cudnn|cufft|cusolver|nccl))\.so'
+    grep -vE '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|gcc_s|stdc\+\+|cuda|cublas|cublasLt|cudnn|cufft|cusolver|nccl|nvJitLink))\.so'
 }
 
 # lay_out FOLDER: the bundle's files
@@ -33,12 +33,12 @@ lay_out() {
   source=$(cd "$here/../.." && pwd)
   [ -e "$build/config.status" ] || { echo "$build is no build folder; name one in WEFT_BUILDDIR" >&2; return 2; }
   make -s -C "$build" weft pjrt_weft.la tests/gpu/on_device \
-    tests/gpu/emulator/lib{cuda,cublas,cublasLt,cudnn,cufft,cusolver,nccl}.la || return 2
+    tests/gpu/emulator/lib{cuda,cublas,cublasLt,cudnn,cufft,cusolver,nccl,nvJitLink}.la || return 2
   mkdir -p "$to"/{bin,lib,emulator,src/tests/gpu,src/tests/stablehlo,src/tests/jax,src/bench,src/python,programs} || return 2
   cp "$source/tests/gpu/on_device.sh" "$to/"
   "$build/libtool" --quiet --mode=install cp "$build/weft" "$build/tests/gpu/on_device" "$to/bin/" 2>/dev/null || return 2
   cp -L "$build/.libs/pjrt_weft.so" "$to/lib/"
-  for file in cuda:1 cublas:13 cublasLt:13 cudnn:9 cufft:12 cusolver:12 nccl:2; do
+  for file in cuda:1 cublas:13 cublasLt:13 cudnn:9 cufft:12 cusolver:12 nccl:2 nvJitLink:13; do
     cp -L "$build/tests/gpu/emulator/.libs/lib${file%:*}.so.${file#*:}" "$to/emulator/" || return 2
   done
   chmod u+w "$to"/bin/* "$to"/lib/* "$to"/emulator/*
