@@ -34,11 +34,16 @@ typedef struct triangular_thunk {
 static weft_status *triangular_work(const triangular_thunk *t, const rt_ctx *ctx, wcu_stream stream)
 {
   void *const *args = rt_args(&t->base, ctx);
+  int64_t batch = gpu_triangular_batch(&t->triangular);
+  wcu_ptr a = gpu_address(args[0]), x = gpu_address(args[2]), addresses = batch ? gpu_address(args[3]) : 0;
   gpu_cublas *cublas;
 
   WEFT_TRY(gpu_copy_operand(&t->base, ctx, 1, 2, stream));
+  WEFT_TRY(write_addresses(ctx, batch, a, batch * gpu_triangular_a_bytes(&t->triangular), addresses));
+  WEFT_TRY(write_addresses(ctx, batch, x, batch * gpu_triangular_x_bytes(&t->triangular),
+                           addresses + (wcu_ptr)batch * sizeof(wcu_ptr)));
   WEFT_TRY(gpu_cublas_of(gpu_of(ctx->info->device), &cublas));
-  return gpu_triangular_enqueue(&t->triangular, cublas, stream, gpu_address(args[0]), gpu_address(args[2]));
+  return gpu_triangular_enqueue(&t->triangular, cublas, stream, a, x, addresses);
 }
 
 static weft_status *triangular_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
@@ -51,19 +56,27 @@ static weft_status *triangular_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 static const rt_thunk_ops triangular_ops = {
   .size = sizeof(rt_thunk_ops), .kind = "triangular-solve", .enqueue = triangular_enqueue};
 
-weft_status *gpu_triangular_make(low_step *step, rt_thunk **out_thunk)
+/* The scratch has the addresses of the matrices of a batch. */
+weft_status *gpu_plan_triangular(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
 {
-  gpu_device *gpu = gpu_planner(gpu_target_of(step));
-  gpu_triangular triangular;
+  gpu_triangular *triangular = WEFT_ARENA_NEW(arena, gpu_triangular);
   gpu_cublas *cublas;
 
-  WEFT_TRY(gpu_triangular_init(&triangular, step->instr));
-  WEFT_TRY(gpu_enter(gpu));
-  weft_status *st = gpu_cublas_of(gpu, &cublas);
+  WEFT_TRY_ALLOC(triangular);
+  WEFT_TRY(gpu_triangular_init(triangular, instr));
+  WEFT_TRY(gpu_enter(gpu_planner(target)));
+  weft_status *st = gpu_cublas_of(gpu_planner(target), &cublas);
   gpu_leave();
   WEFT_TRY(gpu_or_on_host(st));
+  plan->data = triangular;
+  plan->scratch_bytes = 2 * gpu_triangular_batch(triangular) * (int64_t)sizeof(wcu_ptr);
+  return NULL;
+}
+
+weft_status *gpu_triangular_make(low_step *step, rt_thunk **out_thunk)
+{
   WEFT_TRY(low_thunk_new(step, &triangular_ops, sizeof(triangular_thunk), out_thunk));
-  ((triangular_thunk *)*out_thunk)->triangular = triangular;
+  ((triangular_thunk *)*out_thunk)->triangular = *(const gpu_triangular *)step->plan->data;
   return NULL;
 }
 

@@ -18,7 +18,7 @@ const gpu_maker gpu_makers[] = {
   {HLO_REPLICA_ID, gpu_id_make, NULL},
   {HLO_SORT, gpu_kernel_make, gpu_plan_kernel},
   {HLO_TOPK, gpu_kernel_make, gpu_plan_kernel},
-  {HLO_TRIANGULAR_SOLVE, gpu_triangular_make, NULL},
+  {HLO_TRIANGULAR_SOLVE, gpu_triangular_make, gpu_plan_triangular},
   {.make = NULL},
 };
 

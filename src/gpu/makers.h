@@ -55,6 +55,8 @@ WEFT_NODISCARD weft_status *gpu_fft_make(low_step *step, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *gpu_plan_fft(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
                                          low_plan *plan);
 WEFT_NODISCARD weft_status *gpu_triangular_make(low_step *step, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *gpu_plan_triangular(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                                low_plan *plan);
 WEFT_NODISCARD weft_status *gpu_custom_call_make(low_step *step, rt_thunk **out_thunk); /* all others run on the host */
 WEFT_NODISCARD weft_status *gpu_plan_custom_call(const gpu_target *target, weft_arena *arena, const hlo_instr *instr,
                                                  low_plan *plan);

@@ -98,7 +98,27 @@ weft_status *gpu_triangular_init(gpu_triangular *t, const hlo_instr *instr)
   return NULL;
 }
 
-static weft_status *solve(const gpu_triangular *t, const gpu_cublas *cublas, wcu_stream stream, wcu_ptr a, wcu_ptr x)
+enum { LARGE_ORDER = 512 /* of a matrix that fills the device by itself */ };
+
+static int order_of(const gpu_triangular *t) { return t->side == WB3_SIDE_LEFT ? t->cols : t->rows; }
+
+int64_t gpu_triangular_batch(const gpu_triangular *t)
+{
+  return t->matrices > 1 && t->matrices <= INT_MAX && order_of(t) < LARGE_ORDER ? t->matrices : 0;
+}
+
+int64_t gpu_triangular_a_bytes(const gpu_triangular *t)
+{
+  return (int64_t)order_of(t) * order_of(t) * weft_dtype_bytes(t->type);
+}
+
+int64_t gpu_triangular_x_bytes(const gpu_triangular *t)
+{
+  return (int64_t)t->rows * t->cols * weft_dtype_bytes(t->type);
+}
+
+static weft_status *solve(const gpu_triangular *t, const gpu_cublas *cublas, wcu_stream stream, wcu_ptr a, wcu_ptr x,
+                          wcu_ptr addresses)
 {
   static const double one_f64[2] = {1, 0};
   static const float one_f32[2] = {1, 0};
@@ -108,11 +128,22 @@ static weft_status *solve(const gpu_triangular *t, const gpu_cublas *cublas, wcu
                                : t->type == WEFT_F64 ? fn.cublasDtrsm_v2
                                : t->type == WEFT_C64 ? fn.cublasCtrsm_v2
                                                      : fn.cublasZtrsm_v2;
-  int order = t->side == WB3_SIDE_LEFT ? t->cols : t->rows; /* of a */
-  wcu_ptr bytes = weft_dtype_bytes(t->type), a_bytes = (wcu_ptr)order * (wcu_ptr)order * bytes;
-  wcu_ptr x_bytes = (wcu_ptr)t->rows * (wcu_ptr)t->cols * bytes;
+  wb3_fn_cublasStrsmBatched trsm_batched = t->type == WEFT_F32   ? fn.cublasStrsmBatched
+                                           : t->type == WEFT_F64 ? fn.cublasDtrsmBatched
+                                           : t->type == WEFT_C64 ? fn.cublasCtrsmBatched
+                                                                 : fn.cublasZtrsmBatched;
+  int order = order_of(t);
+  wcu_ptr a_bytes = (wcu_ptr)gpu_triangular_a_bytes(t), x_bytes = (wcu_ptr)gpu_triangular_x_bytes(t);
+  int batch = (int)gpu_triangular_batch(t);
 
   CUBLAS_TRY(cublasSetStream_v2, cublas->handle, stream);
+  if (batch)
+    return gpu_blas_status(&table,
+                           trsm_batched(cublas->handle, t->side, t->triangle, t->op, t->diagonal, t->cols, t->rows, one,
+                                        (const void *)(uintptr_t)addresses, order,
+                                        (void *)(uintptr_t)(addresses + (wcu_ptr)batch * sizeof(wcu_ptr)), t->cols,
+                                        batch),
+                           "cublas trsmBatched");
   for (int64_t i = 0; i < t->matrices; i++)
     WEFT_TRY(gpu_blas_status(&table,
                              trsm(cublas->handle, t->side, t->triangle, t->op, t->diagonal, t->cols, t->rows, one,
@@ -123,10 +154,10 @@ static weft_status *solve(const gpu_triangular *t, const gpu_cublas *cublas, wcu
 }
 
 weft_status *gpu_triangular_enqueue(const gpu_triangular *t, gpu_cublas *cublas, wcu_stream stream, wcu_ptr a,
-                                    wcu_ptr x)
+                                    wcu_ptr x, wcu_ptr addresses)
 {
   weft_mutex_lock(&cublas->mu);
-  weft_status *st = solve(t, cublas, stream, a, x);
+  weft_status *st = solve(t, cublas, stream, a, x, addresses);
   weft_mutex_unlock(&cublas->mu);
   return st;
 }

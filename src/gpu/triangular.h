@@ -33,9 +33,16 @@ typedef struct gpu_triangular {
 /* Errors: UNIMPLEMENTED for element types that the library does not have and for sizes above 2^31 - 1. */
 WEFT_NODISCARD weft_status *gpu_triangular_init(gpu_triangular *t, const hlo_instr *instr);
 
+/* Systems that one call solves; 0: they are too large to gain by that, and each has a call of its own. */
+int64_t gpu_triangular_batch(const gpu_triangular *t);
+/* Bytes of the matrices of one system. */
+int64_t gpu_triangular_a_bytes(const gpu_triangular *t);
+int64_t gpu_triangular_x_bytes(const gpu_triangular *t);
+
 /* Queues the solution on `stream`, of the device of `cublas`, whose context is current.  `x` holds b already and is
- * overwritten.  Thread-safe. */
+ * overwritten.  `addresses`, in the device's memory, are those of each a and then of each x, if gpu_triangular_batch is not
+ * 0.  Thread-safe. */
 WEFT_NODISCARD weft_status *gpu_triangular_enqueue(const gpu_triangular *t, gpu_cublas *cublas, wcu_stream stream,
-                                                   wcu_ptr a, wcu_ptr x);
+                                                   wcu_ptr a, wcu_ptr x, wcu_ptr addresses);
 
 #endif

@@ -183,9 +183,45 @@ TEST(triangular_systems_give_the_evaluators_results)
     if (!unit) strengthen(s.args[0]);
     evaluate(&s);
     T_OK(gpu_triangular_init(&t, s.instr));
-    wcu_ptr at[2] = {literal_on_device(s.args[0]), literal_on_device(s.args[1])};
-    T_OK(gpu_triangular_enqueue(&t, cublas, stream, at[0], at[1]));
+    T_EQ_INT(gpu_triangular_batch(&t), 3);
+    wcu_ptr at[3] = {literal_on_device(s.args[0]), literal_on_device(s.args[1])}, addresses[6];
+    for (int i = 0; i < 3; i++) {
+      addresses[i] = at[0] + (wcu_ptr)(i * gpu_triangular_a_bytes(&t));
+      addresses[3 + i] = at[1] + (wcu_ptr)(i * gpu_triangular_x_bytes(&t));
+    }
+    at[2] = on_device(addresses, sizeof addresses);
+    T_OK(gpu_triangular_enqueue(&t, cublas, stream, at[0], at[1], at[2]));
     T_TRUE(literals_within(from_device(&s.arena, s.instr->shape, at[1]), s.want, text, round / 24 % 2 ? 1e-11 : 1e-4));
+    free_device(3, at);
+    free_step(&s);
+  }
+}
+
+/* One matrix, and matrices that are too large to gain by it, have calls of their own. */
+TEST(few_and_large_systems_are_solved_one_by_one)
+{
+  static const char *const shapes[][2] = {{"f64[6,6]", "f64[6,5]"}, {"f64[2,600,600]", "f64[2,600,1]"}};
+  uint64_t seed = 5;
+
+  for (size_t i = 0; i < WEFT_COUNT(shapes); i++) {
+    char text[400];
+    step s;
+    gpu_triangular t;
+    snprintf(
+      text, sizeof text,
+      "HloModule m\nENTRY e {\n  a = %s parameter(0)\n  b = %s parameter(1)\n  ROOT x = %s triangular-solve(a, b), "
+      "left_side=true, lower=true, unit_diagonal=false, transpose_a=NO_TRANSPOSE\n}\n",
+      shapes[i][0], shapes[i][1], shapes[i][1]);
+    make_step(&s, text, &seed);
+    for (int64_t k = 0; k < hlo_shape_elems(s.args[0]->shape); k++)
+      hlo_literal_set_f64((hlo_literal *)(uintptr_t)s.args[0], k, hlo_literal_get_f64(s.args[0], k) / 600, 0);
+    strengthen(s.args[0]);
+    evaluate(&s);
+    T_OK(gpu_triangular_init(&t, s.instr));
+    T_EQ_INT(gpu_triangular_batch(&t), 0);
+    wcu_ptr at[2] = {literal_on_device(s.args[0]), literal_on_device(s.args[1])};
+    T_OK(gpu_triangular_enqueue(&t, cublas, stream, at[0], at[1], 0));
+    T_TRUE(literals_within(from_device(&s.arena, s.instr->shape, at[1]), s.want, text, 1e-11));
     free_device(2, at);
     free_step(&s);
   }
@@ -212,6 +248,7 @@ int main(void)
   const struct CMUnitTest units[] = {UNIT(transforms_give_the_evaluators_results),
                                      UNIT(the_inverse_of_a_real_transform_of_several_dimensions_keeps_its_operand),
                                      UNIT(transforms_that_the_library_does_not_have_are_refused),
-                                     UNIT(triangular_systems_give_the_evaluators_results)};
+                                     UNIT(triangular_systems_give_the_evaluators_results),
+                                     UNIT(few_and_large_systems_are_solved_one_by_one)};
   return cmocka_run_group_tests(units, set_up, tear_down);
 }

@@ -38,13 +38,19 @@ typedef struct wb3_context *wb3_handle;
   X(wbl_status, cublas##letter##trsm_v2, \
     (wb3_handle handle, wb3_side side, wb3_triangle triangle, wbl_operation op, wb3_diagonal diagonal, int m, int n, \
      const void *alpha, const void *a, int lda, void *b, int ldb))
+/* The same for `count` systems; `a` and `b` are arrays of addresses in the device's memory. */
+#define WB3_TRSM_BATCHED(X, letter) \
+  X(wbl_status, cublas##letter##trsmBatched, \
+    (wb3_handle handle, wb3_side side, wb3_triangle triangle, wbl_operation op, wb3_diagonal diagonal, int m, int n, \
+     const void *alpha, const void *a, int lda, void *b, int ldb, int count))
 #define WB3_ENTRIES(X) \
   X(wbl_status, cublasCreate_v2, (wb3_handle *handle)) \
   X(wbl_status, cublasDestroy_v2, (wb3_handle handle)) \
   X(wbl_status, cublasSetStream_v2, (wb3_handle handle, struct wcu_stream_st *stream)) \
   X(wbl_status, cublasSscal_v2, (wb3_handle handle, int n, const float *alpha, float *x, int step)) \
   X(wbl_status, cublasDscal_v2, (wb3_handle handle, int n, const double *alpha, double *x, int step)) \
-  WB3_TRSM(X, S) WB3_TRSM(X, D) WB3_TRSM(X, C) WB3_TRSM(X, Z)
+  WB3_TRSM(X, S) WB3_TRSM(X, D) WB3_TRSM(X, C) WB3_TRSM(X, Z) \
+  WB3_TRSM_BATCHED(X, S) WB3_TRSM_BATCHED(X, D) WB3_TRSM_BATCHED(X, C) WB3_TRSM_BATCHED(X, Z)
 
 #define WB3_FN(type, name, args) typedef type (*wb3_fn_##name) args;
 WB3_ENTRIES(WB3_FN)

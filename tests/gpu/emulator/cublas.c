@@ -116,6 +116,51 @@ static int run_triangular(const void *args, int device, char *error, size_t size
                       m, n, lda, ldb, {one[0], is_complex ? one[1] : 0}, (uintptr_t)a, (uintptr_t)b};                 \
     return submit(handle, run_triangular, &job, sizeof job);                                                          \
   }
+
+/* The addresses are read when the work is done, as those in a device's memory are. */
+typedef struct batch {
+  triangular system; /* whose a and b are the arrays of addresses */
+  int count;
+} batch;
+
+static int run_batch(const void *args, int device, char *error, size_t size)
+{
+  const batch *b = args;
+  size_t bytes = (size_t)b->count * sizeof(uint64_t);
+  const uint64_t *as = weft_emu_reach(device, b->system.a, bytes, false, error, size);
+  const uint64_t *bs = as ? weft_emu_reach(device, b->system.b, bytes, false, error, size) : NULL;
+
+  for (int i = 0; bs && i < b->count; i++) {
+    triangular one = b->system;
+    one.a = as[i], one.b = bs[i];
+    int result = run_triangular(&one, device, error, size);
+    if (result) return result;
+  }
+  return bs ? 0 : ILLEGAL_ADDRESS;
+}
+
+#define TRSM_BATCHED(letter, real, is_complex, t)                                                                     \
+  API wbl_status cublas##letter##trsmBatched(wb3_handle handle, wb3_side side, wb3_triangle triangle_,                \
+                                             wbl_operation op, wb3_diagonal diagonal, int m, int n,                   \
+                                             const void *alpha, const void *a, int lda, void *b, int ldb, int count)  \
+  {                                                                                                                   \
+    ENTER();                                                                                                          \
+    if (m < 1 || n < 1 || !alpha || !a || !b || lda < (side == WB3_SIDE_LEFT ? m : n) || ldb < m || count < 1)        \
+      return WBL_STATUS_INVALID_VALUE;                                                                                \
+    const real *one = alpha;                                                                                          \
+    batch job = {{t,                                                                                                  \
+                  side == WB3_SIDE_LEFT ? CblasLeft : CblasRight,                                                     \
+                  triangle_ == WB3_FILL_LOWER ? CblasLower : CblasUpper,                                              \
+                  op == WBL_OP_N ? CblasNoTrans : op == WBL_OP_T ? CblasTrans : CblasConjTrans,                       \
+                  diagonal == WB3_DIAG_UNIT ? CblasUnit : CblasNonUnit,                                               \
+                  m, n, lda, ldb, {one[0], is_complex ? one[1] : 0}, (uintptr_t)a, (uintptr_t)b}, count};             \
+    return submit(handle, run_batch, &job, sizeof job);                                                               \
+  }
+TRSM_BATCHED(S, float, false, WCT_R_32F)
+TRSM_BATCHED(D, double, false, WCT_R_64F)
+TRSM_BATCHED(C, float, true, WCT_C_32F)
+TRSM_BATCHED(Z, double, true, WCT_C_64F)
+
 TRSM(S, float, false, WCT_R_32F)
 TRSM(D, double, false, WCT_R_64F)
 TRSM(C, float, true, WCT_C_32F)
