@@ -1,6 +1,6 @@
 /* cpu/gemm.c -- matrix products: the table of kernels, of which a product takes the first that fits, and the kernels
  * that use BLAS (blas.h), directly or on converted panels.  Weft's own kernels are in gemm_amx.c, gemm_lanes.c, gemm_pairs.c,
- * gemm_few.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
+ * gemm_vector.c, gemm_few.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
 #include <config.h>
 
 #include "cpu/gemm.h"
@@ -18,6 +18,7 @@
 #include "cpu/gemm_pairs.h"
 #include "cpu/gemm_tiny.h"
 #include "cpu/gemm_lanes.h"
+#include "cpu/gemm_vector.h"
 #include "cpu/hot.h"
 
 enum {
@@ -261,6 +262,7 @@ static const gemm_kernel kernels[] = {
   {CPU_GEMM_LANES, cpu_lanes_fits, cpu_lanes_plan, NULL, cpu_lanes_tile},
   {CPU_GEMM_PAIRS, cpu_pairs_fits, cpu_pairs_plan, NULL, cpu_pairs_tile},
   {CPU_GEMM_TINY, tiny_fits, NULL, NULL, tiny_tile},
+  {CPU_GEMM_VECTOR, cpu_vector_fits, cpu_vector_plan, NULL, cpu_vector_tile},
   {CPU_GEMM_FEW, cpu_few_fits, cpu_few_plan, NULL, cpu_few_tile},
   {CPU_GEMM_DENSE, dense_fits, cpu_dense_plan, NULL, cpu_dense_tile, &cpu_dense_packed},
   {CPU_GEMM_BLAS, blas_fits, NULL, NULL, blas_tile},

@@ -12,6 +12,7 @@
 typedef enum cpu_gemm_kind {
   CPU_GEMM_NONE,    /* there is no kernel for these types */
   CPU_GEMM_TINY,    /* f32, f64: a plain loop, for products so small that calling BLAS would cost more than the work */
+  CPU_GEMM_VECTOR,  /* gemm_vector.c: f32, f64: a matrix times a vector */
   CPU_GEMM_FEW,     /* gemm_few.c: few rows by much f32 or bf16 */
   CPU_GEMM_DENSE,   /* gemm_dense.c: f32, f64 */
   CPU_GEMM_BLAS,    /* f32, f64, c64, c128 throughout: OpenBLAS in place */

@@ -149,6 +149,65 @@ TEST(branches_by_index_calls_and_reductions)
     &(kernel_check){.int_low = -1, .int_high = 4, .low = -0.1, .high = 0.1});
 }
 
+/* Both loops end a round with a copy into their state, for which they exchange two places; any number of rounds leaves the
+ * state where others expect it. */
+TEST(loops_that_make_their_state_anew)
+{
+  static const char text[] =
+    "HloModule t\n"
+    "inc { p = s32[] parameter(0)\n"
+    "  one = s32[] constant(1)\n"
+    "  ROOT r = s32[] add(p, one) }\n"
+    "next { v = f32[203] parameter(0)\n"
+    "  s = f32[203] sine(v)\n"
+    "  t = f32[203] reverse(s), dimensions={0}\n"
+    "  ROOT r = f32[203] add(v, t) }\n"
+    "less { i = s32[] parameter(0)\n"
+    "  n = s32[] parameter(1)\n"
+    "  ROOT r = pred[] compare(i, n), direction=LT }\n"
+    "cond { s = (s32[], s32[], f32[203]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(s), index=0\n"
+    "  n = s32[] get-tuple-element(s), index=1\n"
+    "  ROOT r = pred[] fusion(i, n), kind=kLoop, calls=less }\n"
+    "inner { s = (s32[], s32[], f32[203]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(s), index=0\n"
+    "  n = s32[] get-tuple-element(s), index=1\n"
+    "  v = f32[203] get-tuple-element(s), index=2\n"
+    "  x = f32[203] fusion(v), kind=kLoop, calls=next\n"
+    "  j = s32[] fusion(i), kind=kLoop, calls=inc\n"
+    "  c = f32[203] copy(x)\n"
+    "  ROOT t = (s32[], s32[], f32[203]) tuple(j, n, c) }\n"
+    "outer { s = (s32[], s32[], f32[203]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(s), index=0\n"
+    "  n = s32[] get-tuple-element(s), index=1\n"
+    "  v = f32[203] get-tuple-element(s), index=2\n"
+    "  z = s32[] constant(0)\n"
+    "  start = s32[] copy(z)\n"
+    "  init = (s32[], s32[], f32[203]) tuple(start, n, v)\n"
+    "  w = (s32[], s32[], f32[203]) while(init), condition=cond, body=inner\n"
+    "  y = f32[203] get-tuple-element(w), index=2\n"
+    "  x = f32[203] fusion(y), kind=kLoop, calls=next\n"
+    "  j = s32[] fusion(i), kind=kLoop, calls=inc\n"
+    "  c = f32[203] copy(x)\n"
+    "  ROOT t = (s32[], s32[], f32[203]) tuple(j, n, c) }\n"
+    "region { a = f32[203] parameter(0)\n"
+    "  n = s32[] parameter(1)\n"
+    "  z = s32[] constant(0)\n"
+    "  start = s32[] copy(z)\n"
+    "  b = f32[203] copy(a)\n"
+    "  init = (s32[], s32[], f32[203]) tuple(start, n, b)\n"
+    "  w = (s32[], s32[], f32[203]) while(init), condition=cond, body=outer\n"
+    "  y = f32[203] get-tuple-element(w), index=2\n"
+    "  x = f32[203] fusion(y), kind=kLoop, calls=next\n"
+    "  ROOT t = (f32[203], f32[203]) tuple(y, x) }\n"
+    "ENTRY e { a = f32[203] parameter(0)\n"
+    "  n = s32[] parameter(1)\n"
+    "  ROOT r = (f32[203], f32[203]) fusion(a, n), kind=kCustom, calls=region, backend_config=\"region\" }\n";
+
+  for (int rounds = 0; rounds < 5; rounds++)
+    check_kernel(text, &(kernel_check){.int_low = rounds, .int_high = rounds + 1});
+}
+
 TEST(what_a_region_cannot_hold_is_named)
 {
   T_FAILS(compile_text("HloModule t\n"
@@ -166,7 +225,7 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(a_loop_with_state_updates_and_branches), UNIT(a_loop_that_updates_its_operands_in_place),
-    UNIT(state_that_swaps_and_passes_through),
+    UNIT(state_that_swaps_and_passes_through), UNIT(loops_that_make_their_state_anew),
     UNIT(branches_by_index_calls_and_reductions), UNIT(what_a_region_cannot_hold_is_named),
   };
   return cmocka_run_group_tests(units, NULL, NULL);

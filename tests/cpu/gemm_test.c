@@ -10,6 +10,7 @@
 #include "cpu/gemm_few.h"
 #include "cpu/gemm_pairs.h"
 #include "cpu/gemm_lanes.h"
+#include "cpu/gemm_vector.h"
 
 enum { SIDE = 40, DEPTH = 600, LEAD = 43, GUARD = 3 };
 
@@ -144,14 +145,14 @@ static void check_orders(bool narrow)
   void *c = malloc(sizeof(double) * SIDE * (SIDE + GUARD)), *scratch = aligned_alloc(64, SCRATCH);
 
   T_TRUE(c && scratch);
-  cpu_dense_narrow = narrow;
+  cpu_dense_narrow = cpu_vector_narrow = narrow;
   for (size_t d = 0; d < WEFT_COUNT(depths); d++) {
     sum_up(depths[d]);
     for (int order = 0; order < 9; order++)
       for (int wide = 0; wide < 2; wide++)
         check_sizes(wide ? WEFT_F64 : WEFT_F32, depths[d], order, c, scratch, SCRATCH);
   }
-  cpu_dense_narrow = false;
+  cpu_dense_narrow = cpu_vector_narrow = false;
   free(c);
   free(scratch);
 }
@@ -257,6 +258,71 @@ TEST(products_of_few_rows_are_exact)
       for (size_t d = 0; d < WEFT_COUNT(depths); d++)
         for (int form = 0; form < 8; form++)
           check_few(form & 1 ? WEFT_BF16 : WEFT_F32, m, widths[w], depths[d], form & 2, form & 4);
+}
+
+/* A matrix of `count` by k times a vector, with steps of every kind. The last row of the sum meets infinities, where neither
+ * what lies beside them nor the ends of rows may change another result. */
+static void check_vector(weft_dtype type, int64_t count, int64_t k, int form)
+{
+  bool is_left = form & 1, dense_sum = form & 2, steps = form & 4;
+  int64_t across = dense_sum ? k + GUARD : 1, along = dense_sum ? 1 : count + GUARD, x_step = steps ? 3 : 1;
+  cpu_gemm g = {.a_type = type, .b_type = type, .c_type = type, .m = is_left ? count : 1, .n = is_left ? 1 : count, .k = k,
+                .a_row = is_left ? across : 1, .a_col = is_left ? along : x_step, .b_row = is_left ? x_step : along,
+                .b_col = is_left ? 1 : across, .via = WEFT_INVALID};
+  size_t bytes = weft_dtype_bytes(type);
+
+  g.c_row = is_left && steps ? 2 : g.n;
+  void *matrix = malloc(bytes * (size_t)((count - 1) * across + (k - 1) * along + 1)),
+       *x = malloc(bytes * (size_t)((k - 1) * x_step + 1));
+  void *c = malloc(bytes * (size_t)((g.m - 1) * g.c_row + g.n));
+  T_TRUE(matrix && x && c);
+  for (int64_t l = 0; l < k; l++) {
+    put(type, x, l * x_step, l == k - 1 ? INFINITY : left_at(3, l));
+    for (int64_t i = 0; i < count; i++)
+      put(type, matrix, i * across + l * along,
+          l == k - 1             ? (i % 3 ? 1 : -1)
+          : i % 5 == 4 && l == 0 ? INFINITY
+                                 : right_at(l, i));
+  }
+  if (!cpu_vector_fits(&g)) fail_msg("%lld x %lld, form %d, does not fit", (long long)count, (long long)k, form);
+  for (int finite = 0; finite < 2; finite++) {
+    if (finite) put(type, x, (k - 1) * x_step, 2);
+    cpu_vector_plan(&g);
+    void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64) + 64);
+    T_TRUE(scratch);
+    int64_t part = is_left ? g.tile_m : g.tile_n;
+    for (int64_t at = 0; at < count; at += part) {
+      char *from = (char *)matrix + at * across * (int64_t)bytes,
+           *to = (char *)c + at * (is_left ? g.c_row : 1) * (int64_t)bytes;
+      int64_t size = WEFT_MIN(part, count - at);
+      cpu_vector_tile(&g, is_left ? size : 1, is_left ? 1 : size, is_left ? from : x, is_left ? x : from, to, scratch);
+    }
+    for (int64_t i = 0; i < count; i++) {
+      double sum = 0, got = get(type, c, i * (is_left ? g.c_row : 1));
+      for (int64_t l = 0; l < k; l++) sum += get(type, matrix, i * across + l * along) * get(type, x, l * x_step);
+      if (got != sum && !(isnan(got) && isnan(sum)))
+        fail_msg("%s, %lld x %lld, form %d: [%lld] is %g, not %g", weft_dtype_name(type), (long long)count,
+                 (long long)k, form, (long long)i, got, sum);
+    }
+    free(scratch);
+  }
+  free(matrix);
+  free(x);
+  free(c);
+}
+
+TEST(products_by_a_vector_are_exact)
+{
+  static const int64_t counts[] = {1, 2, 3, 4, 7, 16, 33, 1100}, depths[] = {16, 17, 23, 32, 40, 47, 64, 129, 700};
+
+  for (int narrow = 0; narrow < 2; narrow++) {
+    cpu_vector_narrow = narrow;
+    for (size_t n = 0; n < WEFT_COUNT(counts); n++)
+      for (size_t d = 0; d < WEFT_COUNT(depths); d++)
+        for (int form = 0; form < 16; form++)
+          check_vector(form & 8 ? WEFT_F64 : WEFT_F32, counts[n], depths[d], form & 7);
+  }
+  cpu_vector_narrow = false;
 }
 
 /* Converted operands, as panels: narrow types, orders of the operands, one panel of k and several. */
@@ -371,7 +437,7 @@ TEST(infinities_and_nan_go_where_they_belong)
     a[4 * K + 299] = INFINITY;
     a[44 * K] = NAN;
     b[256 * N + 50] = -INFINITY;
-    cpu_dense_narrow = narrow;
+    cpu_dense_narrow = cpu_vector_narrow = narrow;
     cpu_gemm_init(&g);
     void *scratch = aligned_alloc(64, WEFT_ALIGN_UP((size_t)g.scratch_bytes + 64, (size_t)64));
     T_TRUE(scratch);
@@ -518,6 +584,6 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
-TEST_MAIN(UNIT(products_of_few_rows_are_exact), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
+TEST_MAIN(UNIT(products_of_few_rows_are_exact), UNIT(products_by_a_vector_are_exact), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
           UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact))

@@ -386,6 +386,7 @@ typedef struct gen_frame {
   gen_buffer *operands, *results; /* by leaf */
   int operand_count, result_count;
   gen_ssa begin, end;
+  bool nested;                    /* of gen_kernel_spec */
   gen_ssa scratch, shared;        /* or NULL */
 } gen_frame;
 /* Opens phase `phase`. spec->info->scratch_bytes and shared_bytes must be set by then. */

@@ -42,7 +42,7 @@ weft_status *gen_frame_open(gen_part *p, gen_kernel_spec *spec, int phase, gen_f
   gen_kernel *info = spec->info;
   int at = 0, pointers = 1;
 
-  *f = (gen_frame){.fusion = fusion, .comp = fusion->called_count ? fusion->called[0] : NULL};
+  *f = (gen_frame){.fusion = fusion, .comp = fusion->called_count ? fusion->called[0] : NULL, .nested = spec->nested};
   for (int i = 0; i < fusion->operand_count; i++) f->operand_count += hlo_shape_leaf_count(fusion->operands[i]->shape);
   f->result_count = hlo_shape_leaf_count(fusion->shape);
   if (spec->nested)

@@ -4,7 +4,8 @@
 #include "codegen/host/host.h"
 #include "codegen/model/cost.h"
 
-/* The walk of the host: nested loops. Units are pieces of the outermost ones. */
+/* The walk of the host: nested loops. Units are pieces of the outermost ones. A kernel in a region is one unit, whose
+ * bounds are constants: the elements that do not fill a vector are then computed in narrower ones. */
 weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
 {
   gen_frame *f = w->f;
@@ -14,8 +15,8 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
   WEFT_TRY(gen_nest_of(arena, f->comp, w->roots, w->count, hlo_shape_leaf(f->fusion->shape, w->first), &nest));
   WEFT_TRY(gen_nest_join(arena, f->comp, w->roots, w->count, &nest));
   w->period = WEFT_MAX(nest.period, 1);
-  return gen_emit_nest(&f->e, &nest, gen_widest_bytes(f->comp), split ? f->begin : NULL, f->end, units, gen_walk_body,
-                       w);
+  gen_ssa begin = split && !f->nested ? f->begin : NULL;
+  return gen_emit_nest(&f->e, &nest, gen_widest_bytes(f->comp), begin, f->end, units, gen_walk_body, w);
 }
 
 static weft_status *emit_by_strategy(gen_part *part, gen_kernel_spec *spec)

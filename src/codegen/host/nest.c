@@ -17,38 +17,56 @@ int gen_choose_lanes(const gen_target *target, int widest_bytes, int64_t extent)
   return best;
 }
 
+/* The elements [lo, hi) in vectors, of which only whole ones are taken. */
+static weft_status *emit_vectors(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, int64_t most, int lanes,
+                                 int64_t align, gen_body_fn *body, void *ctx)
+{
+  gen_loop loop;
+  int outer_lanes = e->lanes;
+
+  gen_loop_begin(e, &loop, lo, hi, lanes, least, most, align % lanes == 0 ? lanes : 1);
+  e->vars[loop.var].lane = lanes > 1;
+  e->lanes = lanes > 1 ? lanes : outer_lanes;
+  int mark = gen_memo_push(e);
+  WEFT_TRY(body(ctx, e, gen_affine_var(e, loop.var)));
+  gen_memo_pop(e, mark);
+  e->lanes = outer_lanes;
+  gen_loop_end(e, &loop);
+  e->vars[loop.var].lane = false;
+  return NULL;
+}
+
+/* How many elements from lo on are left for narrower vectors so that the whole ones end at hi, and lie at multiples of
+ * their size as lo does not. 0: the elements that are left are the last ones. */
+static int64_t elements_before(int64_t lo, int64_t hi, int lanes)
+{
+  int64_t left = (hi - lo) % lanes;
+
+  return left >= GEN_LEAST_TAIL && hi - lo > lanes && lo % lanes && (lo + left) % lanes == 0 ? left : 0;
+}
+
 weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, int64_t most, int lanes, int64_t align,
                             gen_body_fn *body, void *ctx)
 {
-  gen_loop loop;
-  int mark_, outer_lanes = e->lanes;
+  bool fixed = LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi);
+  int64_t from = fixed ? LLVMConstIntGetSExtValue(lo) : 0, to = fixed ? LLVMConstIntGetSExtValue(hi) : 0;
 
-  if (lanes > 1) {
-    gen_ssa length = LLVMBuildNSWSub(e->b, hi, lo, "");
-    gen_ssa whole = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -(int64_t)lanes), ""), "");
-    gen_loop_begin(e, &loop, lo, whole, lanes, least, most, align % lanes == 0 ? lanes : 1);
-    e->vars[loop.var].lane = true;
-    e->lanes = lanes;
-    mark_ = gen_memo_push(e);
-    WEFT_TRY(body(ctx, e, gen_affine_var(e, loop.var)));
-    gen_memo_pop(e, mark_);
-    e->lanes = outer_lanes;
-    gen_loop_end(e, &loop);
-    e->vars[loop.var].lane = false;
-    lo = whole;
-    if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi)) {
-      int64_t left = LLVMConstIntGetSExtValue(hi) - LLVMConstIntGetSExtValue(lo);
-      if (left <= 0) return NULL;
-      for (lanes /= 2; lanes > left;) lanes /= 2;
-      if (lanes >= GEN_LEAST_TAIL) return gen_emit_lanes(e, lo, hi, least, most, lanes, align, body, ctx);
-    }
+  if (lanes <= 1) return emit_vectors(e, lo, hi, least, most, 1, 1, body, ctx);
+  if (fixed) {
+    int64_t left = WEFT_MAX(to - from, 0) % lanes, before = elements_before(from, to, lanes);
+    gen_ssa seam = gen_i64(e, before ? from + left : to - left);
+    if (before) WEFT_TRY(emit_vectors(e, seam, hi, least, most, lanes, align, body, ctx));
+    else WEFT_TRY(emit_vectors(e, lo, seam, least, most, lanes, align, body, ctx));
+    if (left == 0) return NULL;
+    for (lanes /= 2; lanes > left;) lanes /= 2;
+    if (before) hi = seam;
+    else lo = seam;
+    return gen_emit_lanes(e, lo, hi, least, most, lanes >= GEN_LEAST_TAIL ? lanes : 1, align, body, ctx);
   }
-  gen_loop_begin(e, &loop, lo, hi, 1, least, most, 1);
-  mark_ = gen_memo_push(e);
-  WEFT_TRY(body(ctx, e, gen_affine_var(e, loop.var)));
-  gen_memo_pop(e, mark_);
-  gen_loop_end(e, &loop);
-  return NULL;
+  gen_ssa length = LLVMBuildNSWSub(e->b, hi, lo, "");
+  gen_ssa whole = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -(int64_t)lanes), ""), "");
+  WEFT_TRY(emit_vectors(e, lo, whole, least, most, lanes, align, body, ctx));
+  return emit_vectors(e, whole, hi, least, most, 1, 1, body, ctx);
 }
 
 typedef struct nest_walk {

@@ -5,7 +5,7 @@
  * an argument, a constant, or an offset in scratch. Values that HLO wants in one place (a loop's state, its initial
  * value and what its body yields; an update in place) are united into one class; copy insertion has made sure that
  * they are never alive at once. Where a value must not be overwritten (an operand, a constant), it is copied instead
- * of united. */
+ * of united. A loop whose round ends with a copy of a whole array into its state exchanges the two places instead. */
 #include <config.h>
 
 #include "codegen/host/host.h"
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_NESTING = 64, MOST_INSTRS = 200000, INLINE_INSTRS = 24, INNER_BUCKETS = 256 };
+enum { MAX_NESTING = 64, MOST_INSTRS = 200000, INLINE_INSTRS = 24, INNER_BUCKETS = 256, LEAST_SWAPPED_BYTES = 512 };
 
 /* ---- inner kernels --------------------------------------------------------------------------------------------- */
 
@@ -84,7 +84,8 @@ typedef struct instance {
   inner **kernels;           /* by instruction id - low: of fusions */
 } instance;
 /* copies of a while: [leaf]: the initial value is copied in; [leaves + leaf]: what the body yields is copied back.
- * Of a conditional: [branch * leaves + leaf]: what the branch yields is copied. */
+ * Of a conditional: [branch * leaves + leaf]: what the branch yields is copied.
+ * Of a copy: [0]: nothing is copied, the loop exchanges places (find_swaps). */
 
 typedef struct place {
   enum { PLACE_NONE, PLACE_SCRATCH, PLACE_OPERAND, PLACE_RESULT, PLACE_CONSTANT } kind;
@@ -98,6 +99,7 @@ typedef struct region {
   gen_frame f;
   int *parent;               /* union-find over nodes */
   place *places;             /* of roots */
+  gen_ssa *moved;            /* of roots: where the value is inside a loop that exchanges places, or NULL */
   int64_t *bytes;            /* of roots */
   int nodes, capacity, instrs;
   instance *top;
@@ -369,6 +371,7 @@ static weft_status *lay_out(region *r, const hlo_instr *fusion)
   reserve(r, &r->inner_scratch_at, WEFT_ALIGN_UP(r->inner_scratch, 64));
   reserve(r, &r->inner_shared_at, WEFT_ALIGN_UP(r->inner_shared, 64));
   reserve(r, &r->swap_at, r->swap_bytes);
+  WEFT_TRY_ALLOC(r->moved = WEFT_ARENA_ARRAY(r->part->arena, gen_ssa, r->nodes));
   return NULL;
 }
 
@@ -377,8 +380,10 @@ static weft_status *lay_out(region *r, const hlo_instr *fusion)
 static gen_ssa ptr_of(region *r, int node)
 {
   gen_emit *e = &r->f.e;
-  place p = r->places[find(r, node)];
+  int root = find(r, node);
+  place p = r->places[root];
 
+  if (r->moved[root]) return r->moved[root];
   switch (p.kind) {
   case PLACE_OPERAND: return r->f.operands[p.index].ptr;
   case PLACE_RESULT: return r->f.results[p.index].ptr;
@@ -432,13 +437,129 @@ static gen_ssa load_flag(region *r, int node)
   return gen_icmp(e, LLVMIntNE, v, gen_i(v, 0));
 }
 
+/* Two places of one size that a loop exchanges at the end of each round: that of a leaf of its state, and the one in
+ * which the body makes the leaf's next value. */
+typedef struct swap {
+  int root[2];     /* of the state, of the next one */
+  gen_ssa outer[2]; /* r->moved outside of the loop */
+  gen_ssa home[2]; /* where they are there */
+  gen_ssa at[2];   /* where they are in a round */
+} swap;
+
+static bool is_at(region *r, const instance *in, const hlo_instr *x, const swap *s)
+{
+  for (int l = 0; l < hlo_shape_leaf_count(x->shape); l++) {
+    int root = find(r, node_of(in, x) + l);
+    if (root == s->root[0] || root == s->root[1]) return true;
+  }
+  return false;
+}
+
+/* Does `copy` end what the body does with the two places? */
+static bool is_last(region *r, const instance *body, const hlo_instr *copy, const swap *s)
+{
+  bool after = false;
+
+  HLO_FOREACH(x, body->comp) {
+    bool touches = after && !hlo_opcode_is_alias(x->op);
+    if (touches && x->called_count && x->op != HLO_FUSION) return false;
+    if (touches && is_at(r, body, x, s)) return false;
+    for (int i = 0; i < x->operand_count && touches; i++)
+      if (is_at(r, body, x->operands[i], s)) return false;
+    after = after || x == copy;
+  }
+  return true;
+}
+
+/* The leaves of a loop's state that the body copies at its end from a place that only the body knows. Their copies are
+ * marked as done. */
+static weft_status *find_swaps(region *r, instance *in, const hlo_instr *loop, swap **out, int *out_count)
+{
+  instance *body = in->kids[loop->id - in->low][0];
+  const hlo_instr *root = loop->called[0]->root;
+  int n = hlo_shape_leaf_count(loop->shape), mine = node_of(in, loop);
+
+  WEFT_TRY_ALLOC(*out = WEFT_ARENA_ARRAY(r->part->arena, swap, n));
+  *out_count = 0;
+  if (root->op != HLO_TUPLE || root->operand_count != n) return NULL;
+  for (int i = 0; i < n; i++) {
+    const hlo_instr *copy = root->operands[i];
+    if (copy->op != HLO_COPY || !hlo_shape_is_array(copy->shape)) continue;
+    int state = find(r, mine + i), next = find(r, node_of(body, copy->operands[0]));
+    swap s = {.root = {state, next}};
+    bool fits = find(r, node_of(body, copy)) == state && r->places[next].kind == PLACE_SCRATCH &&
+                r->bytes[state] == r->bytes[next] && r->bytes[next] >= LEAST_SWAPPED_BYTES;
+    for (int j = 0; j < n; j++) fits = fits && find(r, mine + j) != next && (j == i || find(r, mine + j) != state);
+    for (int j = 0; j < *out_count; j++) fits = fits && (*out)[j].root[1] != next;
+    if (!fits || !is_last(r, body, copy, &s)) continue;
+    bool **done = &body->copies[copy->id - body->low];
+    WEFT_TRY_ALLOC(*done = WEFT_ARENA_ARRAY(r->part->arena, bool, 1));
+    **done = true;
+    (*out)[(*out_count)++] = s;
+  }
+  return NULL;
+}
+
+/* Begins the loop's head, where the places become those of the round. */
+static void enter_swaps(region *r, swap *swaps, int count, LLVMBasicBlockRef head)
+{
+  gen_emit *e = &r->f.e;
+
+  for (int i = 0; i < count; i++)
+    for (int k = 0; k < 2; k++) {
+      swaps[i].outer[k] = r->moved[swaps[i].root[k]];
+      swaps[i].home[k] = ptr_of(r, swaps[i].root[k]);
+    }
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b);
+  LLVMBuildBr(e->b, head);
+  LLVMPositionBuilderAtEnd(e->b, head);
+  for (int i = 0; i < count; i++)
+    for (int k = 0; k < 2; k++) {
+      swap *s = &swaps[i];
+      s->at[k] = r->moved[s->root[k]] = LLVMBuildPhi(e->b, e->part->ptr, "");
+      LLVMAddIncoming(s->at[k], &s->home[k], &before, 1);
+    }
+}
+
+/* At the end of the body, before what is left to copy is copied. */
+static void exchange(region *r, swap *swaps, int count)
+{
+  for (int i = 0; i < count; i++)
+    for (int k = 0; k < 2; k++) r->moved[swaps[i].root[k]] = swaps[i].at[1 - k];
+}
+
+static void end_round(region *r, swap *swaps, int count, LLVMBasicBlockRef head)
+{
+  LLVMBasicBlockRef last = LLVMGetInsertBlock(r->f.e.b);
+
+  for (int i = 0; i < count; i++)
+    for (int k = 0; k < 2; k++) LLVMAddIncoming(swaps[i].at[k], &r->moved[swaps[i].root[k]], &last, 1);
+  LLVMBuildBr(r->f.e.b, head);
+}
+
+/* After the loop: brings the state home. */
+static void leave_swaps(region *r, swap *swaps, int count)
+{
+  gen_emit *e = &r->f.e;
+
+  for (int i = 0; i < count; i++) {
+    swap *s = &swaps[i];
+    gen_if away;
+    gen_if_begin(e, &away, gen_icmp(e, LLVMIntNE, s->at[0], s->home[0]));
+    copy_bytes(r, s->home[0], s->at[0], r->bytes[s->root[0]]);
+    gen_if_end(e, &away);
+    for (int k = 0; k < 2; k++) r->moved[s->root[k]] = s->outer[k];
+  }
+}
+
 static weft_status *emit_while(region *r, instance *in, const hlo_instr *x)
 {
   gen_emit *e = &r->f.e;
-  int n = hlo_shape_leaf_count(x->shape), mine = node_of(in, x);
+  int n = hlo_shape_leaf_count(x->shape), mine = node_of(in, x), swap_count;
   const bool *copies = in->copies[x->id - in->low];
   instance *body = in->kids[x->id - in->low][0], *cond = in->kids[x->id - in->low][1];
   int root = node_of(body, x->called[0]->root);
+  swap *swaps;
 
   for (int i = 0; i < n; i++)
     if (copies[i])
@@ -446,12 +567,13 @@ static weft_status *emit_while(region *r, instance *in, const hlo_instr *x)
   LLVMBasicBlockRef head = LLVMAppendBasicBlockInContext(e->part->ctx, e->fn, "while");
   LLVMBasicBlockRef inside = LLVMAppendBasicBlockInContext(e->part->ctx, e->fn, "do");
   LLVMBasicBlockRef exit = LLVMAppendBasicBlockInContext(e->part->ctx, e->fn, "done");
-  LLVMBuildBr(e->b, head);
-  LLVMPositionBuilderAtEnd(e->b, head);
+  WEFT_TRY(find_swaps(r, in, x, &swaps, &swap_count));
+  enter_swaps(r, swaps, swap_count, head);
   WEFT_TRY(emit_instance(r, cond));
   LLVMBuildCondBr(e->b, load_flag(r, node_of(cond, x->called[1]->root)), inside, exit);
   LLVMPositionBuilderAtEnd(e->b, inside);
   WEFT_TRY(emit_instance(r, body));
+  exchange(r, swaps, swap_count);
   for (int pass = 0; pass < 2; pass++) { /* by way of a buffer, since values may change places */
     int64_t at = r->swap_at;
     for (int i = 0; i < n; i++) {
@@ -463,8 +585,9 @@ static weft_status *emit_while(region *r, instance *in, const hlo_instr *x)
       at += WEFT_ALIGN_UP(bytes, 16);
     }
   }
-  LLVMBuildBr(e->b, head);
+  end_round(r, swaps, swap_count, head);
   LLVMPositionBuilderAtEnd(e->b, exit);
+  leave_swaps(r, swaps, swap_count);
   return NULL;
 }
 
@@ -504,6 +627,7 @@ static weft_status *emit_instance(region *r, instance *in)
     switch (x->op) {
     case HLO_FUSION: WEFT_TRY(emit_fusion(r, in, x)); break;
     case HLO_COPY:
+      if (in->copies[x->id - in->low]) break;
       for (int l = 0; l < hlo_shape_leaf_count(x->shape); l++)
         copy_leaf(r, node_of(in, x) + l, node_of(in, x->operands[0]) + l, hlo_shape_bytes(hlo_shape_leaf(x->shape, l)));
       break;
