@@ -47,7 +47,8 @@ static view view_of(const cpu_gemm *g)
 typedef float four_floats __attribute__((vector_size(16)));
 typedef double two_doubles __attribute__((vector_size(16)));
 
-static CPU_INLINE void sum_floats(float *c, int64_t step, four_floats v0, four_floats v1, four_floats v2, four_floats v3)
+static CPU_INLINE void sum_floats(float *c, int64_t step, four_floats v0, four_floats v1, four_floats v2,
+                                  four_floats v3)
 {
   four_floats low = __builtin_shufflevector(v0, v1, 0, 1, 4, 5) + __builtin_shufflevector(v0, v1, 2, 3, 6, 7);
   four_floats high = __builtin_shufflevector(v2, v3, 0, 1, 4, 5) + __builtin_shufflevector(v2, v3, 2, 3, 6, 7);
@@ -56,7 +57,8 @@ static CPU_INLINE void sum_floats(float *c, int64_t step, four_floats v0, four_f
   for (int r = 0; r < ROWS; r++) c[r * step] = sums[r];
 }
 
-static CPU_INLINE void sum_doubles(double *c, int64_t step, two_doubles v0, two_doubles v1, two_doubles v2, two_doubles v3)
+static CPU_INLINE void sum_doubles(double *c, int64_t step, two_doubles v0, two_doubles v1, two_doubles v2,
+                                   two_doubles v3)
 {
   two_doubles low = __builtin_shufflevector(v0, v1, 0, 2) + __builtin_shufflevector(v0, v1, 1, 3);
   two_doubles high = __builtin_shufflevector(v2, v3, 0, 2) + __builtin_shufflevector(v2, v3, 1, 3);
@@ -142,7 +144,8 @@ bool cpu_vector_fits(const cpu_gemm *g)
   view v = view_of(g);
 
   if ((g->m != 1 && g->n != 1) || g->k < 1 || g->via != WEFT_INVALID) return false;
-  if (g->a_type != g->c_type || g->b_type != g->c_type || (g->c_type != WEFT_F32 && g->c_type != WEFT_F64)) return false;
+  if (g->a_type != g->c_type || g->b_type != g->c_type || (g->c_type != WEFT_F32 && g->c_type != WEFT_F64))
+    return false;
   return (v.along == 1 && g->k >= LEAST_DEPTH) || v.across == 1;
 }
 

@@ -10,7 +10,8 @@ typedef BITS NAME(mask) __attribute__((vector_size(LANES * sizeof(ELEM)), aligne
 #define LOAD_LAST(p) ((NAME(vec))(*(const NAME(mask) *)(p) & mask))
 
 /* c[n] += x[depth] . m[depth][n] */
-static CPU_INLINE void NAME(add)(int depth, int64_t n, const ELEM *m, int64_t row, const ELEM *x, int64_t x_step, ELEM *c)
+static CPU_INLINE void NAME(add)(int depth, int64_t n, const ELEM *m, int64_t row, const ELEM *x, int64_t x_step,
+                                 ELEM *c)
 {
   ELEM factor[DEPTH];
   int64_t j = 0;
@@ -28,7 +29,8 @@ static CPU_INLINE void NAME(add)(int depth, int64_t n, const ELEM *m, int64_t ro
   }
 }
 
-static CPU_HOT void NAME(columns)(int64_t n, int64_t k, const ELEM *m, int64_t row, const ELEM *x, int64_t x_step, ELEM *c)
+static CPU_HOT void NAME(columns)(int64_t n, int64_t k, const ELEM *m, int64_t row, const ELEM *x, int64_t x_step,
+                                  ELEM *c)
 {
   for (int64_t j = 0; j < n; j += STRIP) {
     int64_t cols = WEFT_MIN(STRIP, n - j), l = 0;

@@ -1,6 +1,7 @@
 /* codegen/emit/math.c -- transcendental functions of f32 and f64 as branch-free polynomials on scalars or vectors.
  *
- * f32: exp, log, log1p, tanh, erf, rsqrt and logistic are computed in f32, the others in f64 and rounded once. f64:
+ * f32: exp, log, log1p, tanh, erf, rsqrt and logistic are computed in f32, and so are sin and cos where the processor
+ * multiplies and adds in one step; the others are computed in f64 and rounded once. f64:
  * the argument is reduced in two parts where an ULP depends on it; power takes a logarithm of twice the precision.
  * Coefficients are minimax fits (Remez) of the form named beside each; the power of two is their error. Small
  * functions are inlined, the others become functions of the part. */
@@ -429,14 +430,32 @@ static void reduce_angle(gen_emit *e, gen_ssa x, bool brief, gen_ssa *r, gen_ssa
   *lo = add(e, sub(e, first, *r), rest);
 }
 
+/* The same for an x of f32. */
+static void reduce_short_angle(gen_emit *e, gen_ssa x, gen_ssa *r, gen_ssa *lo, gen_ssa *q)
+{
+  /* pi/2 = first + second + third */
+  gen_ssa first = gen_f(x, 0x1.921fb6p+0), second = gen_f(x, -0x1.777a5cp-25), third = gen_f(x, -0x1.ee59dap-50);
+  gen_ssa magic = gen_f(x, 0x1.8p23), t = gen_fma(e, x, gen_f(x, 0.6366197723675814), magic), n = sub(e, t, magic),
+          rest;
+  gen_ssa near = gen_fma(e, n, neg(e, first), x); /* exact, as n has 20 bits */
+  gen_ssa product = mul(e, n, second), lost = gen_fma(e, n, second, neg(e, product));
+
+  *q = to_bits(e, t);
+  near = two_diff(e, near, product, &rest);
+  rest = gen_fma(e, n, neg(e, third), sub(e, rest, lost));
+  *r = add(e, near, rest);
+  *lo = add(e, sub(e, near, *r), rest);
+}
+
 /* sin (or cos, or tan) of x = q * pi/2 + (r + lo). */
 static gen_ssa sin_of_rest(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa r, gen_ssa lo, gen_ssa q, bool brief)
 {
+  bool is_short = brief || !is_f64(e, x);
   gen_ssa one = gen_f(x, 1), z = mul(e, r, r), half = mul(e, z, gen_f(z, 0.5)), w = sub(e, one, half), s, c;
   gen_ssa odd = gen_icmp(e, LLVMIntNE, i_bin(e, LLVMAnd, q, 1), gen_i(q, 0));
 
-  s = mul(e, mul(e, brief ? POLY(e, z, sin_short) : POLY(e, z, sin_f64), z), r);
-  c = mul(e, brief ? POLY(e, z, cos_short) : POLY(e, z, cos_f64), mul(e, z, z));
+  s = mul(e, mul(e, is_short ? POLY(e, z, sin_short) : POLY(e, z, sin_f64), z), r);
+  c = mul(e, is_short ? POLY(e, z, cos_short) : POLY(e, z, cos_f64), mul(e, z, z));
   if (!brief) {
     s = gen_fma(e, lo, w, s);
     c = sub(e, c, mul(e, r, lo));
@@ -449,7 +468,7 @@ static gen_ssa sin_of_rest(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa r, gen
   }
   gen_ssa v = op == HLO_SIN ? gen_select(e, odd, c, s) : gen_select(e, odd, s, c);
   gen_ssa turn = op == HLO_SIN ? q : i_bin(e, LLVMAdd, q, 1);
-  gen_ssa sign = i_bin(e, LLVMShl, i_bin(e, LLVMAnd, turn, 2), 62);
+  gen_ssa sign = i_bin(e, LLVMShl, i_bin(e, LLVMAnd, turn, 2), is_f64(e, x) ? 62 : 30);
   v = from_bits(e, gen_bin(e, LLVMXor, to_bits(e, v), sign));
   return op == HLO_SIN ? gen_select(e, eq(e, x, 0), x, v) : v;
 }
@@ -474,6 +493,29 @@ static gen_ssa sin_(gen_emit *e, hlo_opcode op, gen_ssa x, bool brief)
     near[i] = phi;
   }
   return sin_of_rest(e, op, x, near[0], near[1], near[2], brief);
+}
+
+/* sin or cos of f32. The lanes whose argument is large are computed in f64. */
+static gen_ssa short_sin(gen_emit *e, hlo_opcode op, gen_ssa x)
+{
+  gen_ssa large = gt(e, abs_(e, x), REDUCE_LIMIT), any = large, r, lo, q;
+  gen_if block;
+
+  reduce_short_angle(e, x, &r, &lo, &q);
+  gen_ssa near = sin_of_rest(e, op, x, r, lo, q, false);
+  if (gen_is_vector(large)) any = gen_intrinsic1(e, "llvm.vector.reduce.or", large);
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
+  gen_if_begin(e, &block, any);
+  gen_ssa wide = widen(e, x);
+  r = lo = gen_f(wide, 0);
+  q = gen_i(to_bits(e, wide), 0);
+  gen_reduce_angle(e, wide, REDUCE_LIMIT, &r, &lo, &q);
+  gen_ssa far = gen_select(e, large, narrow(e, sin_of_rest(e, op, wide, r, lo, q, true)), near);
+  LLVMBasicBlockRef there = LLVMGetInsertBlock(e->b);
+  gen_if_end(e, &block);
+  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(near), "");
+  LLVMAddIncoming(phi, (gen_ssa[]){near, far}, (LLVMBasicBlockRef[]){here, there}, 2);
+  return phi;
 }
 
 static gen_ssa atan2_(gen_emit *e, gen_ssa y, gen_ssa x, bool brief) /* f64 */
@@ -539,6 +581,7 @@ static gen_ssa emit_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
   if (op == HLO_LOG1P) return log1p_(e, a);
   if (op == HLO_TANH) return tanh_(e, a);
   if (op == HLO_ERF) return erf_(e, a);
+  if ((op == HLO_SIN || op == HLO_COS) && e->part->target->has_fma) return short_sin(e, op, a);
   gen_ssa wide = widen(e, a), r = wide_math(e, op, wide, b ? widen(e, b) : NULL, true);
   return r ? narrow(e, r) : NULL;
 }
