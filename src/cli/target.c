@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "cli/ptxas.h"
 #include "cli/target.h"
 #include "codegen/model/cost.h"
 #include "codegen/nvptx/nvptx.h"
@@ -49,8 +50,9 @@ static void print_launches(const gen_artefact *a)
 }
 
 /* A line for the kernels of `fusion`. The time is that of moving its bytes, or that of its launches. */
-static void print_line(report *r, const hlo_instr *fusion, const gen_artefact *a)
+static weft_status *print_line(report *r, const hlo_instr *fusion, const gen_artefact *a)
 {
+  cli_registers registers;
   gen_kernel price = {.strategy = a->strategy, .phase_count = 1, .phases = {{.units = 1}}};
   int64_t blocks = 0;
   int launches = 0, threads = 0;
@@ -62,12 +64,16 @@ static void print_line(report *r, const hlo_instr *fusion, const gen_artefact *a
     launches++;
     if (a->launches[i].blocks >= blocks) blocks = a->launches[i].blocks, threads = a->launches[i].threads;
   }
+  WEFT_TRY_NOTE(cli_ptxas(a->text, r->target->name, &registers), "the kernel of \"%s\"", fusion->name);
   double us = WEFT_MAX(price.bytes / r->target->memory_gb_s / 1000, LAUNCH_US * launches);
   r->bytes += price.bytes;
   r->us += us;
-  printf("%-40s %-10s %8d %10" PRId64 " %7d %12" PRId64 " %14.0f %9.2f us\n", fusion->name,
+  printf("%-40s %-10s %8d %10" PRId64 " %7d %12" PRId64 " %14.0f %9.2f us", fusion->name,
          fusion->op == HLO_FUSION ? gen_strategy_name(a->strategy) : hlo_opcode_name(fusion->op), launches, blocks,
          threads, a->scratch_bytes, price.bytes, us);
+  if (registers.most) printf(" %9d %7d\n", registers.most, registers.spilled);
+  else printf(" %9s %7s\n", "-", "-");
+  return NULL;
 }
 
 static weft_status *take_fusion(report *r, const hlo_instr *fusion)
@@ -86,9 +92,9 @@ static weft_status *take_fusion(report *r, const hlo_instr *fusion)
   }
   r->kernels++;
   if (r->kernel) print_launches(&a);
-  else print_line(r, fusion, &a);
+  else st = print_line(r, fusion, &a);
   gen_artefact_fini(&a);
-  return NULL;
+  return st;
 }
 
 /* Steps that are not done by a kernel, but are work. */
@@ -105,8 +111,8 @@ static weft_status *report_all(report *r, const hlo_module *module)
   if (!r->kernel) {
     printf("%s (%s): %d multiprocessors, %.0f GB/s, %.0f MHz\n", r->target->device, r->target->name, r->target->cores,
            r->target->memory_gb_s, r->target->clock_mhz);
-    printf("%-40s %-10s %8s %10s %7s %12s %14s %12s\n", "kernel", "strategy", "launches", "blocks", "threads",
-           "scratch", "bytes", "estimate");
+    printf("%-40s %-10s %8s %10s %7s %12s %14s %12s %9s %7s\n", "kernel", "strategy", "launches", "blocks", "threads",
+           "scratch", "bytes", "estimate", "registers", "spilled");
   }
   for (int i = 0; i < comps.count; i++)
     HLO_FOREACH(x, comps.v[i]) {

@@ -9,6 +9,7 @@ libweftrun_la_SOURCES += \
   %D%/model/columns.c \
   %D%/model/cost.c %D%/model/cost.h \
   %D%/model/gpus.def \
+  %D%/model/keys.c %D%/model/keys.h \
   %D%/model/library.c %D%/model/library.h \
   %D%/model/nest.c %D%/model/nest.h \
   %D%/model/processor.c %D%/model/processor.h \
@@ -60,8 +61,10 @@ libweftcore_la_SOURCES += \
   %D%/nvptx/launch.c \
   %D%/nvptx/nvptx.h \
   %D%/nvptx/ptx.c \
+  %D%/nvptx/radix.c \
   %D%/nvptx/rows.c \
   %D%/nvptx/scan.c \
-  %D%/nvptx/sort.c \
+  %D%/nvptx/sort.c %D%/nvptx/sort.h \
+  %D%/nvptx/sorted.c \
   %D%/nvptx/turn.c \
   %D%/nvptx/update.c

@@ -13,7 +13,7 @@ libweftrun_la_SOURCES += \
   %D%/perf_map.c \
   %D%/platform.c %D%/platform.h \
   %D%/rng_state.c \
-  %D%/sort.c %D%/sort.h %D%/sort_keys.h %D%/sort_match.c %D%/sort_plain.c %D%/sort_plain.h \
+  %D%/sort.c %D%/sort.h %D%/sort_keys.h %D%/sort_plain.c %D%/sort_plain.h \
   %D%/target.c \
   %D%/thunks.c \
   %D%/topology.c %D%/topology.h

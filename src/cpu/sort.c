@@ -93,7 +93,7 @@ static void apply_items(slice_job *job, const void *sorted, void *spare)
   job->first = false;
 }
 
-static bool key_is_small(const cpu_sort *s, const cpu_sort_key *key)
+static bool key_is_small(const cpu_sort *s, const gen_key *key)
 {
   return weft_dtype_bytes(key->type) <= 4 && s->n < INT64_C(1) << 32;
 }
@@ -169,7 +169,7 @@ typedef struct sort_job {
 } sort_job;
 
 /* The next key to sort by, in the slice that begins at element `base`. */
-static void take_key(slice_job *job, const cpu_sort_key *key, void *const *ins, int64_t base)
+static void take_key(slice_job *job, const gen_key *key, void *const *ins, int64_t base)
 {
   job->key_bytes = job->sort->bytes[key->operand];
   job->keys = (const char *)ins[key->operand] + base * job->key_bytes;
@@ -316,8 +316,8 @@ weft_status *cpu_sort_init(cpu_sort *s, const hlo_instr *instr, gen_compare_fn *
   s->operand_count = instr->operand_count;
   for (int i = 0; i < instr->operand_count; i++)
     s->bytes[i] = (int64_t)weft_dtype_bytes(instr->operands[i]->shape->type);
-  bool by_keys = cpu_sort_match(instr->called[0], s->keys, &s->key_count);
-  for (int k = 0; k < s->key_count && by_keys; k++) by_keys = sort_has_order(s->keys[k].type);
+  bool by_keys = gen_keys_of(instr->called[0], s->keys, &s->key_count);
+  for (int k = 0; k < s->key_count && by_keys; k++) by_keys = gen_key_is_bits(s->keys[k].type);
   if (!by_keys) {
     s->key_count = 0;
     s->before = before;
@@ -357,7 +357,7 @@ weft_status *cpu_topk_init(cpu_topk *t, const hlo_instr *instr)
 {
   const hlo_shape *shape = instr->operands[0]->shape;
 
-  if (!sort_has_order(shape->type)) return WEFT_ERR(UNIMPLEMENTED, "topk of %s", weft_dtype_name(shape->type));
+  if (!gen_key_is_bits(shape->type)) return WEFT_ERR(UNIMPLEMENTED, "topk of %s", weft_dtype_name(shape->type));
   if (shape->dims[shape->rank - 1] >= INT64_C(1) << 32)
     return WEFT_ERR(UNIMPLEMENTED, "topk of 2^32 elements and more");
   *t = (cpu_topk){.type = shape->type,
@@ -493,7 +493,7 @@ static void few_task(void *ctx, int64_t row)
 {
   const topk_job *job = ctx;
   const cpu_topk *t = job->t;
-  sort_key_map map = sort_map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
+  sort_key_map map = sort_map_of(&(gen_key){.type = t->type, .descending = t->largest});
   const char *in = job->in + row * t->n * map.bytes;
   union { small few[FEW]; item wide[FEW]; } best;
   bool is_small = map.bytes <= 4 && t->n <= UINT32_MAX; /* key and position have 32 bits each */
@@ -512,7 +512,7 @@ static void topk_task(void *ctx, int64_t row)
   const cpu_topk *t = job->t;
   int64_t bytes = (int64_t)weft_dtype_bytes(t->type);
   int64_t room = WEFT_MIN(t->n, 2 * t->k + 128), kept = 0; /* little room: the bar falls soon */
-  sort_key_map map = sort_map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
+  sort_key_map map = sort_map_of(&(gen_key){.type = t->type, .descending = t->largest});
   item *data = rt_thread_scratch(2 * (room + SCAN) * (int64_t)sizeof *data), *spare = data + room + SCAN;
   const char *in = job->in + row * t->n * bytes;
   uint64_t bar = UINT64_MAX;

@@ -1,38 +1,26 @@
-/* cpu/sort.h -- HLO sort and top-k on the worker pool, for comparators that order by keys.
+/* cpu/sort.h -- HLO sort and top-k on the worker pool, for comparators that order by keys (codegen/model/keys.h).
  *
- * A comparator "by keys" compares one or more operands lexicographically, each ascending or descending, as the plain
- * compare or as JAX writes it (NaNs alike and last, -0 alike 0).  Any other comparator is a function to be called. */
+ * Any other comparator is a function to be called. */
 #ifndef WEFT_CPU_SORT_H
 #define WEFT_CPU_SORT_H
 
 #include "base/status.h"
 #include "codegen/codegen.h"
+#include "codegen/model/keys.h"
 #include "hlo/hlo.h"
 #include "runtime/pool.h"
 
-enum { CPU_SORT_MAX_KEYS = 8, CPU_SORT_MAX_OPERANDS = 64 };
-
-typedef struct cpu_sort_key {
-  int operand;
-  weft_dtype type;
-  bool descending;
-  bool merge_zeros; /* -0 and 0 compare as equal */
-  bool merge_nans;  /* all NaNs compare as equal and come last (with nans_last also in descending order) */
-  bool nans_last;
-} cpu_sort_key;
+enum { CPU_SORT_MAX_OPERANDS = 64 };
 
 typedef struct cpu_sort {
   int operand_count, key_count;
-  cpu_sort_key keys[CPU_SORT_MAX_KEYS];
+  gen_key keys[GEN_MOST_KEYS];
   gen_compare_fn *before;        /* is called instead of comparing keys; or NULL */
   int64_t bytes[CPU_SORT_MAX_OPERANDS]; /* bytes of an element of each operand */
   int64_t n, inner, slices;      /* elements of a slice, the step between them, and the number of slices */
   bool parallel_slice;           /* slices are few and long: all threads sort each of them */
   int64_t scratch_bytes;         /* for parallel_slice */
 } cpu_sort;
-
-/* Reads the comparator. False if it does not order by keys. */
-bool cpu_sort_match(const hlo_computation *comparator, cpu_sort_key *keys, int *key_count);
 
 /* Plans a sort along dimension `dim` of operands of one shape.  `before` is used when the comparator is not by keys.
  * Errors: UNIMPLEMENTED for such a comparator without `before`, and for element types without an ordering here. */

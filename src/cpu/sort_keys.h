@@ -21,17 +21,6 @@ enum {
 
 /* ---- keys ---------------------------------------------------------------------------------------------------------- */
 
-static inline bool sort_has_order(weft_dtype type)
-{
-  switch (weft_dtype_class_of(type)) {
-  case WEFT_CLASS_PRED:
-  case WEFT_CLASS_SINT:
-  case WEFT_CLASS_UINT: return true;
-  case WEFT_CLASS_FLOAT: return type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32 || type == WEFT_F64;
-  default: return false;
-  }
-}
-
 static inline uint64_t sort_load_bits(const void *from, int64_t bytes)
 {
   switch (bytes) {
@@ -49,7 +38,7 @@ typedef struct sort_key_map {
   bool is_float, is_signed, descending, merge_zeros, merge_nans, nans_last;
 } sort_key_map;
 
-static inline sort_key_map sort_map_of(const cpu_sort_key *key)
+static inline sort_key_map sort_map_of(const gen_key *key)
 {
   int bits = (int)weft_dtype_bytes(key->type) * 8;
   sort_key_map m = {

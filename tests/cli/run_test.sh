@@ -281,6 +281,22 @@ exits 0 "the kernels' strategies" "$weft" inspect "$programs/tiles.hlo" --kernel
 says "fusion.* loop "
 exits 0 "the kernels of a GPU that need not be here" "$weft" inspect "$programs/tiles.hlo" --target h200
 says "^H200 (sm_90): 132 multiprocessors"
+mkdir "$tmp/assembler"
+cat >"$tmp/assembler/ptxas" <<'END'
+#!/bin/sh
+# Says what ptxas 12.9 says, or refuses what it is given.
+grep -q 'entry kernel0' "$5" || exit 9
+[ -z "$REFUSES" ] || { echo "ptxas /dev/fd/0, line 7; error   : Unknown symbol 'x'"; exit 255; }
+echo "ptxas info    : Compiling entry function 'kernel0' for '${2#-arch=}'"
+echo "ptxas info    : Function properties for kernel0"
+echo "    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads"
+echo "ptxas info    : Used 128 registers, used 1 barriers, 392 bytes cmem[0]"
+END
+chmod +x "$tmp/assembler/ptxas"
+exits 0 "registers by ptxas" env PATH="$tmp/assembler:$PATH" "$weft" inspect "$programs/tiles.hlo" --target h200
+says "fusion.* us  *128  *4$"
+exits 3 "a kernel that ptxas refuses" env REFUSES=1 PATH="$tmp/assembler:$PATH" "$weft" inspect "$programs/tiles.hlo" --target h200
+says "ptxas refuses a kernel: .*Unknown symbol"
 exits 0 "the launches of a GPU's kernel" "$weft" inspect "$programs/tiles.hlo" --target sm_75 --optimized
 gpu_kernel=$(sed -n 's/.* \([a-z_.0-9]*fusion[.0-9]*\) = .*fusion(.*/\1/p' "$tmp/out" | head -1)
 exits 0 "its PTX" "$weft" inspect "$programs/tiles.hlo" --target sm_75 --kernel "$gpu_kernel"

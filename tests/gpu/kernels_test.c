@@ -113,6 +113,14 @@ static bool same_bits(const hlo_literal *a, const hlo_literal *b)
   return true;
 }
 
+static bool identical(const hlo_literal *a, const hlo_literal *b)
+{
+  if (!hlo_shape_is_tuple(a->shape)) return memcmp(a->data, b->data, (size_t)hlo_shape_bytes(a->shape)) == 0;
+  for (int i = 0; i < a->shape->rank; i++)
+    if (!identical(a->elements[i], b->elements[i])) return false;
+  return true;
+}
+
 /* A sum of several elements, whose order may differ. */
 static bool has_sums(const hlo_computation *comp)
 {
@@ -540,6 +548,205 @@ static double issue_time(const gen_target *target, const ptx_stats *stats, doubl
   return issued / (bytes / (target->memory_gb_s * 1e9));
 }
 
+/* Replaces every `from` of the artefact's text. false: there is none. */
+static bool break_text(gen_artefact *a, const char *from, const char *to)
+{
+  size_t size = strlen(a->text) * 2 + 1, at = 0;
+  char *broken = malloc(size);
+  bool found = false;
+
+  for (const char *c = a->text; *c;) {
+    if (strncmp(c, from, strlen(from)) == 0) {
+      found = true;
+      at += (size_t)snprintf(broken + at, size - at, "%s", to);
+      c += strlen(from);
+    } else {
+      broken[at++] = *c++;
+    }
+  }
+  broken[at] = 0;
+  free(a->text);
+  a->text = broken;
+  return found;
+}
+
+/* ---- sorts by radix ---------------------------------------------------------------------------------------------- */
+
+/* Sorts of a key with payloads: `key` has a comparator in which JAX's order of floats is %3$s. opaque: the same comparator in a
+ * form that is not read as one by keys, so that the sort is by merging. moved: at most so many times the sectors that operands and
+ * results have, 0 for small sorts; launches: of the sort by radix. */
+typedef struct radix_sort { const char *type, *payloads[3], *direction; int outer, n, inner; bool is_jax; double moved; int launches; } radix_sort;
+static const radix_sort radix_sorts[] = {
+  {"f32", {NULL}, "LT", 1, 32768, 1, true, 10.3, 12}, {"f32", {"s32"}, "LT", 1, 32768, 1, true, 7.0, 12},
+  {"f32", {"s32", "f64"}, "GT", 2, 20001, 1, true, 0, 14}, {"s8", {"s32"}, "LT", 3, 4097, 1, false, 0, 6},
+  {"u8", {NULL}, "GT", 1, 30000, 1, false, 5.8, 6}, {"bf16", {"u16"}, "LT", 5, 2048, 1, true, 0, 6},
+  {"f16", {"f64"}, "GT", 1, 9000, 1, true, 0, 6}, {"s64", {"s32"}, "LT", 1, 40000, 1, false, 0, 24},
+  {"f64", {NULL}, "GT", 2, 16500, 1, true, 0, 24}, {"u16", {"pred"}, "GT", 3, 3000, 1, false, 0, 6},
+  {"pred", {"s32"}, "LT", 2, 5000, 1, false, 0, 6}, {"s32", {"c128"}, "GT", 1, 16500, 1, false, 0, 14},
+  {"f32", {"s32"}, "GT", 1, 2500, 7, true, 0, 12}, {"u64", {"u64"}, "LT", 1, 33000, 1, false, 0, 24},
+  {"s16", {"f32", "u8", "s64"}, "LT", 2, 2300, 2, false, 0, 8}, {"f32", {"s32"}, "LT", 9, 2048, 1, true, 0, 12},
+  {"s4", {"s32"}, "LT", 1, 4500, 1, false, 0, 6}, {"u32", {NULL}, "LT", 1, 30000, 1, false, 0, 12},
+};
+
+static void write_radix(const radix_sort *s, bool opaque, char *out, size_t size)
+{
+  char shape[64], fields[256] = "", types[256];
+  size_t at = (size_t)snprintf(out, size, "HloModule m\np { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ", s->type);
+  int count = 0;
+
+  snprintf(shape, sizeof shape, "[%d,%d,%d]", s->outer, s->n, s->inner);
+  snprintf(types, sizeof types, "%s%s", s->type, shape);
+  for (; count < 3 && s->payloads[count]; count++) {
+    at += (size_t)snprintf(out + at, size - at, "c%1$d = %2$s[] parameter(%3$d) d%1$d = %2$s[] parameter(%4$d) ", count,
+                           s->payloads[count], 2 * count + 2, 2 * count + 3);
+    snprintf(fields + strlen(fields), sizeof fields - strlen(fields), ", y%d", count);
+    snprintf(types + strlen(types), sizeof types - strlen(types), ", %s%s", s->payloads[count], shape);
+  }
+  if (s->is_jax)
+    at += (size_t)snprintf(
+      out + at, size - at,
+      "nan = %1$s[] constant(nan) zero = %1$s[] constant(0) "
+      "az = pred[] compare(a, zero), direction=EQ as = %1$s[] select(az, zero, a) an = pred[] compare(a, a), direction=NE x = %1$s[] select(an, nan, as) "
+      "bz = pred[] compare(b, zero), direction=EQ bs = %1$s[] select(bz, zero, b) bn = pred[] compare(b, b), direction=NE y = %1$s[] select(bn, nan, bs) "
+      "l = pred[] compare(x, y), direction=%2$s, type=TOTALORDER ",
+      s->type, s->direction);
+  else at += (size_t)snprintf(out + at, size - at, "l = pred[] compare(a, b), direction=%s ", s->direction);
+  at += (size_t)snprintf(out + at, size - at,
+                         opaque ? "n = pred[] not(l) ROOT r = pred[] not(n) }\n" : "ROOT r = pred[] or(l, l) }\n");
+  if (!opaque) { /* the root is the compare itself */
+    char *or = strstr(out, "ROOT r = pred[] or(l, l)"), *less = strstr(out, "l = pred[] compare");
+    memmove(or, or +strlen("ROOT r = pred[] or(l, l)"), strlen(or +strlen("ROOT r = pred[] or(l, l)")) + 1);
+    memmove(less + 5, less, strlen(less) + 1);
+    memcpy(less, "ROOT ", 5);
+    at = strlen(out);
+  }
+  at += (size_t)snprintf(out + at, size - at, "ENTRY e { x = %s%s parameter(0) ", s->type, shape);
+  for (int i = 0; i < count; i++)
+    at += (size_t)snprintf(out + at, size - at, "y%d = %s%s parameter(%d) ", i, s->payloads[i], shape, i + 1);
+  snprintf(out + at, size - at, "ROOT r = %s%s%s sort(x%s), dimensions={1}, is_stable=true, to_apply=p }\n",
+           count ? "(" : "", types, count ? ")" : "", fields);
+}
+
+/* Keys of all magnitudes, equal ones among them; of floats, both zeros, infinities and NaNs of both signs. */
+static void fill_keys(hlo_literal *x, uint64_t *state, bool with_nans)
+{
+  weft_dtype type = x->shape->type;
+  size_t size = weft_dtype_bytes(type);
+
+  for (int64_t i = 0; i < hlo_shape_elems(x->shape); i++) {
+    uint64_t bits = next_random(state) >> (next_random(state) % 64);
+    if (next_random(state) % 4 == 0)
+      hlo_literal_set_f64(x, i, (double)(next_random(state) % 7) - (weft_dtype_is_signed(type) ? 3 : 0), 0);
+    else if (type == WEFT_PRED || weft_dtype_bits(type) < 8) hlo_literal_set_f64(x, i, (double)(bits % 2), 0);
+    else memcpy((char *)x->data + size * (size_t)i, &bits, size);
+    if (!weft_dtype_is_float(type)) continue;
+    double v = hlo_literal_get_f64(x, i);
+    int special = (int)(next_random(state) % 40);
+    if (v != v && !with_nans) hlo_literal_set_f64(x, i, -1, 0);
+    if (special < 2) hlo_literal_set_f64(x, i, special ? -0.0 : 0.0, 0);
+    if (special >= 2 && special < 4) hlo_literal_set_f64(x, i, special == 2 ? INFINITY : -INFINITY, 0);
+    if (special == 4 && with_nans) memset((char *)x->data + size * (size_t)i, 0xff, size); /* a negative NaN */
+  }
+}
+
+/* Makes the kernel and runs it: in each order of blocks, or once without checks for `stats`, or once with each `from` of
+ * its text replaced. */
+static int run_radix(const radix_sort *s, bool opaque, size_t k, weft_arena *arena, ptx_stats *stats, const char *from,
+                     const char *to, int *fault, hlo_literal **out, double *out_must)
+{
+  const hlo_literal *inputs[4];
+  WEFT_AUTO(hlo_module) module = NULL;
+  uint64_t numbers = k + 1;
+  char text[4096], what[128];
+  gen_artefact a;
+
+  write_radix(s, opaque, text, sizeof text);
+  snprintf(what, sizeof what, "radix sort %d of %s[%d,%d,%d]%s", (int)k, s->type, s->outer, s->n, s->inner,
+           opaque ? ", by merging" : "");
+  weft_status *st = hlo_parse(text, strlen(text), &module);
+  if (st) fail_msg("%s: %s\n%s", what, weft_status_message(st), text);
+  const hlo_instr *root = module->entry->root;
+  skip_without_target(root);
+  *out_must = (double)hlo_shape_total_bytes(root->shape) * 2;
+  for (int i = 0; i < module->entry->param_count; i++) {
+    hlo_literal *x;
+    T_OK(hlo_literal_new(arena, module->entry->params[i]->shape, &x));
+    if (i == 0) fill_keys(x, &numbers, s->is_jax);
+    else
+      for (int64_t n = 0; n < hlo_shape_elems(x->shape); n++)
+        hlo_literal_set_f64(x, n, x->shape->type == WEFT_PRED ? (double)(n % 2) : (double)(n % 120), 0);
+    if (i > 0 && x->shape->type == WEFT_S32)
+      for (int64_t n = 0; n < hlo_shape_elems(x->shape); n++) ((int32_t *)x->data)[n] = (int32_t)n;
+    inputs[i] = x;
+  }
+  gen_target target = *gen_gpu_target(processors[k % 3]);
+  if (k % 2) target.cores = 1; /* parts of several tiles */
+  T_OK(gen_nvptx_compile_for(root, &target, &options, &a));
+  if (from && !break_text(&a, from, to)) fail_msg("%s: the text has no \"%s\"", what, from);
+  *out = empty_literal(arena, hlo_shape_copy(arena, root->shape));
+  if (from) run_or_fault(&a, inputs, module->entry->param_count, *out, 0, NULL, fault, what);
+  for (int order = (int)k % 3; order <= (k < 4 ? 2 : (int)k % 3) && !stats && !from; order++) {
+    hlo_literal *got = empty_literal(arena, (*out)->shape);
+    run_artefact(&a, inputs, module->entry->param_count, got, order, NULL, what);
+    if (order > (int)k % 3 && !identical(got, *out)) fail_msg("%s: other bits in another order of blocks", what);
+    *out = got;
+  }
+  if (stats) run_artefact(&a, inputs, module->entry->param_count, *out, 0, stats, what);
+  int launches = a.launch_count;
+  gen_artefact_fini(&a);
+  return launches;
+}
+
+TEST(sorts_by_radix_have_the_bits_of_those_by_merging)
+{
+  for (size_t k = 0; k < WEFT_COUNT(radix_sorts); k++) {
+    const radix_sort *s = &radix_sorts[k];
+    hlo_literal *got, *want;
+    ptx_stats stats = {0}, unused = {0};
+    weft_arena arena;
+    double must;
+
+    weft_arena_init(&arena);
+    int launches = run_radix(s, false, k, &arena, NULL, NULL, NULL, NULL, &got, &must);
+    run_radix(s, true, k, &arena, &unused, NULL, NULL, NULL, &want, &must);
+    if (!identical(got, want))
+      fail_msg("radix sort %d of %s[%d,%d,%d]: not what merging gives", (int)k, s->type, s->outer, s->n, s->inner);
+    if (launches != s->launches) fail_msg("radix sort %d: %d launches, expected %d", (int)k, launches, s->launches);
+    if (s->moved > 0) {
+      run_radix(s, false, k, &arena, &stats, NULL, NULL, NULL, &got, &must);
+      double moved = (double)stats.sectors * 32 / must;
+      print_message(
+        "# radix sort %2d of %-5s[%d,%d,%d] %d launches, %.2f times the sectors, %.2f of the memory's time\n", (int)k,
+        s->type, s->outer, s->n, s->inner, launches, moved, issue_time(gen_gpu_target("H200"), &stats, must * moved));
+      if (moved > s->moved) fail_msg("radix sort %d: %.2f times the sectors", (int)k, moved);
+    }
+    weft_arena_fini(&arena);
+  }
+}
+
+TEST(broken_sorts_by_radix_are_noticed)
+{
+  static const struct { const char *from, *to; } broken[] = {
+    {"bar.warp.sync", "// "}, {"bar.sync \t0;", ""}, {"popc.b32", "clz.b32"}, {"shfl.sync.up.b32", "shfl.sync.down.b32"},
+    {"shfl.sync.idx.b32", "shfl.sync.up.b32"}, {"atom.shared.add.u32", "atom.shared.max.u32"}, {"shr.u32", "shl.b32"},
+    {"st.shared.u32", "st.shared.u16"}, {"and.b32", "or.b32"}, {"xor.b32", "and.b32"}, {"min.u64", "max.u64"},
+  };
+  static const radix_sort sort = {"f32", {"s32"}, "LT", 2, 9001, 1, true, 0, 12};
+  ptx_stats unused = {0};
+  hlo_literal *want, *got;
+  weft_arena arena;
+  double must;
+
+  weft_arena_init(&arena);
+  run_radix(&sort, true, 1, &arena, &unused, NULL, NULL, NULL, &want, &must);
+  for (size_t b = 0; b < WEFT_COUNT(broken); b++) {
+    int fault = 0;
+    run_radix(&sort, false, 1, &arena, NULL, broken[b].from, broken[b].to, &fault, &got, &must);
+    if (!fault && identical(got, want)) fail_msg("\"%s\" for \"%s\": nobody noticed", broken[b].to, broken[b].from);
+  }
+  weft_arena_fini(&arena);
+}
+
 /* ---- concatenates ----------------------------------------------------------------------------------------------- */
 
 /* `count` operands [before, n, after] of which operand i has n = least + i % steps along the joined dimension. moved: at most
@@ -649,11 +856,23 @@ static void scan_by_loop(size_t k, const hlo_literal *x, double init, hlo_litera
     }
 }
 
+static void write_scan(size_t k, char *out, size_t size)
+{
+  int n = scans[k].n, before = scans[k].is_reverse ? 0 : n - 1;
+
+  snprintf(
+    out, size,
+    "HloModule m\nf { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ROOT c = %1$s[] %2$s(a, b) }\n"
+    "ENTRY e { x = %1$s[%3$d,%4$d,%5$d] parameter(0) z = %1$s[] parameter(1) ROOT r = %1$s[%3$d,%4$d,%5$d] reduce-window(x, z), "
+    "window={size=1x%4$dx1 pad=0_0x%6$d_%7$dx0_0}, to_apply=f }\n",
+    scans[k].type, scans[k].op, scans[k].outer, n, scans[k].inner, before, n - 1 - before);
+}
+
 static void check_scan(size_t k)
 {
   const char *type = scans[k].type;
   bool is_product = strcmp(scans[k].op, "multiply") == 0;
-  int n = scans[k].n, before = scans[k].is_reverse ? 0 : n - 1;
+  int n = scans[k].n;
   double init = is_product || strcmp(scans[k].op, "and") == 0 ? 1 : strcmp(scans[k].op, "minimum") == 0 ? 9 : 0;
   char text[1024], what[128];
   WEFT_AUTO(hlo_module) module = NULL;
@@ -663,12 +882,7 @@ static void check_scan(size_t k)
   weft_arena arena;
   gen_artefact a;
 
-  snprintf(
-    text, sizeof text,
-    "HloModule m\nf { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ROOT c = %1$s[] %2$s(a, b) }\n"
-    "ENTRY e { x = %1$s[%3$d,%4$d,%5$d] parameter(0) z = %1$s[] parameter(1) ROOT r = %1$s[%3$d,%4$d,%5$d] reduce-window(x, z), "
-    "window={size=1x%4$dx1 pad=0_0x%6$d_%7$dx0_0}, to_apply=f }\n",
-    type, scans[k].op, scans[k].outer, n, scans[k].inner, before, n - 1 - before);
+  write_scan(k, text, sizeof text);
   snprintf(what, sizeof what, "scan %d, %s of %s[%d,%d,%d]", (int)k, scans[k].op, type, scans[k].outer, n,
            scans[k].inner);
   weft_arena_init(&arena);
@@ -708,6 +922,100 @@ TEST(scans_read_each_element_once_or_twice)
   for (size_t k = 0; k < WEFT_COUNT(scans); k++) check_scan(k);
 }
 
+/* ---- NVIDIA's assembler ------------------------------------------------------------------------------------------- */
+
+/* What ptxas tells of all kernels that it was given. */
+typedef struct assembled {
+  const char *ptxas;
+  char folder[64];
+  int kernels, most_registers, stack;
+} assembled;
+
+/* Gives the instruction's kernels to ptxas. An error of ptxas or a register that is spilled to memory fails the test. */
+static void assemble(const hlo_instr *root, const char *processor, const char *what, assembled *all)
+{
+  char path[128], command[512], line[512];
+  gen_artefact a;
+
+  T_OK(gen_nvptx_compile(root, processor, &options, &a));
+  snprintf(path, sizeof path, "%s/kernel.ptx", all->folder);
+  FILE *f = fopen(path, "w");
+  T_TRUE(f && fputs(a.text, f) >= 0 && fclose(f) == 0);
+  snprintf(command, sizeof command, "'%s' -v -arch=%s -o '%s/kernel.cubin' '%s' 2>&1", all->ptxas, processor,
+           all->folder, path);
+  FILE *log = popen(command, "r");
+  T_TRUE(log);
+  while (fgets(line, sizeof line, log)) {
+    int stack, stores, loads, registers;
+    const char *used = strstr(line, "Used ");
+    if (strstr(line, "error") || strstr(line, "fatal")) fail_msg("%s (%s): %s\n%s", what, processor, line, a.text);
+    if (used && sscanf(used, "Used %d registers", &registers) == 1) {
+      all->kernels++;
+      all->most_registers = WEFT_MAX(all->most_registers, registers);
+    }
+    if (sscanf(line, " %d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stack, &stores, &loads) !=
+        3)
+      continue;
+    if (stores + loads) fail_msg("%s (%s): %d bytes of registers spilled\n%s", what, processor, stores, a.text);
+    if (stack) print_message("# %s (%s): %d bytes of stack\n", what, processor, stack);
+    all->stack += stack > 0;
+  }
+  if (pclose(log)) fail_msg("%s (%s): ptxas failed\n%s", what, processor, a.text);
+  gen_artefact_fini(&a);
+}
+
+static void assemble_text(const char *text, const char *what, assembled *all)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  weft_status *st = hlo_parse(text, strlen(text), &module);
+
+  if (st) fail_msg("%s: %s\n%s", what, weft_status_message(st), text);
+  for (size_t p = 0; p < WEFT_COUNT(processors); p++) assemble(module->entry->root, processors[p], what, all);
+}
+
+/* WEFT_PTXAS names the program; else it is looked for where programs are. WEFT_TEST_SEEDS counts the random programs. */
+TEST(ptxas_takes_all_kernels_and_spills_no_register)
+{
+  const char *seeds = getenv("WEFT_TEST_SEEDS"), *first = getenv("WEFT_TEST_SEED"), *named = getenv("WEFT_PTXAS");
+  assembled all = {.ptxas = named ? named : "ptxas", .folder = "/tmp/weft-ptxas-XXXXXX"};
+  int count = seeds ? atoi(seeds) : 4, from = first ? atoi(first) : 1;
+  char command[512], what[128], text[4096];
+
+  snprintf(command, sizeof command, "'%s' --version >/dev/null 2>&1", all.ptxas);
+  if (system(command))
+    T_SKIP("there is no ptxas: WEFT_PTXAS names none, and PATH has none (pip install nvidia-cuda-nvcc-cu12)");
+  T_TRUE(mkdtemp(all.folder));
+  for (int seed = from; seed < from + count; seed++) {
+    const hlo_literal *arguments[ARGUMENTS];
+    weft_arena arena;
+    weft_arena_init(&arena);
+    WEFT_AUTO(hlo_module) module = random_kernel((uint64_t)seed, false, &arena, arguments);
+    if (seed == from) skip_without_target(module->entry->root);
+    snprintf(what, sizeof what, "seed %d", seed);
+    for (size_t p = 0; p < WEFT_COUNT(processors); p++) assemble(module->entry->root, processors[p], what, &all);
+    weft_arena_fini(&arena);
+  }
+  for (size_t k = 0; k < WEFT_COUNT(themes); k++) {
+    int sizes[3] = {themes[k].most[0], themes[k].most[1], themes[k].most[2]};
+    for (int i = 0; i < 3; i++) sizes[i] = WEFT_MAX(sizes[i], 5);
+    write_theme(&themes[k], themes[k].floats ? "f32" : theme_types[k % 5], sizes, text, sizeof text);
+    assemble_text(text, themes[k].name, &all);
+  }
+  for (size_t k = 0; k < WEFT_COUNT(radix_sorts); k++) {
+    snprintf(what, sizeof what, "radix sort %d", (int)k);
+    write_radix(&radix_sorts[k], k % 4 == 3, text, sizeof text);
+    assemble_text(text, what, &all);
+  }
+  for (size_t k = 0; k < WEFT_COUNT(scans); k++) {
+    snprintf(what, sizeof what, "scan %d", (int)k);
+    write_scan(k, text, sizeof text);
+    assemble_text(text, what, &all);
+  }
+  print_message("# %d kernels, at most %d registers, %d with a stack\n", all.kernels, all.most_registers, all.stack);
+  snprintf(command, sizeof command, "rm -r '%s'", all.folder);
+  T_EQ_INT(system(command), 0);
+}
+
 /* ---- broken kernels --------------------------------------------------------------------------------------------- */
 
 /* A kernel of the theme number `theme`, in whose text every `from` is `to` instead. */
@@ -722,28 +1030,6 @@ static const struct { int theme, a, b, c; const char *from, *to; } breaks[] = {
   {14, 20, 50, 1, "add.rn.f32", "sub.rn.f32"}, {15, 30, 40, 20, "add.rn.f32", "sub.rn.f32"}, {19, 30, 40, 20, "shl.b64", "shr.u64"},
   {20, 20, 30, 1, "add.rn.f32", "sub.rn.f32"}, {4, 6, 200, 1, "setp.lt.s32", "setp.gt.s32"}, {4, 6, 200, 1, "bar.sync \t0;", ""},
 };
-
-/* Replaces every `from` of the artefact's text. false: there is none. */
-static bool break_text(gen_artefact *a, const char *from, const char *to)
-{
-  size_t size = strlen(a->text) * 2 + 1, at = 0;
-  char *broken = malloc(size);
-  bool found = false;
-
-  for (const char *c = a->text; *c;) {
-    if (strncmp(c, from, strlen(from)) == 0) {
-      found = true;
-      at += (size_t)snprintf(broken + at, size - at, "%s", to);
-      c += strlen(from);
-    } else {
-      broken[at++] = *c++;
-    }
-  }
-  broken[at] = 0;
-  free(a->text);
-  a->text = broken;
-  return found;
-}
 
 TEST(broken_kernels_are_noticed)
 {
@@ -907,5 +1193,7 @@ static __attribute__((constructor)) void choose_tests(void) { cmocka_set_test_fi
 TEST_MAIN(UNIT(random_kernels_have_the_bits_of_the_hosts), UNIT(rows_are_reduced_by_blocks),
           UNIT(kernels_of_tiles_have_the_bits_of_the_hosts), UNIT(kernels_move_little_more_than_they_must),
           UNIT(broken_kernels_are_noticed), UNIT(sorts_are_stable_and_those_of_the_reference),
-          UNIT(sorts_by_a_plain_comparison_keep_nans_and_zeros),
-          UNIT(concatenates_of_many_arrays_move_them_once), UNIT(scans_read_each_element_once_or_twice), UNIT(what_the_grid_lacks_names_itself))
+          UNIT(sorts_by_a_plain_comparison_keep_nans_and_zeros), UNIT(sorts_by_radix_have_the_bits_of_those_by_merging),
+          UNIT(broken_sorts_by_radix_are_noticed),
+          UNIT(concatenates_of_many_arrays_move_them_once), UNIT(scans_read_each_element_once_or_twice), UNIT(ptxas_takes_all_kernels_and_spills_no_register),
+          UNIT(what_the_grid_lacks_names_itself))

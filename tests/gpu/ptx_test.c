@@ -586,6 +586,11 @@ TEST(values_that_nobody_set_are_nan)
 #define ACROSS(between) KERNEL(".shared .align 4 .b8 s[512]; mov.u32 %r10, s; shl.b32 %r11, %r1, 2; add.u32 %r12, %r10, %r11;\n" \
   "st.shared.u32 [%r12], %r4; " between " xor.b32 %r11, %r11, 128; add.u32 %r12, %r10, %r11; ld.shared.u32 %r13, [%r12]; st.global.u32 [%d2], %r13;")
 
+/* The first warp reads word 0 and the others word 1, or with `apart` all read word 0; then thread 5 writes word 0. */
+#define READERS(between, apart) KERNEL(".shared .align 4 .b8 s[512]; mov.u32 %r10, s; and.b32 %r11, %r1, 96; min.u32 %r14, %r11, 1; shl.b32 %r14, %r14, 2;\n" \
+  "mov.u32 %r15, " apart "; setp.ne.u32 %p1, %r15, 0; selp.b32 %r14, 0, %r14, %p1; add.u32 %r12, %r10, %r14;\n" \
+  "ld.shared.u32 %r13, [%r12]; " between " setp.eq.u32 %p2, %r1, 5; @%p2 st.shared.u32 [s], %r1;")
+
 TEST(races_in_shared_memory_are_found)
 {
   static uint32_t out[128];
@@ -598,6 +603,13 @@ TEST(races_in_shared_memory_are_found)
     assert_int_equal(run(NEIGHBOUR("bar.warp.sync -1;"), checked, out, sizeof out).rc, 0);
     assert_int_equal(run(NEIGHBOUR(""), free_, out, sizeof out).rc, 0);
     faults(ACROSS("bar.warp.sync -1;"), checked, out, sizeof out, 719, "race: the ");
+    /* All threads of a warp read a word, and then one of them writes it; or all of the block do. */
+    assert_int_equal(run(READERS("bar.warp.sync -1;", "0"), checked, out, sizeof out).rc, 0);
+    faults(READERS("", "0"), checked, out, sizeof out, 719, "race: the ");
+    faults(READERS("bar.warp.sync -1; ld.shared.u32 %r13, [s];", "0"), checked, out, sizeof out, 719,
+           "several threads");
+    assert_int_equal(run(READERS("bar.sync 0;", "1"), checked, out, sizeof out).rc, 0);
+    faults(READERS("bar.warp.sync -1;", "1"), checked, out, sizeof out, 719, "race: the ");
   }
 }
 

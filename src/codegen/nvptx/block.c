@@ -122,6 +122,11 @@ gen_value gen_shuffle_from(gen_emit *e, const gen_team *team, gen_value v, int l
   return shuffle_value(e, team, v, lane, FROM_LANE);
 }
 
+gen_ssa gen_lanes_alike(gen_emit *e, gen_ssa v)
+{
+  return intrinsic(e, "llvm.nvvm.match.any.sync.i32", 2, (gen_ssa[]){gen_small(e, -1), v});
+}
+
 bool gen_team_combines(const gen_acc *acc) { return acc->op != HLO_OPCODE_COUNT || acc->extreme; }
 
 /* Every lane of the team gets the combination of the values of its lanes in the warp. */

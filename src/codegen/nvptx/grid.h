@@ -26,8 +26,10 @@ WEFT_NODISCARD weft_status *gen_grid_shape(gen_grid *g, int64_t blocks, int thre
 WEFT_NODISCARD weft_status *gen_grid_open(gen_grid *g, bool numbered, gen_frame *f);
 /* Ends the kernel. */
 WEFT_NODISCARD weft_status *gen_grid_close(gen_grid *g, gen_frame *f, int64_t blocks, int threads);
-/* Launches the newest kernel with these numbers: the launch that gen_grid_close has made, if `first`, else once more. */
-WEFT_NODISCARD weft_status *gen_grid_repeat(gen_grid *g, bool first, int64_t begin, int64_t end);
+/* Sets the numbers of the newest launch. */
+void gen_grid_numbers(gen_grid *g, int64_t begin, int64_t end);
+/* Launches the kernel of launch `number` once more, with its numbers. */
+WEFT_NODISCARD weft_status *gen_grid_again(gen_grid *g, int number);
 /* Emits one kernel in which a thread calls body(i) for each i in [0, n). */
 WEFT_NODISCARD weft_status *gen_grid_each(gen_frame *f, int64_t n, gen_body_fn *body, void *ctx);
 /* The blocks of gen_grid_each's launch, and the threads of each. */
@@ -67,6 +69,8 @@ void gen_team_barrier(gen_emit *e, const gen_team *team);
 /* The value of the lane that is `distance` below this one, or of lane number `lane`, for all lanes of whole warps. */
 gen_value gen_shuffle_up(gen_emit *e, const gen_team *team, gen_value v, int distance);
 gen_value gen_shuffle_from(gen_emit *e, const gen_team *team, gen_value v, int lane);
+/* The lanes of the whole warp, as bits of an i32, whose `v`, an i32, is this lane's. */
+gen_ssa gen_lanes_alike(gen_emit *e, gen_ssa v);
 /* Can a team combine this accumulator's values? */
 bool gen_team_combines(const gen_acc *acc);
 /* Every thread of the team gets the combination of all their values. otherwise[i]: what changes no value of

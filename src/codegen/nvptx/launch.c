@@ -52,20 +52,23 @@ weft_status *gen_grid_close(gen_grid *g, gen_frame *f, int64_t blocks, int threa
   return gen_grid_shape(g, blocks, threads);
 }
 
-weft_status *gen_grid_repeat(gen_grid *g, bool first, int64_t begin, int64_t end)
+void gen_grid_numbers(gen_grid *g, int64_t begin, int64_t end)
 {
-  gen_artefact *out = g->out;
+  gen_launch *launch = &g->out->launches[g->out->launch_count - 1];
 
-  if (!first) {
-    gen_launch *more = realloc(out->launches, sizeof *more * (size_t)(out->launch_count + 1));
-    WEFT_TRY_ALLOC(more);
-    out->launches = more;
-    more[out->launch_count] = more[out->launch_count - 1];
-    out->launch_count++;
-  }
-  gen_launch *launch = &out->launches[out->launch_count - 1];
   launch->numbers[0] = begin;
   launch->numbers[1] = end;
+}
+
+weft_status *gen_grid_again(gen_grid *g, int number)
+{
+  gen_artefact *out = g->out;
+  gen_launch *more = realloc(out->launches, sizeof *more * (size_t)(out->launch_count + 1));
+
+  WEFT_TRY_ALLOC(more);
+  out->launches = more;
+  more[out->launch_count] = more[number];
+  out->launch_count++;
   return NULL;
 }
 

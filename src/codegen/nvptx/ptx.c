@@ -111,6 +111,14 @@ static void finish_function(job *j, const gen_launch *launch)
                               LLVMMetadataAsValue(j->part.ctx, LLVMMDNodeInContext2(j->part.ctx, bound, 3)));
 }
 
+/* Is launch `number` the first one of its kernel? */
+static bool is_first_launch(const gen_artefact *a, int number)
+{
+  for (int i = 0; i < number; i++)
+    if (strcmp(a->launches[i].entry, a->launches[number].entry) == 0) return false;
+  return true;
+}
+
 /* One launch for a kernel that an emitter of `emit` makes whole. */
 static weft_status *emit_whole(gen_grid *g, weft_status *(*emit)(gen_part *part, gen_kernel_spec *spec), int threads)
 {
@@ -160,8 +168,7 @@ static weft_status *emit(job *j)
   j->out->arg_count = info.arg_count;
   j->out->scratch_bytes = info.shared_bytes;
   for (int i = 0; i < j->out->launch_count; i++)
-    if (i == 0 || strcmp(j->out->launches[i].entry, j->out->launches[i - 1].entry) != 0)
-      finish_function(j, &j->out->launches[i]);
+    if (is_first_launch(j->out, i)) finish_function(j, &j->out->launches[i]);
   return check_calls(j->part.mod);
 }
 

@@ -21,7 +21,11 @@
 
 #include "internal.h"
 
-typedef struct access { uint32_t block, release, release_sys, epoch, sync; uint16_t thread; bool set, strong, several; } access;
+typedef struct access {
+  uint32_t block, release, release_sys, epoch, sync;
+  uint16_t thread;
+  bool set, strong, several, of_warps;
+} access;
 typedef struct cell { access writer, reader; } cell;
 
 enum { PAGE = 1024 };   /* bytes of memory that one page of cells covers */
@@ -141,9 +145,9 @@ static bool is_ordered(const ptx_exec *x, const access *before, uint16_t thread)
   const ptx_races *r = x->races;
   const ptx_block *b = x->block;
   if (before->block == b->index) {
-    if (before->several) return before->epoch != b->epoch;
-    return before->thread == thread || before->epoch != b->epoch ||
-           (before->thread / PTX_LANES == thread / PTX_LANES && before->sync != x->warp->syncs);
+    bool is_warps = before->thread / PTX_LANES == thread / PTX_LANES && !before->of_warps;
+    return before->epoch != b->epoch || (before->thread == thread && !before->several) ||
+           (is_warps && before->sync != x->warp->syncs);
   }
   const history *h = &r->published[before->block];
   return before->release < h->count && h->times[before->release] <= r->known[b->index];
@@ -202,11 +206,14 @@ static void check_byte(ptx_exec *x, const ptx_inst *i, int lane, bool shared, ui
     return;
   }
   const history *h = &x->races->published[x->block->index], *sys = &x->races->published_sys[x->block->index];
-  access now = {x->block->index, h->count, sys->count, x->block->epoch, x->warp->syncs, thread, true, strong, false};
+  access now = {.block = x->block->index, .release = h->count, .release_sys = sys->count, .epoch = x->block->epoch,
+                .sync = x->warp->syncs, .thread = thread, .set = true, .strong = strong};
   if (write && (changes || !w->set)) c->writer = now;
   if (!(how & PTX_READ)) return;
-  /* Of several readers that nothing orders the last is kept, with a mark: a write by it races with the others. */
-  now.several = rd->set && rd->thread != thread && !is_ordered(x, rd, thread) && rd->block == now.block;
+  /* Of several readers that nothing orders the last is kept, with a mark: a write by it races with the others. If they are
+   * of one warp, a barrier of the warp orders the write after them. */
+  now.several = rd->set && rd->block == now.block && !is_ordered(x, rd, thread);
+  now.of_warps = now.several && (rd->of_warps || rd->thread / PTX_LANES != thread / PTX_LANES);
   c->reader = now;
 }
 

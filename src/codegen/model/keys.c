@@ -1,9 +1,9 @@
-/* cpu/sort_match.c -- recognises comparators: is a computation a lexicographic order of keys? */
+/* codegen/model/keys.c -- recognises comparators: is a computation a lexicographic order of keys? */
 #include <config.h>
 
 #include <math.h>
 
-#include "cpu/sort.h"
+#include "codegen/model/keys.h"
 
 /* What a side of a compare does to its parameter: nothing, or what JAX does so that NaNs and zeros compare alike:
  *   select(compare(x, x, NE), nan, select(compare(x, 0, EQ), 0, x)) */
@@ -46,7 +46,7 @@ static bool read_key(const hlo_instr *in, key_expr *key)
 }
 
 /* compare(key of the left element, the same key of the right element) in one of `directions`. */
-static bool read_compare(const hlo_instr *in, hlo_direction *direction, cpu_sort_key *out)
+static bool read_compare(const hlo_instr *in, hlo_direction *direction, gen_key *out)
 {
   key_expr a, b;
 
@@ -63,15 +63,15 @@ static bool read_compare(const hlo_instr *in, hlo_direction *direction, cpu_sort
   }
   weft_dtype type = in->parent->params[a.parameter & ~INT64_C(1)]->shape->type;
   bool by_value = weft_dtype_is_float(type) && in->u.compare.type != HLO_COMPARE_TOTALORDER;
-  *out = (cpu_sort_key){.operand = (int)(a.parameter / 2),
-                        .type = type,
-                        .merge_zeros = a.merge_zeros || by_value,
-                        .merge_nans = a.merge_nans || by_value,
-                        .nans_last = by_value};
+  *out = (gen_key){.operand = (int)(a.parameter / 2),
+                   .type = type,
+                   .merge_zeros = a.merge_zeros || by_value,
+                   .merge_nans = a.merge_nans || by_value,
+                   .nans_last = by_value};
   return true;
 }
 
-static bool read_less(const hlo_instr *in, cpu_sort_key *key)
+static bool read_less(const hlo_instr *in, gen_key *key)
 {
   hlo_direction direction;
 
@@ -81,12 +81,12 @@ static bool read_less(const hlo_instr *in, cpu_sort_key *key)
 }
 
 /* order := less | or(less, and(equal of the same key, order)), the operands of or and and in any order. */
-bool cpu_sort_match(const hlo_computation *comparator, cpu_sort_key *keys, int *key_count)
+bool gen_keys_of(const hlo_computation *comparator, gen_key *keys, int *key_count)
 {
   const hlo_instr *in = comparator->root;
 
-  for (*key_count = 0; *key_count < CPU_SORT_MAX_KEYS;) {
-    cpu_sort_key equal, *key = &keys[(*key_count)++];
+  for (*key_count = 0; *key_count < GEN_MOST_KEYS;) {
+    gen_key equal, *key = &keys[(*key_count)++];
     hlo_direction direction;
     if (read_less(in, key)) return true;
     if (in->op != HLO_OR) return false;
@@ -100,4 +100,15 @@ bool cpu_sort_match(const hlo_computation *comparator, cpu_sort_key *keys, int *
     in = rest->operands[1 - same];
   }
   return false;
+}
+
+bool gen_key_is_bits(weft_dtype type)
+{
+  switch (weft_dtype_class_of(type)) {
+  case WEFT_CLASS_PRED:
+  case WEFT_CLASS_SINT:
+  case WEFT_CLASS_UINT: return true;
+  case WEFT_CLASS_FLOAT: return type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32 || type == WEFT_F64;
+  default: return false;
+  }
 }
