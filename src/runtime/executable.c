@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/options.h"
 #include "collective/settings.h"
 #include "runtime/constants.h"
@@ -90,6 +91,7 @@ struct weft_executable {
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
   bool no_excess_precision; /* as it was compiled */
+  bool logs;                /* WEFT_LOG asks for messages about its launches */
   bool waits_on_host;       /* runs start when their inputs are defined, not only recorded: see rt_program_asks_host */
   int64_t collective_timeout_ns, collective_warn_ns; /* 0: the settings */
   int64_t *global_ids;      /* by place: the global id of the device there */
@@ -278,6 +280,7 @@ weft_status *rt_executable_finish(weft_platform *platform, rt_compiled *parts, c
   weft_mutex_init(&exe->mu);
   exe->id = atomic_fetch_add_explicit(&executables_made, 1, memory_order_relaxed) + 1;
   exe->no_excess_precision = options->no_excess_precision;
+  exe->logs = weft_log_enabled("rt", WEFT_LOG_DEBUG);
   exe->collective_timeout_ns = options->collective_timeout_ns;
   exe->collective_warn_ns = options->collective_warn_ns;
   st = fill(exe, options);
@@ -722,6 +725,12 @@ static void program_done(void *arg, weft_status *st)
 {
   weft_run *run = arg;
 
+  if (WEFT_UNLIKELY(run->exe->logs))
+    weft_log("rt", WEFT_LOG_DEBUG, "\"%s\" on device %lld: %s", run->exe->parts.module->name,
+             (long long)run->device->id,
+             st                    ? weft_status_message(st)
+             : run->device->queues ? "queued"
+                                   : "ended");
   if (WEFT_UNLIKELY(run->device->queues)) leave_queued(run, name_program(run, st));
   else end_run(run, st);
 }
@@ -1091,6 +1100,9 @@ weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *lau
   int64_t run_id = WEFT_UNLIKELY(rt_trace_on) ? rt_trace_launch(exe->id, exe->parts.module) : 0;
   int prepared = 0;
 
+  if (WEFT_UNLIKELY(exe->logs))
+    weft_log("rt", WEFT_LOG_DEBUG, "launch of \"%s\" on %d device%s", exe->parts.module->name, exe->device_count,
+             exe->device_count == 1 ? "" : "s");
   if (exe->device_count > 1) runs = calloc((size_t)exe->device_count, sizeof(weft_run *));
   WEFT_TRY_ALLOC(runs);
   for (int d = 0; d < exe->device_count; d++) wait_for_room(exe->devices[d]);

@@ -25,6 +25,8 @@ weft_status *weft_platform_new(const weft_platform_ops *ops, const weft_platform
   if (st) WEFT_LOG("rt", WARN, "%s", weft_status_text(st, false));
   platform->traces_signals = !st;
   weft_status_free(st);
+  WEFT_LOG("rt", DEBUG, "platform \"%s\": %d device%s, process %d of %d", ops->name, platform->device_count,
+           platform->device_count == 1 ? "" : "s", platform->process_index, platform->process_count);
   *out_platform = WEFT_MOVE(platform);
   return NULL;
 }
@@ -93,6 +95,7 @@ static void *destroy(void *arg)
 
   if (st) WEFT_LOG("rt", WARN, "%s", weft_status_text(st, false));
   weft_status_free(st);
+  WEFT_LOG("rt", DEBUG, "platform \"%s\" ends", platform->ops->name);
   if (platform->traces_signals) rt_trace_signals_end();
   platform->ops->destroy(platform);
   return NULL;
@@ -145,7 +148,7 @@ weft_device *weft_platform_device_by_id(const weft_platform *platform, int64_t i
 weft_status *weft_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
                           weft_executable **out_executable)
 {
-  int64_t begin = rt_trace_on ? weft_now_ns() : 0;
+  int64_t begin = weft_now_ns();
   weft_status *st;
 
   if (!platform->ops->compile) {
@@ -153,7 +156,12 @@ weft_status *weft_compile(weft_platform *platform, hlo_module *module, const wef
     *out_executable = NULL;
     return WEFT_ERR(UNIMPLEMENTED, "the platform \"%s\" of this library has no compiler", platform->ops->name);
   }
+  WEFT_LOG("rt", DEBUG, "compiles \"%s\"", module->name);
   st = platform->ops->compile(platform, module, options, out_executable);
-  if (begin) rt_trace_event("compile", "compile", 0, begin);
+  if (rt_trace_on) rt_trace_event("compile", "compile", 0, begin);
+  if (!st)
+    WEFT_LOG("rt", DEBUG, "compiled \"%s\" in %.1f ms: %.1f KiB of machine code",
+             weft_executable_module(*out_executable)->name, (double)(weft_now_ns() - begin) / 1e6,
+             (double)weft_executable_code_bytes(*out_executable) / 1024);
   return st;
 }

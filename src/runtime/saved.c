@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/wire.h"
 #include "hlo/infer.h"
 #include "hlo/proto.h"
@@ -257,6 +258,7 @@ weft_status *weft_executable_load_module(weft_platform *platform, const weft_sav
   WEFT_TRY_NOTE(platform->ops->load(platform, WEFT_MOVE(module), saved->code, saved->code_size, &own, out_executable),
                 "loading a serialized executable");
   if (begin) rt_trace_event("compile", "load", 0, begin);
+  WEFT_LOG("rt", DEBUG, "loaded \"%s\", which was compiled before", weft_executable_module(*out_executable)->name);
   return NULL;
 }
 

@@ -207,6 +207,11 @@ exits 0 "a dump of each pass" env WEFT_DUMP_HLO="$tmp/dumps/here" "$weft" run "$
 [ "$(ls "$tmp/dumps")" = here ] && grep -q HloModule "$tmp"/dumps/here/*.hlo
 ok $? "a module's name leads nowhere else"
 
+exits 0 "what happens, told" env WEFT_LOG=debug "$weft" run "$add" --quiet
+for what in 'platform "cpu": 1 device,' 'compiles "add"' 'compiled "add" in' 'launch of "add" on 1 device' '"add" on device 0: ended' 'platform "cpu" ends'; do
+  says "DEBUG rt: $what"
+done
+
 exits 0 "a trace" env WEFT_TRACE="$tmp/trace.json" "$weft" run "$add"
 json 'all(e["ph"] for e in d["traceEvents"])' "$tmp/trace.json"
 
