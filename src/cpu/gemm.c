@@ -259,7 +259,7 @@ typedef struct gemm_kernel {
 
 static const gemm_kernel kernels[] = {
   {CPU_GEMM_AMX, cpu_amx_fits, NULL, cpu_amx_scratch, cpu_amx_tile, &cpu_amx_packed},
-  {CPU_GEMM_LANES, cpu_lanes_fits, cpu_lanes_plan, NULL, cpu_lanes_tile},
+  {CPU_GEMM_LANES, cpu_lanes_fits, cpu_lanes_plan, NULL, cpu_lanes_tile, &cpu_lanes_packed},
   {CPU_GEMM_PAIRS, cpu_pairs_fits, cpu_pairs_plan, NULL, cpu_pairs_tile},
   {CPU_GEMM_TINY, tiny_fits, NULL, NULL, tiny_tile},
   {CPU_GEMM_VECTOR, cpu_vector_fits, cpu_vector_plan, NULL, cpu_vector_tile},

@@ -450,6 +450,7 @@ typedef struct tile_plan {
   const form *form;
   bool turned, in_place; /* in_place: sums are kept in c */
   bool dots, add_rows;   /* few rows by dense columns, by dense rows */
+  bool has_form;         /* few rows, for which the right operand has a packed form */
   left_order order;
   int64_t m, n, block, strip, left_row;
   int64_t left_at, sum_at, bytes;
@@ -468,6 +469,7 @@ static tile_plan plan_tile(const cpu_gemm *g, int64_t m, int64_t n)
              (turned ? g->b_row : g->a_col) == 1;
   p.dots = few && along == 1;
   p.add_rows = few && !p.dots && across == 1 && f->add_rows;
+  p.has_form = few && !p.dots && !turned;
   if (p.add_rows) {
     p.block = g->k;
     p.order = g->k % DEEP ? ROWS : IN_PLACE;
@@ -476,9 +478,9 @@ static tile_plan plan_tile(const cpu_gemm *g, int64_t m, int64_t n)
   p.strip = p.dots || p.add_rows ? 0 : WEFT_MIN(STRIP, WEFT_ALIGN_UP(p.n, WIDTH));
   p.left_row = p.order == PANEL ? WEFT_ALIGN_UP(p.m, WIDTH) : WEFT_ALIGN_UP(quads, LANE_COUNT) + LANE_COUNT;
   p.left_at = p.strip * quads * QUAD_BYTES;
-  p.sum_at = p.left_at + (p.order == IN_PLACE ? 0
-                          : p.order == ROWS   ? p.m * p.left_row
-                                              : quads * p.left_row) *
+  p.sum_at = p.left_at + (p.order == IN_PLACE && !p.has_form ? 0
+                          : p.order == PANEL                 ? quads * p.left_row
+                                                             : p.m * p.left_row) *
                            QUAD_BYTES;
   p.bytes = p.sum_at + (p.in_place ? 0 : p.m * p.n * QUAD_BYTES);
   return p;
@@ -620,7 +622,50 @@ void cpu_lanes_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
   if (!p.in_place) put_sums(g, &p, sums, c);
 }
 
+/* ---- the packed form: panels of all k, as pack makes them, for products of few rows ---- */
+
+static int64_t packed_column_bytes(const cpu_gemm *g)
+{
+  return plan_tile(g, g->tile_m, g->tile_n).has_form ? quads_of(form_of(g), g->k) * QUAD_BYTES : 0;
+}
+
+static void pack_form(const cpu_gemm *g, int64_t columns, const char *b, char *to)
+{
+  pack(form_of(g), columns, g->k, (side){b, g->b_col, g->b_row}, true, (uint32_t *)to, WIDTH);
+}
+
+static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *packed, char *c,
+                        void *scratch)
+{
+  tile_plan p = plan_tile(g, m, n);
+  const form *f = p.form;
+  side left = {a, g->a_row, g->a_col};
+  const uint32_t *panels = (const uint32_t *)packed;
+  char *copy = (char *)scratch + p.left_at;
+  quad *sums = p.in_place ? (quad *)c : (quad *)((char *)scratch + p.sum_at);
+  int64_t sum_row = p.in_place ? g->c_row : p.n, height = cpu_even_part(p.m, MAX_ROWS), all = quads_of(f, g->k);
+  micro_steps steps = {p.left_row, 1, WIDTH, sum_row};
+
+  if (f->flip) start_sums(p.m, p.n, g->k, left, (int32_t *)sums, sum_row);
+  for (int64_t l = 0; l < g->k; l += p.block) {
+    int64_t k = WEFT_MIN(p.block, g->k - l);
+    copy_rows(f, p.m, k, (side){a + l * f->bytes, g->a_row, 1}, copy, p.left_row * QUAD_BYTES);
+    for (int64_t j = 0; j < p.n; j += WIDTH) {
+      int64_t cols = WEFT_MIN(WIDTH, p.n - j), vectors = (cols + LANE_COUNT - 1) / LANE_COUNT;
+      for (int64_t i = 0; i < p.m; i += height)
+        f->micro[WEFT_MIN(height, p.m - i)][vectors](quads_of(f, k), copy + i * p.left_row * QUAD_BYTES,
+                                                     panels + j * all + l / f->lanes * WIDTH, sums + i * sum_row + j,
+                                                     &steps, cols - (vectors - 1) * LANE_COUNT, f->flip || l > 0);
+    }
+  }
+  if (!p.in_place) put_sums(g, &p, sums, c);
+}
+
+const cpu_packed_ops cpu_lanes_packed = {packed_column_bytes, pack_form, packed_tile};
+
 #else
+
+const cpu_packed_ops cpu_lanes_packed;
 
 bool cpu_lanes_fits(const cpu_gemm *gemm)
 {

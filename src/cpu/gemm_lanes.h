@@ -9,5 +9,6 @@ bool cpu_lanes_fits(const cpu_gemm *gemm); /* True if the types, the sizes and t
 void cpu_lanes_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch size */
 /* c[m,n] = a . b with gemm's k and steps. */
 void cpu_lanes_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
+extern const cpu_packed_ops cpu_lanes_packed;
 
 #endif

@@ -77,13 +77,23 @@ static void check_packed(const cpu_gemm *g, const void *a, const void *b, const 
     memset(again + (size_t)(i * g->c_row) * weft_dtype_bytes(g->c_type), 0x5a,
            (size_t)g->n * weft_dtype_bytes(g->c_type));
   for (int64_t p = 0; p * CPU_PACK_COLUMNS < g->n; p++) cpu_gemm_pack(g, p, b, form);
-  for (int64_t t = 0; t < g->tiles; t++) cpu_gemm_tile(g, t, a, NULL, form, again, scratch);
+  for (int64_t t = 0; t < g->tiles; t++) cpu_gemm_tile(g, t, a, b, form, again, scratch);
   if (memcmp(again, c, bytes) != 0)
     fail_msg("%s packed, %lld x %lld x %lld, steps %lld %lld, %lld %lld: other bits", weft_dtype_name(g->b_type),
              (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->a_row, (long long)g->a_col,
              (long long)g->b_row, (long long)g->b_col);
   free(form);
   free(again);
+}
+
+/* The same for a product that the test has planned by the kernel of lanes. */
+static void check_lanes_packed(cpu_gemm g, const void *a, const void *b, const void *c, void *scratch)
+{
+  g.kind = CPU_GEMM_LANES;
+  g.tiles_n = (g.n + g.tile_n - 1) / g.tile_n;
+  g.tiles = (g.m + g.tile_m - 1) / g.tile_m * g.tiles_n;
+  g.column_bytes = cpu_lanes_packed.column_bytes ? cpu_lanes_packed.column_bytes(&g) : 0;
+  check_packed(&g, a, b, c, scratch);
 }
 
 /* The kernel that cpu_gemm_init chooses, and the packed one, which it leaves alone for the smallest. */
@@ -387,6 +397,7 @@ static void check_lanes(int64_t m, int64_t n, int64_t k, int order, weft_dtype o
     for (int64_t j = 0; j < n; j += g.tile_n)
       cpu_lanes_tile(&g, WEFT_MIN(g.tile_m, m - i), WEFT_MIN(g.tile_n, n - j), (char *)(a + i * a_row),
                      (char *)(b + j * b_col), c + (i * g.c_row + j) * (int64_t)bytes, scratch);
+  check_lanes_packed(g, a, b, c, scratch);
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < g.c_row; j++) {
       double sum = 0;
@@ -525,6 +536,7 @@ static void multiply_integers(cpu_gemm g)
           (char *)b + j * g.b_col * (int64_t)weft_dtype_bytes(g.b_type), (char *)(c + i * g.c_row + j), scratch);
     check_integers(&g, a, b, c, names[kernel]);
     if (kernel <= NARROW) check_packed(&g, a, b, c, scratch);
+    if (kernel == BY_LANES) check_lanes_packed(g, a, b, c, scratch);
     free(scratch);
   }
   cpu_block_narrow = false;
