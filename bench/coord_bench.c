@@ -3,10 +3,10 @@
  *   coord_bench ADDRESS [--tasks N] [--pid PID] [--seconds S] [--barriers B]
  *
  * The service is for N tasks, recoverable, with long timeouts; bench/coord_bench.py starts it.  Prints one line per
- * case: registration, barrier latency, operations per second with 1, 16 and 256 clients, watch fan-out; and what process
- * PID, the service, took of memory and of processor time (which says more than the clock on a busy machine).  The load
- * shares the machine with the service and is one thread in place of N processes: a barrier's calls are made before the
- * clock runs and only written while it does, and its line says what the load took of the processor. */
+ * case: registration, barrier latency, operations per second with 1, 16 and 256 clients, watch fan-out; and what
+ * process PID, the service, took of memory and of processor time (which says more than the clock on a busy machine).
+ * The load shares the machine with the service and is one thread in place of N processes: a barrier's calls are made
+ * before the clock runs and only written while it does, and its line says what the load took of the processor. */
 #include <config.h>
 
 #include <inttypes.h>

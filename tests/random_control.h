@@ -3,8 +3,8 @@
  * as they are.  Values are integers, so that results are the same bits everywhere.  The same seed gives the same
  * program and arguments everywhere.
  *
- * A program of several devices has collectives too, except in *lonely* code: branches and loops that depend on what each
- * device has, so that some devices may not come there. */
+ * A program of several devices has collectives too, except in *lonely* code: branches and loops that depend on what
+ * each device has, so that some devices may not come there. */
 #ifndef WEFT_TESTS_RANDOM_CONTROL_H
 #define WEFT_TESTS_RANDOM_CONTROL_H
 
@@ -19,8 +19,8 @@
 enum { MOST_VALUES = 4, MOST_NESTING = 3, TYPED_FFI = 4 };
 #define CONTROL_TARGET "weft.test.mix"
 
-/* The custom call: result r is the sum of (r + k + 1) times operand k.  Each element depends on those of its own index alone,
- * and all operands' elements are read before a result's is written, so that any output may alias any operand. */
+/* The custom call: result r is the sum of (r + k + 1) times operand k.  Each element depends on those of its own index
+ * alone, and all operands' elements are read before a result's is written, so that any output may alias any operand. */
 static inline void control_mix(int operands, const uint32_t *const *in, int results, uint32_t *const *out,
                                int64_t elems)
 {
@@ -184,7 +184,8 @@ static void call(juggler *j, pass_build *b, hlo_instr **v, int count, int depth)
   for (int i = 0; i < count; i++) v[i] = pb_gte(b, r, i);
 }
 
-/* Operands may be one value several times; outputs alias any operands, several of them the same one, or one output several. */
+/* Operands may be one value several times; outputs alias any operands, several of
+ * them the same one, or one output several. */
 static void custom_call(juggler *j, pass_build *b, hlo_instr **v, int count)
 {
   int operands = 1 + (int)draw(j, count), results = 1 + (int)draw(j, count), aliases = (int)draw(j, results + 2);

@@ -1,11 +1,11 @@
 /* tests/random_program.h -- Random HLO programs: a pool of values grows by random operations on random values of it.
  * The same seed gives the same program and arguments everywhere.
  *
- * An *exact* program has narrow floats and integers only, and operations that are rounded once, on values of few digits:
- * every order of its sums is exact in f32, so that each result is known to the last bit.
+ * An *exact* program has narrow floats and integers only, and operations that are rounded once, on values of few
+ * digits: every order of its sums is exact in f32, so that each result is known to the last bit.
  *
- * A *themed* program takes its dimensions from a few sizes of its own, some of them larger than a vector: its values fit
- * each other row by row, transposed, reduced and spread again, which is what the kernels' strategies look for. */
+ * A *themed* program takes its dimensions from a few sizes of its own, some of them larger than a vector: its values
+ * fit each other row by row, transposed, reduced and spread again, which is what the kernels' strategies look for. */
 #ifndef WEFT_TESTS_RANDOM_PROGRAM_H
 #define WEFT_TESTS_RANDOM_PROGRAM_H
 
@@ -93,7 +93,8 @@ static const hlo_shape *any_shape(maker *m, weft_dtype type)
   return hlo_shape_array(m->arena, type, rank, dims);
 }
 
-/* Sizes whose product is small enough, some of them 1 or equal.  Few themes are large: an axis is cut into blocks then. */
+/* Sizes whose product is small enough, some of them 1 or equal.  Few themes are
+ * large: an axis is cut into blocks then. */
 static void choose_theme(maker *m)
 {
   static const int64_t some[] = {1, 2, 3, 5, 8, 8, 9, 16, 17, 31, 32, 40, 64, 65};
@@ -637,7 +638,7 @@ static hlo_instr *branching(maker *m)
 
 static void add_loop(maker *m);
 
-/* ---- from a result to what it needs: values that fit each other, none of them unused ------------------------------- */
+/* ---- from a result to what it needs: values that fit each other, none of them unused ----------------------------- */
 
 static hlo_instr *one_like(maker *m, const hlo_shape *shape, bool exact)
 {
@@ -809,7 +810,7 @@ static hlo_instr *wanted(maker *m, const hlo_shape *shape)
   return x;
 }
 
-/* ---- from values to what can be made of them -------------------------------------------------------------------------- */
+/* ---- from values to what can be made of them --------------------------------------------------------------------- */
 
 /* One more value. */
 static hlo_instr *another(maker *m)
@@ -957,8 +958,8 @@ static inline bool is_sensitive(const hlo_module *module, const hlo_literal *con
   return false;
 }
 
-/* A module whose entry is one fusion of all its parameters, as no fusion pass would make it; with up to four results, mostly
- * of one size.  Some update a parameter, the first one, in place. */
+/* A module whose entry is one fusion of all its parameters, as no fusion pass would make it; with up to four results,
+ * mostly of one size.  Some update a parameter, the first one, in place. */
 static inline hlo_module *random_kernel(uint64_t seed, bool is_exact, weft_arena *arena,
                                         const hlo_literal *arguments[ARGUMENTS])
 {

@@ -13,8 +13,8 @@
  * How an operation fails, on every transport alike:
  *   DEADLINE_EXCEEDED    its deadline passed on this rank; the text names the ranks that arrived, those that did not,
  *                        and what these do instead
- *   ABORTED              another rank's deadline, or weft_comm_abort, ended it; the text is that rank's.  Collectives that
- *                        that rank had ended by then end well here too, even those that are posted later
+ *   ABORTED              another rank's deadline, or weft_comm_abort, ended it; the text is that rank's.  Collectives
+ *                        that this other rank had ended by then end well here too, even those that are posted later
  *   FAILED_PRECONDITION  a rank died ("Task with incarnation id N is not connected"), or ranks disagree on the
  *                        operation (the text has both sides), or the communicator was aborted before
  *   CANCELLED            the communicator was destroyed with the operation pending

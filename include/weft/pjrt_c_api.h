@@ -1,8 +1,8 @@
 /* weft/pjrt_c_api.h -- the PJRT C API as a plugin and its clients meet it: our own text of the public ABI.
  *
  * Version 0.114.  Rules of the ABI:
- *   - Nearly every struct starts with struct_size (of the caller's version: fields past it are absent, and never read or
- *     written) and a list of extensions, of which unknown ones are skipped.
+ *   - Nearly every struct starts with struct_size (of the caller's version: fields past it are absent, and never read
+ *     or written) and a list of extensions, of which unknown ones are skipped.
  *   - Members after "out:" are filled by the callee; the rest by the caller.  Strings are (pointer, size), not
  *     NUL-terminated.  Arrays of structs step by the struct_size of their first element, rounded up to 8.
  *   - A function returns NULL or an error that the caller destroys.

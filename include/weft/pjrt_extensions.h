@@ -1,5 +1,6 @@
 /* weft/pjrt_extensions.h -- the extensions of the PJRT C API that Weft offers: our own text of the public ABI.
- * Sources of the facts: xla/pjrt/c/pjrt_c_api_{layouts,ffi,shardings,memory_descriptions,raw_buffer,profiler}_extension.h,
+ * Sources of the facts:
+ * xla/pjrt/c/pjrt_c_api_{layouts,ffi,shardings,memory_descriptions,raw_buffer,profiler}_extension.h,
  * xla/pjrt/extensions/cross_host_transfers, xla/backends/profiler/plugin/profiler_c_api.h. */
 #ifndef WEFT_PJRT_EXTENSIONS_H
 #define WEFT_PJRT_EXTENSIONS_H
@@ -25,7 +26,8 @@ PJRT_STRUCT(PJRT_Weft_MemoryBound_Args, /* a lower bound on the temporaries of a
 PJRT_STRUCT(PJRT_Weft_FfiRegister_Args,
   const char *target_name; size_t target_name_size; const void *handlers[4] /* by XLA_FFI_ExecutionStage; NULL: none */;
   const void *untyped /* if not NULL, it is registered and the handlers are not */;
-  const char *platform; size_t platform_size /* "CUDA": handlers get arrays of the device and its stream; else: of the host */;)
+  /* "CUDA": handlers get arrays of the device and its stream; other names: arrays of the host */
+  const char *platform; size_t platform_size;)
 /* From now on no client of this process takes part in a collective.  Other processes learn that when they wait for
  * one of this process's ranks. */
 PJRT_STRUCT(PJRT_Weft_Leave_Args,
@@ -89,7 +91,8 @@ PJRT_STRUCT(PJRT_Layouts_MemoryLayout_Serialize_Args,
   PJRT_Layouts_MemoryLayout *layout; /* out: */ const char *serialized_bytes; size_t serialized_bytes_size;
   PJRT_Layouts_SerializedLayout *serialized_layout;
   void (*serialized_layout_deleter)(PJRT_Layouts_SerializedLayout *layout);)
-PJRT_STRUCT(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args, PJRT_Buffer *buffer; /* out: */ PJRT_Layouts_MemoryLayout *layout;)
+PJRT_STRUCT(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args, PJRT_Buffer *buffer;
+  /* out: */ PJRT_Layouts_MemoryLayout *layout;)
 PJRT_STRUCT(PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args,
   PJRT_Client *client; PJRT_Buffer_Type type; const int64_t *dims; size_t num_dims;
   /* out: */ PJRT_Layouts_MemoryLayout *layout;)
@@ -266,7 +269,8 @@ typedef struct PJRT_RawBuffer PJRT_RawBuffer;
 PJRT_STRUCT(PJRT_RawBuffer_CreateRawAliasOfBuffer_Args, PJRT_Buffer *buffer; /* out: */ PJRT_RawBuffer *raw_buffer;)
 PJRT_STRUCT(PJRT_RawBuffer_Destroy_Args, PJRT_RawBuffer *buffer;)
 PJRT_STRUCT(PJRT_RawBuffer_GetHostPointer_Args, PJRT_RawBuffer *buffer; /* out: */ void *host_pointer;)
-PJRT_STRUCT(PJRT_RawBuffer_GetOnDeviceSizeInBytes_Args, PJRT_RawBuffer *buffer; /* out: */ size_t on_device_size_in_bytes;)
+PJRT_STRUCT(PJRT_RawBuffer_GetOnDeviceSizeInBytes_Args, PJRT_RawBuffer *buffer;
+  /* out: */ size_t on_device_size_in_bytes;)
 PJRT_STRUCT(PJRT_RawBuffer_GetMemorySpace_Args, PJRT_RawBuffer *buffer; /* out: */ PJRT_Memory *memory_space;)
 PJRT_STRUCT(PJRT_RawBuffer_CopyRawDeviceToHost_Args,
   PJRT_RawBuffer *buffer; void *dst; int64_t offset; int64_t transfer_size; /* out: */ PJRT_Event *event;)
@@ -292,7 +296,8 @@ PLUGIN_STRUCT(PLUGIN_Profiler_Error_Destroy_Args, void *priv; PLUGIN_Profiler_Er
 PLUGIN_STRUCT(PLUGIN_Profiler_Error_Message_Args,
   void *priv; const PLUGIN_Profiler_Error *error; /* out: */ const char *message; size_t message_size;)
 PLUGIN_STRUCT(PLUGIN_Profiler_Error_GetCode_Args, void *priv; const PLUGIN_Profiler_Error *error; /* out: */ int code;)
-PLUGIN_STRUCT(PLUGIN_Profiler_Create_Args, const char *options; size_t options_size; /* out: */ PLUGIN_Profiler *profiler;)
+PLUGIN_STRUCT(PLUGIN_Profiler_Create_Args, const char *options; size_t options_size;
+  /* out: */ PLUGIN_Profiler *profiler;)
 PLUGIN_STRUCT(PLUGIN_Profiler_Destroy_Args, PLUGIN_Profiler *profiler;)
 PLUGIN_STRUCT(PLUGIN_Profiler_Start_Args, PLUGIN_Profiler *profiler;)
 PLUGIN_STRUCT(PLUGIN_Profiler_Stop_Args, PLUGIN_Profiler *profiler;)

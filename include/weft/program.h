@@ -25,7 +25,8 @@ typedef struct weft_program_options {
 
 /* One array that the program takes or gives. Borrowed from the program. */
 typedef struct weft_program_array {
-  const char *name;    /* of a parameter, as the program calls it; "" for a result. A leaf of a tuple has its place behind it: "state.0" */
+  /* of a parameter, as the program calls it; "" for a result. A leaf of a tuple has its place behind it: "state.0" */
+  const char *name;
   weft_dtype type;     /* WEFT_TOKEN: no bytes */
   int rank;
   const int64_t *dims; /* [rank] */

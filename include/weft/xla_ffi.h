@@ -36,7 +36,7 @@ typedef struct XLA_FFI_Extension_Base {
 
 typedef struct XLA_FFI_Api_Version { XLA_FFI_HEAD; int major_version, minor_version; } XLA_FFI_Api_Version;
 
-/* ---- values --------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 typedef int XLA_FFI_DataType;   /* PrimitiveType of xla_data.proto */
 typedef int XLA_FFI_Error_Code; /* absl's numbers */
@@ -64,7 +64,7 @@ typedef struct XLA_FFI_Attrs {
   void **attrs;
 } XLA_FFI_Attrs;
 
-/* ---- calls ---------------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 typedef enum {
   XLA_FFI_ExecutionStage_INSTANTIATE = 0, /* once, when the program is compiled */
@@ -106,9 +106,10 @@ typedef struct XLA_FFI_Metadata_Extension {
   XLA_FFI_Metadata *metadata;
 } XLA_FFI_Metadata_Extension;
 
-/* ---- what a handler may ask ------------------------------------------------------------------------------------------- */
+/* ---- what a handler may ask -------------------------------------------------------------------------------------- */
 
-/* X(name, result, fields of NAME_Args after its head), in the order of XLA_FFI_Api.  "out" fields are set on success. */
+/* X(name, result, fields of NAME_Args after its head), in the order of
+ * XLA_FFI_Api.  "out" fields are set on success. */
 #define XLA_FFI_FUNCTIONS(X)                                                                                               \
   X(Error_Create, XLA_FFI_Error *, const char *message; XLA_FFI_Error_Code errc;)                                         \
   X(Error_GetMessage, void, XLA_FFI_Error *error; const char *message; /* out */)                                         \

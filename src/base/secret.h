@@ -1,7 +1,7 @@
 /* base/secret.h -- the secret of a job, which every process of the job has and nobody else.
  *
- * One file holds it: WEFT_COORD_SECRET_FILE.  `weft launch` makes it.  The coordination service asks every call for it, and
- * the collectives derive the keys of their connections from it. */
+ * One file holds it: WEFT_COORD_SECRET_FILE.  `weft launch` makes it.  The coordination service asks every call for it,
+ * and the collectives derive the keys of their connections from it. */
 #ifndef WEFT_BASE_SECRET_H
 #define WEFT_BASE_SECRET_H
 

@@ -17,6 +17,9 @@
 #endif
 #define WEFT_CAPABILITY(name) WEFT_THREAD_ATTR(capability(name))
 #define WEFT_REQUIRES(mu) WEFT_THREAD_ATTR(requires_capability(mu))
+/* For functions whose callers know the lock by another name, of which clang cannot tell that it is the same lock: the
+ * assertion in the function's body checks it. */
+#define WEFT_REQUIRES_ASSERTED(mu)
 #define WEFT_EXCLUDES(mu) WEFT_THREAD_ATTR(locks_excluded(mu))
 #define WEFT_ACQUIRES(mu) WEFT_THREAD_ATTR(acquire_capability(mu))
 #define WEFT_RELEASES(mu) WEFT_THREAD_ATTR(release_capability(mu))
@@ -44,8 +47,8 @@ void weft_mutex_lock(weft_mutex *mu) WEFT_ACQUIRES(*mu);
 bool weft_mutex_try_lock(weft_mutex *mu) WEFT_THREAD_ATTR(try_acquire_capability(true, *mu));
 void weft_mutex_unlock(weft_mutex *mu) WEFT_RELEASES(*mu);
 
-/* Debug builds assert that the calling thread holds mu; in other builds nothing happens.  clang takes it as held from here
- * on.  A function whose name ends in _locked begins with it. */
+/* Debug builds assert that the calling thread holds mu; in other builds nothing happens.  clang takes it as held from
+ * here on.  A function whose name ends in _locked begins with it. */
 #ifdef NDEBUG
 static inline void weft_mutex_assert_held(const weft_mutex *mu) WEFT_THREAD_ATTR(assert_capability(*mu));
 static inline void weft_mutex_assert_held(const weft_mutex *mu) { (void)mu; }

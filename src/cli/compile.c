@@ -1,5 +1,5 @@
-/* cli/compile.c -- `weft compile`: a program as machine code, which runs without being compiled: a file for `weft run`, or C
- * and a shared library for applications. */
+/* cli/compile.c -- `weft compile`: a program as machine code, which runs without being compiled: a file for `weft run`,
+ * or C and a shared library for applications. */
 #include <config.h>
 
 #include <stdio.h>

@@ -115,7 +115,8 @@ static void remove_all_abandoned(const char *path)
   if (dir) closedir(dir);
 }
 
-/* The file gets its name once it is locked and written, so that another launcher never takes it for an abandoned one. */
+/* The file gets its name once it is locked and written, so that another launcher
+ * never takes it for an abandoned one. */
 static bool write_under_lock(const char *folder, const char *text, cli_job_secret *out)
 {
   WEFT_AUTO_STR unfinished = NULL;

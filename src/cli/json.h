@@ -1,4 +1,5 @@
-/* cli/json.h -- writes one JSON value to a file: objects and arrays are opened and closed, commas come by themselves. */
+/* cli/json.h -- writes one JSON value to a file: objects and arrays are opened
+ * and closed, commas come by themselves. */
 #ifndef WEFT_CLI_JSON_H
 #define WEFT_CLI_JSON_H
 

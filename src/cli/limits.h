@@ -6,7 +6,7 @@
 
 /* One execution of a step, as its shapes tell. */
 typedef struct cli_work {
-  double flops; /* multiplications and additions of products, convolutions and reductions, one for each other operation */
+  double flops; /* multiplications and additions of products, convolutions and reductions, one for other operations */
   double bytes; /* of the operands, read once, and of the result */
 } cli_work;
 cli_work cli_work_of(const hlo_instr *instr);

@@ -1,7 +1,7 @@
 /* cli/package.c -- a compiled program for applications in C (package.h).
  *
- * NAME.c takes the bytes of NAME.weft in by `.incbin`, which gcc and clang assemble in no time where an array of as many
- * bytes would take minutes. */
+ * NAME.c takes the bytes of NAME.weft in by `.incbin`, which gcc and clang assemble in no time where an
+ * array of as many bytes would take minutes. */
 #include <config.h>
 
 #include "cli/package.h"
@@ -39,7 +39,7 @@ cli_package_kind cli_package_kind_of(const char *path)
   return length > 3 && strcmp(path + length - 3, ".so") == 0 ? CLI_PACKAGE_LIBRARY : CLI_PACKAGE_FILE;
 }
 
-/* ---- names -------------------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------------------- */
 
 /* Names that a parameter may not have: keywords of C and C++, macros that are defined everywhere, and the other names
  * in the function's declaration. */
@@ -99,7 +99,7 @@ static weft_status *choose_name(const cli_package *p, char out[NAME_BYTES])
   return NULL;
 }
 
-/* ---- the header ---------------------------------------------------------------------------------------------------- */
+/* ---- the header -------------------------------------------------------------------------------------------------- */
 
 /* An array of the program as the header declares it. */
 typedef struct value {
@@ -249,7 +249,7 @@ static void put_header(const cli_package *p, const char *name, const signature *
   fputs("#ifdef __cplusplus\n}\n#endif\n\n#endif\n", out);
 }
 
-/* ---- the source ------------------------------------------------------------------------------------------------------ */
+/* ---- the source -------------------------------------------------------------------------------------------------- */
 
 static void put_pointers(const char *declaration, const value *values, int count, FILE *out)
 {
@@ -287,7 +287,7 @@ static void put_source(const cli_package *p, const char *name, const signature *
   fputs("\n  return weft_program_run(program, inputs, outputs, deadline);\n}\n", out);
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------ */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 static weft_status *join(char out[PATH_BYTES], const char *folder, const char *name, const char *suffix)
 {
@@ -323,7 +323,7 @@ static weft_status *write_folder(const cli_package *p, const char *name, const s
   return write_text(p, name, s, path, put_source);
 }
 
-/* ---- the shared library -------------------------------------------------------------------------------------------------- */
+/* ---- the shared library ------------------------------------------------------------------------------------------ */
 
 /* Where the folder `configured` is: the installation may have been moved as a whole, with this command in it. */
 static void place_of(const char *configured, char out[PATH_BYTES])

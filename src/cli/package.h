@@ -1,5 +1,5 @@
-/* cli/package.h -- a compiled program for applications in C: a header with typed shapes, a C source that holds the machine
- * code, or a shared library of both (docs/aot.md). */
+/* cli/package.h -- a compiled program for applications in C: a header with typed shapes, a C source that holds the
+ * machine code, or a shared library of both (docs/aot.md). */
 #ifndef WEFT_CLI_PACKAGE_H
 #define WEFT_CLI_PACKAGE_H
 
@@ -28,8 +28,8 @@ typedef struct cli_package {
 
 /* Writes a folder's files, or a library and its header. A library is linked by the compiler that CC names, by default
  * cc.
- * Errors: INVALID_ARGUMENT: a file cannot be written, or the name is no C identifier; FAILED_PRECONDITION: Weft's headers
- * or libweft_runtime.so are not installed, or the compiler fails. */
+ * Errors: INVALID_ARGUMENT: a file cannot be written, or the name is no C identifier; FAILED_PRECONDITION: Weft's
+ * headers or libweft_runtime.so are not installed, or the compiler fails. */
 WEFT_NODISCARD weft_status *cli_package_write(const cli_package *package);
 
 #endif

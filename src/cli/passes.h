@@ -16,7 +16,8 @@ typedef struct cli_pass {
   cli_diff diff;                  /* empty unless cli_passes.keeps_diffs */
 } cli_pass;
 
-/* Set `keeps_diffs` and `after`, zero the rest; then pass cli_passes_observe as the pass observer of one compilation. */
+/* Set `keeps_diffs` and `after`, zero the rest; then pass cli_passes_observe as
+ * the pass observer of one compilation. */
 typedef struct cli_passes {
   bool keeps_diffs;
   const char *after;              /* print the module after the first pass of this name on standard output; or NULL */

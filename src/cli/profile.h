@@ -39,7 +39,8 @@ WEFT_NODISCARD weft_status *cli_profile_explain(cli_profile *profile, const hlo_
 /* Prints the table. Without cli_profile_explain it has neither work nor limits. */
 void cli_profile_print(const cli_profile *profile, FILE *out);
 /* Writes the table as the JSON array "profile" of {"kind", "name", "count", "self_ms", "mean_us", "flops", "bytes",
- * "rounds"}: self_ms of all threads, mean_us of one execution, "flops" and "bytes" of one execution, "rounds" of loops. */
+ * "rounds"}: self_ms of all threads, mean_us of one execution, "flops" and
+ * "bytes" of one execution, "rounds" of loops. */
 void cli_profile_json(const cli_profile *profile, cli_json *json);
 /* Writes the object "profile" of the page (cli/page.h), with the timeline. */
 void cli_profile_page(const cli_profile *profile, cli_json *json);

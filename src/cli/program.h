@@ -21,8 +21,9 @@ typedef struct cli_program {
 } cli_program;
 
 /* Reads, parses and verifies a program. Its first bytes tell the format: HLO text, HloModuleProto, StableHLO text or
- * bytecode, or a file of `weft compile`, whose module is the optimised one. The shapes of `inputs` (.npy files, one for each argument), and the values of integer inputs, decide the
- * unknown dimensions of a StableHLO program. *out_program must be destroyed also after an error. */
+ * bytecode, or a file of `weft compile`, whose module is the optimised one. The shapes of `inputs` (.npy files, one for
+ * each argument), and the values of integer inputs, decide the unknown dimensions of a StableHLO program. *out_program
+ * must be destroyed also after an error. */
 WEFT_NODISCARD weft_status *cli_load_program(const char *path, int input_count, const char *const *inputs,
                                              cli_program *out_program);
 void cli_program_fini(cli_program *program);

@@ -16,8 +16,8 @@ typedef struct summary {
 
 static double mean_of(const summary *s) { return s->count > s->nans ? s->sum / (double)(s->count - s->nans) : 0; }
 
-/* A result may have a thousand million elements: none costs a call. Elements of one or two bytes are counted by their bits;
- * neighbours are counted in tables of their own, as equal neighbours would wait for each other's counts. */
+/* A result may have a thousand million elements: none costs a call. Elements of one or two bytes are counted by their
+ * bits; neighbours are counted in tables of their own, as equal neighbours would wait for each other's counts. */
 enum { TABLES = 4 };
 static int64_t counts[TABLES][1 << 16]; /* one thread prints */
 

@@ -103,14 +103,15 @@ const char *gen_code_assembly(const gen_code *code, const gen_kernel *kernel);
  * than x86-64. */
 WEFT_NODISCARD weft_status *gen_code_save(const hlo_module *module, const gen_code *code, const gen_options *options,
                                           const char *cpus, void **out_data, size_t *out_size);
-/* Reads what gen_code_save has written for a module that is equal to `module`, and maps the code for this processor. Needs
- * no LLVM. Borrows module and data until it returns. The bytes are checked so far that reading them does no harm; the
- * machine code in them runs with all rights of the process.
- * Errors: INVALID_ARGUMENT for damaged bytes or another module; FAILED_PRECONDITION if no variant runs on this
- * processor, naming the features that it lacks; RESOURCE_EXHAUSTED. */
+/* Reads what gen_code_save has written for a module that is equal to `module`, and maps the code for this
+ * processor. Needs no LLVM. Borrows module and data until it returns. The bytes are checked so far that reading
+ * them does no harm; the machine code in them runs with all rights of the process. Errors: INVALID_ARGUMENT for
+ * damaged bytes or another module; FAILED_PRECONDITION if no variant runs on this processor, naming the
+ * features that it lacks; RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *gen_code_load(const hlo_module *module, const void *data, size_t size, gen_code **out_code);
 
-/* The machine that code is made for: "x86_64 sapphirerapids +avx512f ...", for `weft info`.  Static after first call. */
+/* The machine that code is made for: "x86_64 sapphirerapids +avx512f ...", for
+ * `weft info`.  Static after first call. */
 const char *gen_target_description(void);
 
 #endif

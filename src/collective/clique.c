@@ -182,7 +182,7 @@ static weft_status *check_alive_locked(const coll_cliques *cs, const int64_t *de
 
 /* ---- holds ---- */
 
-static void hold_unref_locked(coll_clique_hold *h)
+static void hold_unref_locked(coll_clique_hold *h) WEFT_REQUIRES_ASSERTED(h->cliques->mu)
 {
   weft_mutex_assert_held(&h->cliques->mu);
   if (--h->refs) return;
@@ -190,7 +190,7 @@ static void hold_unref_locked(coll_clique_hold *h)
   free(h);
 }
 
-static void leave_lines_locked(coll_clique_hold *h)
+static void leave_lines_locked(coll_clique_hold *h) WEFT_REQUIRES_ASSERTED(h->cliques->mu)
 {
   weft_mutex_assert_held(&h->cliques->mu);
   for (int i = 0; i < h->count; i++)
@@ -202,7 +202,7 @@ static void leave_lines_locked(coll_clique_hold *h)
 }
 
 /* The hold has its cliques, or h->error: it will fire. */
-static void fire_locked(coll_clique_hold *h, leftovers *l)
+static void fire_locked(coll_clique_hold *h, leftovers *l) WEFT_REQUIRES_ASSERTED(h->cliques->mu)
 {
   weft_mutex_assert_held(&h->cliques->mu);
   coll_clique_hold **at = &h->cliques->waiting;

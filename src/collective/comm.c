@@ -238,7 +238,7 @@ weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colo
 
 /* Ends the rank's pending operations: at once, or, if a platform's communicator has the operation, when the group
  * has failed.  Returns their number. */
-static int cancel_locked(weft_comm *comm)
+static int cancel_locked(weft_comm *comm) WEFT_REQUIRES_ASSERTED(comm->group->mu)
 {
   weft_mutex_assert_held(&comm->group->mu);
   coll_group *g = comm->group;

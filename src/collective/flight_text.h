@@ -13,7 +13,7 @@ char *coll_flight_text(uint64_t most);
 void coll_flight_dump(FILE *out);
 
 /* Writes what the rank does, or did last, for a report. */
-void coll_flight_status_locked(const weft_comm *comm, char *out, size_t size);
+void coll_flight_status_locked(const weft_comm *comm, char *out, size_t size) WEFT_REQUIRES_ASSERTED(comm->group->mu);
 
 /* ---- flight_ask.c ---- */
 

@@ -323,7 +323,7 @@ WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t 
 
 /* Memory for an operation, with the buffers of the operation that used it last. */
 coll_op *coll_op_take_locked(coll_group *g) WEFT_REQUIRES(g->mu); /* NULL without memory */
-void coll_op_free_locked(coll_op *op);
+void coll_op_free_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
 void coll_op_free(coll_op *op);
 
 /* Reports the result of one operation of a batch, or of posting it; `st` is taken.  The last report completes the
@@ -331,8 +331,8 @@ void coll_op_free(coll_op *op);
 void coll_batch_finish(coll_batch *batch, weft_status *st);
 
 /* Ends an operation; `st` is taken. */
-void coll_op_finish_locked(coll_op *op, weft_status *st);
-void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns);
+void coll_op_finish_locked(coll_op *op, weft_status *st) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
+void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
 
 /* Records that an operation of `comm` waited `late_ns` for rank `peer`, whose data came last. */
 void coll_comm_waited(weft_comm *comm, int peer, int64_t late_ns);
@@ -358,6 +358,7 @@ static inline uint64_t coll_comm_posted(const weft_comm *comm)
 /* Clears and sets flags of comm->turn, adds `add`, and returns the old value.  A plain store under the lock is
  * enough where no thread runs alone or can begin to. */
 static inline uint64_t coll_comm_change_turn_locked(weft_comm *comm, uint64_t clear, uint64_t set, uint64_t add)
+  WEFT_REQUIRES_ASSERTED(comm->group->mu)
 {
   weft_mutex_assert_held(&comm->group->mu);
   uint64_t old = atomic_load_explicit(&comm->turn, memory_order_relaxed);

@@ -23,7 +23,7 @@ static void op_give_back(coll_op *op)
 
 /* A rank that had nothing pending when the group failed hears of the failure now, with the code that a pending
  * operation would have had: the code does not depend on which rank was a moment faster. */
-static weft_status *spent_locked(weft_comm *comm)
+static weft_status *spent_locked(weft_comm *comm) WEFT_REQUIRES_ASSERTED(comm->group->mu)
 {
   weft_mutex_assert_held(&comm->group->mu);
   const coll_group *g = comm->group;
@@ -37,7 +37,7 @@ static weft_status *spent_locked(weft_comm *comm)
 
 /* Is there no way for an operation that is posted now to end well?  (An operation that runs alone was posted
  * before.) */
-static bool is_refused_locked(const coll_op *op)
+static bool is_refused_locked(const coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu)
 {
   weft_mutex_assert_held(&op->comm->group->mu);
   const coll_group *g = op->comm->group;
@@ -81,7 +81,7 @@ static void set_call(coll_op *op, const weft_coll_call *call)
 }
 
 /* Puts an operation that its rank has posted into the rank's queue.  True: the operation can begin now. */
-static bool enqueue_locked(coll_op *op)
+static bool enqueue_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu)
 {
   weft_mutex_assert_held(&op->comm->group->mu);
   weft_comm *comm = op->comm;
@@ -103,7 +103,7 @@ static bool enqueue_locked(coll_op *op)
   return (!before || before->below) && !(turn & COLL_TURN_ALONE) && !comm->group->frozen;
 }
 
-static void add_pending_locked(coll_op *op, int64_t timer_ns)
+static void add_pending_locked(coll_op *op, int64_t timer_ns) WEFT_REQUIRES_ASSERTED(op->comm->group->mu)
 {
   weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;

@@ -74,8 +74,9 @@ void cpu_blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const void 
 
 void cpu_blas_init(void) {}
 
-/* Sums are in registers for LANES columns at a time where neighbours in a row of b lie side by side, and otherwise LANES
- * products are added up side by side: both are vectors. The sums of an element are added in the same order for all sizes. */
+/* Sums are in registers for LANES columns at a time where neighbours in a row of b lie side by side,
+ * and otherwise LANES products are added up side by side: both are vectors. The sums of an element are
+ * added in the same order for all sizes. */
 enum { LANES = 16 };
 
 #define PLAIN(name, type)                                                                                             \

@@ -1,7 +1,9 @@
-/* cpu/cholesky.c -- Cholesky factors of matrices that fit L1, for which a call of LAPACK costs more than the arithmetic.
+/* cpu/cholesky.c -- Cholesky factors of matrices that fit L1, for which a call
+ * of LAPACK costs more than the arithmetic.
  *
- * The upper factor U (A = U^T U) is made row by row: row i is that of A less the sum over l < i of U[l][i] times row l of U,
- * CHUNK columns at a time in registers.  The lower factor is the upper factor of the transposed matrix, transposed. */
+ * The upper factor U (A = U^T U) is made row by row: row i is that of A less the sum over l < i of
+ * U[l][i] times row l of U, CHUNK columns at a time in registers.  The lower factor is the upper factor
+ * of the transposed matrix, transposed. */
 #include <config.h>
 
 #include "cpu/cholesky.h"

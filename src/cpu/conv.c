@@ -224,7 +224,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   return NULL;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* A class of output pixels: those at `start`, `start + step`, ... in an output of `size`. */
 typedef struct conv_phase {

@@ -1,5 +1,5 @@
-/* cpu/conv.h -- HLO convolution on the worker pool, every form: any dimension order, padding, dilation, reversal, feature
- * and batch groups, any number of spatial dimensions. */
+/* cpu/conv.h -- HLO convolution on the worker pool, every form: any dimension order, padding, dilation, reversal,
+ * feature and batch groups, any number of spatial dimensions. */
 #ifndef WEFT_CPU_CONV_H
 #define WEFT_CPU_CONV_H
 

@@ -2,9 +2,10 @@
  *
  *   out[features, pixels] = kernel[features, in * taps] . patches[in * taps, pixels]
  *
- * where the kernel and the result lie as the product wants them, and a row of patches consists of lines of the input.  A 1 x 1
- * window needs no patches.  Where there are many pixels a task makes the patches of some of them and multiplies all features;
- * where there are few, all patches are made first and tasks take some features each, so that the kernel is read once. */
+ * where the kernel and the result lie as the product wants them, and a row of patches consists of lines of the
+ * input.  A 1 x 1 window needs no patches.  Where there are many pixels a task makes the patches of some of them
+ * and multiplies all features; where there are few, all patches are made first and tasks take some features
+ * each, so that the kernel is read once. */
 #include <config.h>
 
 #include "cpu/conv_first.h"
@@ -82,7 +83,7 @@ bool cpu_conv_first_init(cpu_conv *c, const hlo_conv_attrs *attrs)
   return p->gemm.kind == CPU_GEMM_LANES || p->gemm.kind == CPU_GEMM_DENSE;
 }
 
-/* ---- patches ----------------------------------------------------------------------------------------------------------- */
+/* ---- patches ----------------------------------------------------------------------------------------------------- */
 
 typedef struct line_copy {
   const char *from, *end; /* of channel 0; of the whole input */
@@ -123,7 +124,8 @@ static CPU_HOT void copy_lines(const line_copy *l)
   }
 }
 
-/* The places of [0, count) along one dimension whose input place, first + i * stride, is inside [0, size): *lo .. *hi. */
+/* The places of [0, count) along one dimension whose input place, first + i *
+ * stride, is inside [0, size): *lo .. *hi. */
 static void clip(int64_t first, int64_t stride, int64_t count, int64_t size, int64_t *lo, int64_t *hi)
 {
   *lo = first >= 0 ? 0 : (-first + stride - 1) / stride;
@@ -167,7 +169,7 @@ static void fill(const cpu_conv *c, const char *image, const char *end, int64_t 
   }
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 typedef struct first_job {
   const cpu_conv *c;

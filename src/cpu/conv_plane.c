@@ -1,10 +1,9 @@
 /* cpu/conv_plane.c -- Planes: see conv_plane.h.
  *
- * A task takes one batch element and group.  It spreads the group's input planes, converted to the type of the sums, into
- * a buffer with the padding and the holes of base dilation filled by zeros, so that every tap of every pixel is inside.
- * Of a row with stride s, every s-th element lies side by side:   row[p % s][p / s],
- * so that the pixels of an output row meet a tap in neighbouring elements; a row of sums then stays in registers while
- * all taps are added. */
+ * A task takes one batch element and group.  It spreads the group's input planes, converted to the type of the sums,
+ * into a buffer with the padding and the holes of base dilation filled by zeros, so that every tap of every pixel is
+ * inside. Of a row with stride s, every s-th element lies side by side:   row[p % s][p / s], so that the pixels of an
+ * output row meet a tap in neighbouring elements; a row of sums then stays in registers while all taps are added. */
 #include <config.h>
 
 #include "cpu/conv_plane.h"
@@ -79,7 +78,7 @@ bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_sha
   return true;
 }
 
-/* ---- one row of the result ----------------------------------------------------------------------------------------- */
+/* ---- one row of the result --------------------------------------------------------------------------------------- */
 
 /* out[x] = sum over t of weight[t] * in[offset[t] + x]; may write up to 3 vectors beyond `width`. */
 #define ROW(name, type, bytes)                                                                                   \
@@ -116,7 +115,7 @@ ROW(row_f64, double, CPU_VECTOR_BYTES)
 ROW(row_f32_narrow, float, CPU_NARROW_BYTES)
 ROW(row_f64_narrow, double, CPU_NARROW_BYTES)
 
-/* ---- tasks --------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ------------------------------------------------------------------------------------------------------- */
 
 typedef struct plane_job {
   const cpu_conv *c;

@@ -1,5 +1,5 @@
-/* cpu/conv_plane.h -- convolutions of few features a group whose spatial dimensions are innermost (depthwise convolution
- * as frameworks that keep channels first write it): plane by plane, vectors along the last dimension. */
+/* cpu/conv_plane.h -- convolutions of few features a group whose spatial dimensions are innermost (depthwise
+ * convolution as frameworks that keep channels first write it): plane by plane, vectors along the last dimension. */
 #ifndef WEFT_CPU_CONV_PLANE_H
 #define WEFT_CPU_CONV_PLANE_H
 

@@ -63,7 +63,8 @@ WEFT_NODISCARD weft_status *cpu_lower(cpu_platform *platform, gen_code *code, co
 typedef struct cpu_topology cpu_topology;
 WEFT_NODISCARD weft_status *cpu_topology_new(cpu_topology **out_topology);
 void cpu_topology_free(cpu_topology *topology);
-/* Binds the calling thread to the core for worker `index`, spread over NUMA nodes, then cores, then hardware threads. */
+/* Binds the calling thread to the core for worker `index`, spread over NUMA
+ * nodes, then cores, then hardware threads. */
 void cpu_topology_bind(const cpu_topology *topology, int index);
 
 #endif

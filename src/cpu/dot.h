@@ -15,8 +15,8 @@ typedef struct cpu_packing {
   int64_t key[CPU_PACKING_KEY];
   const void *plan;            /* the cpu_dot or the cpu_conv that the packing is in */
 } cpu_packing;
-/* Says that the packed form is `bytes` made by `pack`, and begins its key with what b and its form look like.  Returns the
- * number of entries of the key. */
+/* Says that the packed form is `bytes` made by `pack`, and begins its key with what b and its form look like.
+ * Returns the number of entries of the key. */
 int cpu_packing_begin(cpu_packing *packing, const void *plan, const cpu_gemm *gemm, int64_t bytes,
                       void (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to));
 /* to = the packed forms of `count` matrices b, which are `step` bytes apart. */
@@ -37,7 +37,8 @@ typedef struct cpu_dot {
 WEFT_NODISCARD weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
                                          const hlo_shape *rhs, const hlo_shape *out);
 
-/* True if tiles read parts of the operands that hardly overlap: those of many products, or strips of a large operand. */
+/* True if tiles read parts of the operands that hardly overlap: those of many
+ * products, or strips of a large operand. */
 bool cpu_dot_is_cut(const cpu_dot *dot);
 
 /* `packed`: the packed form of rhs, or NULL.  `scratch` has dot->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */

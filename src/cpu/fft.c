@@ -47,7 +47,7 @@ typedef struct fft_pass {
 #undef WIDE
 #undef NAME
 
-/* ---- planning ---------------------------------------------------------------------------------------------------------- */
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 static weft_status *line_new(weft_arena *arena, int64_t n, bool is_double, const cpu_fft_line **out)
 {
@@ -99,7 +99,7 @@ weft_status *cpu_fft_init(cpu_fft *f, weft_arena *arena, const hlo_instr *instr)
   return NULL;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* The reals that a task needs for its lines: input, output, and twice the inner length for Bluestein. */
 static int64_t lane_reals(const cpu_fft_line *l) { return 4 * (l->n + 1) + (l->inner ? 4 * l->inner->n : 0); }

@@ -135,7 +135,8 @@ static CPU_HOT void NAME(multiply)(int64_t n, int64_t lanes, NAME(pair) a, const
   }
 }
 
-/* Transforms a, using b of the same size and, for Bluestein, what follows b; returns which of the two has the result. */
+/* Transforms a, using b of the same size and, for Bluestein, what follows b;
+ * returns which of the two has the result. */
 static NAME(pair) NAME(line)(const cpu_fft_line *l, int64_t lanes, NAME(pair) a, NAME(pair) b, REAL *rest)
 {
   if (l->inner) {
@@ -244,7 +245,7 @@ static weft_status *NAME(chirp)(weft_arena *arena, cpu_fft_line *l)
   return NULL;
 }
 
-/* ---- lines of an array ------------------------------------------------------------------------------------------------ */
+/* ---- lines of an array ------------------------------------------------------------------------------------------- */
 
 typedef struct NAME(number) {
   REAL re, im;
@@ -288,8 +289,8 @@ static CPU_INLINE int64_t NAME(line_at)(int64_t line, int64_t n, int64_t inner)
   return line / inner * n * inner + line % inner;
 }
 
-/* Elements of `lanes` lines into a.  Lines that lie side by side are split as they are; others are turned block by block, so
- * that both sides stay in cache lines. */
+/* Elements of `lanes` lines into a.  Lines that lie side by side are split as they are; others are turned block by
+ * block, so that both sides stay in cache lines. */
 static CPU_INLINE void NAME(read_block)(const fft_pass *p, int64_t first, int64_t lanes, int64_t k0, int64_t ks,
                                         NAME(pair) a)
 {
@@ -343,8 +344,8 @@ static CPU_INLINE void NAME(write)(const fft_pass *p, int64_t first, int64_t lan
   if (k < n) NAME(write_block)(p, first, lanes, k, n - k, a, scale);
 }
 
-/* n reals are h = n / 2 complex numbers z, even elements their real and odd ones their imaginary parts.  With Z the transform
- * of z, E and O those of the even and the odd elements, and w = exp(-2 pi i / n), for 0 <= k <= h / 2:
+/* n reals are h = n / 2 complex numbers z, even elements their real and odd ones their imaginary parts.  With Z the
+ * transform of z, E and O those of the even and the odd elements, and w = exp(-2 pi i / n), for 0 <= k <= h / 2:
  *   Z[k] = E + i O, Z[h - k] = conj(E - i O);   X[k] = E + w^k O, X[h - k] = conj(E - w^k O)
  * unzip makes the half spectrum X[0..h] of Z[0..h), zip goes back; both in place. */
 static CPU_INLINE void NAME(unzip)(int64_t h, int64_t lanes, NAME(pair) a, const REAL *w)

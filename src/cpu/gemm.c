@@ -1,6 +1,6 @@
 /* cpu/gemm.c -- matrix products: the table of kernels, of which a product takes the first that fits, and the kernels
- * that use BLAS (blas.h), directly or on converted panels.  Weft's own kernels are in gemm_amx.c, gemm_lanes.c, gemm_pairs.c,
- * gemm_vector.c, gemm_few.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
+ * that use BLAS (blas.h), directly or on converted panels.  Weft's own kernels are in gemm_amx.c, gemm_lanes.c,
+ * gemm_pairs.c, gemm_vector.c, gemm_few.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
 #include <config.h>
 
 #include "cpu/gemm.h"
@@ -75,8 +75,8 @@ static cpu_gemm panel_product(const cpu_gemm *g, int64_t m, int64_t n)
                     .compute = g->compute};
 }
 
-/* Bytes of scratch of tile_by_panels: the two panels, the sums and what gemm_dense.c needs. `at`, if not NULL, receives the
- * offsets of b's panel, of the sums and of the last part. */
+/* Bytes of scratch of tile_by_panels: the two panels, the sums and what gemm_dense.c needs. `at`, if not NULL, receives
+ * the offsets of b's panel, of the sums and of the last part. */
 static int64_t panel_scratch(const cpu_gemm *g, int64_t at[3])
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), panel = WEFT_MIN(g->k, PANEL_K);

@@ -46,16 +46,17 @@ void cpu_gemm_init(cpu_gemm *gemm);
 /* The product of m rows and n columns of `whole`, planned for that size: kernel, tiles and scratch may be others. */
 cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n);
 
-/* Computes tile 0 <= tile < gemm->tiles.  `packed`: the packed form of b, or NULL; the bits of c are the same.  `scratch`:
- * gemm->scratch_bytes, 64-byte aligned. */
+/* Computes tile 0 <= tile < gemm->tiles.  `packed`: the packed form of b, or NULL; the bits of c are the same.
+ * `scratch`: gemm->scratch_bytes, 64-byte aligned. */
 void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void *b, const void *packed, void *c,
                    void *scratch);
 
-/* The packed form of b: what the kernel otherwise makes of b for each tile, for all tiles at once.  It does not depend on m. */
+/* The packed form of b: what the kernel otherwise makes of b for each tile, for all
+ * tiles at once.  It does not depend on m. */
 enum { CPU_PACK_COLUMNS = 256 }; /* that one call of cpu_gemm_pack packs */
 int64_t cpu_gemm_packed_bytes(const cpu_gemm *gemm); /* 0: there is none */
-/* Packs CPU_PACK_COLUMNS columns, or those that there are, from column part * CPU_PACK_COLUMNS on.  `to`: the whole form,
- * 64-byte aligned. */
+/* Packs CPU_PACK_COLUMNS columns, or those that there are, from column part * CPU_PACK_COLUMNS on.
+ * `to`: the whole form, 64-byte aligned. */
 void cpu_gemm_pack(const cpu_gemm *gemm, int64_t part, const void *b, void *to);
 /* True if `part` can read the packed form that was made for `whole`: they differ in m only. */
 bool cpu_gemm_shares_packed(const cpu_gemm *whole, const cpu_gemm *part);
@@ -71,8 +72,8 @@ void cpu_convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int
 bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, const void *matrix, int64_t row,
                      int64_t col, float *out);
 
-/* What a kernel with a packed form of b provides.  A form is a row of columns of `column_bytes` each, CPU_PACKED_ALIGN of them
- * at a time, so that a tile that begins at column j finds its part at j * column_bytes. */
+/* What a kernel with a packed form of b provides.  A form is a row of columns of `column_bytes` each, CPU_PACKED_ALIGN
+ * of them at a time, so that a tile that begins at column j finds its part at j * column_bytes. */
 enum { CPU_PACKED_ALIGN = 32 }; /* tiles begin at multiples of this */
 typedef struct cpu_packed_ops {
   int64_t (*column_bytes)(const cpu_gemm *gemm); /* 0: a packed form does not pay */

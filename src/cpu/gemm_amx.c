@@ -3,11 +3,11 @@
  *
  *   C[16][16] += A[16][K] . B[K][16]      K = 32 bf16 or 64 s8; C is f32 or s32
  *
- * where B is stored with the 2 (or 4) elements that meet in one 32-bit lane side by side.  Both operands are packed into
- * such tiles, zero-padded: B a panel of columns at a time, A 32 rows at a time; then each 32 x 32 block of C is run over
- * K with four accumulators.  A product with a small A and a B of dense columns is computed as C' = B' . A', so that a large
- * matrix of weights is read once, in the order in which it lies.
- * The hardware treats bf16 denormals as zero (Intel SDM, TDPBF16PS). */
+ * where B is stored with the 2 (or 4) elements that meet in one 32-bit lane side by side.  Both operands are packed
+ * into such tiles, zero-padded: B a panel of columns at a time, A 32 rows at a time; then each 32 x 32 block of C
+ * is run over K with four accumulators.  A product with a small A and a B of dense columns is computed as C' = B' .
+ * A', so that a large matrix of weights is read once, in the order in which it lies. The hardware treats bf16
+ * denormals as zero (Intel SDM, TDPBF16PS). */
 #include <config.h>
 
 #include "cpu/gemm_amx.h"
@@ -116,7 +116,8 @@ static AMX void pack_a(const product *p, int64_t i0, char *to)
   }
 }
 
-/* One row of a tile of B, where the 16 lanes take elements l .. l + lanes of each of `count` columns; `rows` of them exist. */
+/* One row of a tile of B, where the 16 lanes take elements l .. l + lanes of each of
+ * `count` columns; `rows` of them exist. */
 static AMX inline void pack_b_row(const product *p, const char *b, int64_t rows, int64_t count, char *out)
 {
   int64_t row = p->b.along, col = p->b.across;

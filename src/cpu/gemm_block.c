@@ -132,7 +132,7 @@ MICRO_ALL(micro_u16, uint16_t)
 MICRO_ALL(micro_u32, uint32_t)
 MICRO_ALL(micro_u64, uint64_t)
 
-/* ---- few rows of C ------------------------------------------------------------------------------------------------ */
+/* ---- few rows of C ----------------------------------------------------------------------------------------------- */
 
 /* c[m,n] (+)= a . b for dense rows of b, DEPTH rows at a time, in whole vectors of columns. a is read as above. */
 #define STREAM(name, type, bytes)                                                                                 \
@@ -174,7 +174,7 @@ STREAM(stream_u32_narrow, uint32_t, CPU_NARROW_BYTES)
 STREAM(stream_u64, uint64_t, CPU_VECTOR_BYTES)
 STREAM(stream_u64_narrow, uint64_t, CPU_NARROW_BYTES)
 
-/* ---- packing ------------------------------------------------------------------------------------------------------- */
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
 
 /* to[panel][k][width] = from: a panel takes `width` of the n positions along `major`, and k runs along `minor`. */
 #define PACK(name, type)                                                                                           \

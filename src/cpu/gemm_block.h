@@ -12,8 +12,8 @@ extern bool cpu_block_narrow;
 /* True if b is read in place, so that tiles of few rows cost nothing extra. */
 bool cpu_block_reads_in_place(const cpu_gemm *gemm);
 
-/* c[m,n] = a . b with gemm's k, steps and types; gemm->compute is F32, F64 or an unsigned integer type, to which operands
- * are converted as they are packed. */
+/* c[m,n] = a . b with gemm's k, steps and types; gemm->compute is F32, F64 or an unsigned integer type, to which
+ * operands are converted as they are packed. */
 void cpu_block_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
 int64_t cpu_block_scratch(const cpu_gemm *gemm); /* bytes, for a tile of gemm's tile_m by tile_n */
 

@@ -5,10 +5,10 @@
  *   for each block of k, for each panel of B, two vectors wide (stays in L1):
  *     for each panel of A, of a block's rows (from L2):  C block += panel of A . panel of B
  *
- * A panel of B is packed unless it lies close together.  A is read as it lies: numbers are spread over a vector one by one,
- * for which any steps do, and packing it cost more than it saved in everything that was measured, except for some rows that
- * would push each other out of the L1 cache: these are copied.  Blocks of k are a matter of
- * k alone, and within one each element of C is summed up in order: how C is cut into tiles and blocks changes no bit. */
+ * A panel of B is packed unless it lies close together.  A is read as it lies: numbers are spread over a vector one by
+ * one, for which any steps do, and packing it cost more than it saved in everything that was measured, except for some
+ * rows that would push each other out of the L1 cache: these are copied.  Blocks of k are a matter of k alone, and
+ * within one each element of C is summed up in order: how C is cut into tiles and blocks changes no bit. */
 #include <config.h>
 
 #include "cpu/gemm_dense.h"
@@ -39,7 +39,7 @@ enum {
 #define LEAST_TILE_FLOPS 1e6 /* some 8 us */
 #define MOST_TILE_FLOPS 16e6
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 /* Packed panels of other kernels are written as integers. */
 typedef float f32 __attribute__((may_alias));
@@ -119,7 +119,7 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
 #define FMA _mm256_fmadd_pd
 #include "cpu/gemm_micro_loop.h"
 
-/* ---- packing ------------------------------------------------------------------------------------------------------- */
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
 
 /* to[k][width] = a panel of B of `cols` columns `across` apart, whose rows are `along` apart. */
 #define PACK(name, type, VEC, LANES, LOAD, LOAD_MASKED, STORE, TURN, choose)                                          \
@@ -184,7 +184,7 @@ static const kernel *kernel_for(weft_dtype type)
   return gen_this_processor.avx2 ? &kernels[gen_this_processor.avx512 && !cpu_dense_narrow][type == WEFT_F64] : NULL;
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 static int64_t parts_of(int64_t size, int64_t most) { return (size + most - 1) / most; }
 

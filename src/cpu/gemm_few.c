@@ -1,5 +1,6 @@
-/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or bf16, on processors with AVX2 and without AVX-512
- * (these take gemm_block.c). Such a product costs what reading B costs, so B is read once, as it lies, and never packed:
+/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or bf16, on processors with AVX2
+ * and without AVX-512 (these take gemm_block.c). Such a product costs what reading B costs, so B is
+ * read once, as it lies, and never packed:
  *
  *   rows of B are dense:     DEPTH rows of B at a time are added to the sums of a tile of columns, which stay in L1
  *   columns of B are dense:  each element of C is a dot product of a row of A and a column of B, in LANES parts
@@ -31,7 +32,7 @@ typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint32_t words __attribute__((vector_size(32), may_alias));
 
-/* ---- dense rows of B ------------------------------------------------------------------------------------------------- */
+/* ---- dense rows of B --------------------------------------------------------------------------------------------- */
 
 /* sums[count][cols] += a[count][DEPTH] . x[DEPTH][cols] for one or two rows. */
 #define ADD_ROWS(name, count)                                                                                    \
@@ -116,7 +117,7 @@ static void multiply_rows(int64_t m, int64_t cols, int64_t k, const float *a, in
   }
 }
 
-/* ---- dense columns of B ------------------------------------------------------------------------------------------------ */
+/* ---- dense columns of B ------------------------------------------------------------------------------------------ */
 
 #define LOAD_F32(p) (*(const vec *)(p))
 #define LOAD_BF16(p) ((vec)(__builtin_convertvector(*(const halves *)(p), words) << 16))
@@ -190,7 +191,7 @@ static void multiply_columns(int64_t m, int64_t cols, int64_t k, const float *a,
   }
 }
 
-/* ---- the interface ---------------------------------------------------------------------------------------------------- */
+/* ---- the interface ----------------------------------------------------------------------------------------------- */
 
 bool cpu_few_fits(const cpu_gemm *g)
 {

@@ -1,19 +1,20 @@
-/* cpu/gemm_lanes.c -- Products by instructions that add several products to each 32-bit lane: two of bf16 (AVX512-BF16) or four
- * of an unsigned and a signed byte (AVX-512 VNNI).  A "quad" is the 32 bits of operand that meet in a lane: two or four numbers
- * that follow each other along k, or one f32, for large products only, whose innermost loops are those of gemm_dense.c.
- * In terms of quads the loops are:
+/* cpu/gemm_lanes.c -- Products by instructions that add several products to each 32-bit lane: two of bf16 (AVX512-BF16)
+ * or four of an unsigned and a signed byte (AVX-512 VNNI).  A "quad" is the 32 bits of operand that meet in a lane: two
+ * or four numbers that follow each other along k, or one f32, for large products only, whose innermost loops are those
+ * of gemm_dense.c. In terms of quads the loops are:
  *
- *   for each block of k:                 A is read as it lies, or copied if its rows are not dense or collide in the caches
+ *   for each block of k:                 A is read as it lies, or copied if its rows are not dense or collide in caches
  *     for each strip of columns:         packed, as panels of 32 columns (stays in L2)
  *       for each panel (stays in L1):    blocks of C in registers
  *
- * A product of few rows costs what reading B costs.  Where rows of B are dense, a few of them are packed at a time over all columns
- * of the tile, and used at once; where columns are dense, they are multiplied by the rows of A without packing, sixteen numbers
- * of C at a time.  A product with fewer than 16 columns and more rows is computed as C' = B' . A'.
+ * A product of few rows costs what reading B costs.  Where rows of B are dense, a few of them are packed
+ * at a time over all columns of the tile, and used at once; where columns are dense, they are multiplied
+ * by the rows of A without packing, sixteen numbers of C at a time.  A product with fewer than 16 columns
+ * and more rows is computed as C' = B' . A'.
  *
- * bf16: the instruction takes denormals for zero and rounds sums to nearest even (Intel SDM, VDPBF16PS); AMX does the same.
- * s8: B has 128 added to make it unsigned, so C starts as -128 times the sums of A's rows; sums wrap and are exact.
- * Blocks of k are a matter of k alone: how C is cut changes no bit. */
+ * bf16: the instruction takes denormals for zero and rounds sums to nearest even (Intel SDM, VDPBF16PS); AMX does the
+ * same. s8: B has 128 added to make it unsigned, so C starts as -128 times the sums of A's rows; sums wrap and are
+ * exact. Blocks of k are a matter of k alone: how C is cut changes no bit. */
 #include <config.h>
 
 #include "cpu/gemm_lanes.h"
@@ -90,7 +91,7 @@ enum {
 #undef TARGET
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 
-/* ---- dot products --------------------------------------------------------------------------------------------------- */
+/* ---- dot products ------------------------------------------------------------------------------------------------ */
 
 /* Afterwards vector j holds quad j of each vector. */
 static inline TARGET void turn_16x16(__m512i v[16])
@@ -121,8 +122,8 @@ static inline TARGET void turn_16x16(__m512i v[16])
   }
 }
 
-/* name(bytes, a, b, s): the dot products of the rows of A that ROWS names and four columns of B, all of them dense, as vectors
- * whose lanes are still to be added up: s[4 * row + column]. */
+/* name(bytes, a, b, s): the dot products of the rows of A that ROWS names and four columns of B, all of them dense, as
+ * vectors whose lanes are still to be added up: s[4 * row + column]. */
 #define DOTS(name, ROWS, FEATURES, ADD, FLIP)                                                                           \
   static __attribute__((target(FEATURES))) void name(int64_t bytes, const char *const *a, const char *const *b,        \
                                                      __m512i *s)                                                       \
@@ -175,14 +176,15 @@ SUM_LANES(sum_lanes_s8, _mm512_add_epi32)
 ALL_DOTS(dots_bf16, "avx512f,avx512bw,avx512vl,avx512bf16,avx512vnni", ADD_PAIRS, AS_IT_IS)
 SUM_LANES(sum_lanes_bf16, SUM_FLOATS)
 
-/* ---- few rows ------------------------------------------------------------------------------------------------------- */
+/* ---- few rows ---------------------------------------------------------------------------------------------------- */
 
 /* Interleaves two rows of 32 numbers of 16 bits. */
 #define LOW_PAIRS                                                                                                         \
   _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, \
                    33, 1, 32, 0)
 
-/* sums[m][cols] += a[m][8] . b[8][cols], where rows of A and of B are dense and steps are in bytes; `rows` of the 8 exist. */
+/* sums[m][cols] += a[m][8] . b[8][cols], where rows of A and of B are dense and
+ * steps are in bytes; `rows` of the 8 exist. */
 static __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void add_rows_bf16(int64_t m, int64_t cols,
                                                                                           int64_t rows, const char *a,
                                                                                           int64_t a_row, const char *b,
@@ -224,7 +226,7 @@ static __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void add_
   }
 }
 
-/* ---- the types ------------------------------------------------------------------------------------------------------- */
+/* ---- the types --------------------------------------------------------------------------------------------------- */
 
 /* Packs `quads` rows of quads of `cols` columns (at most WIDTH) whose rows of numbers are dense: to[quads][width]. */
 typedef void pack_rows_fn(int64_t cols, int64_t k, const char *from, int64_t row, uint32_t *to, int64_t width);
@@ -308,7 +310,7 @@ static const form *form_of(const cpu_gemm *g)
   return &forms[g->a_type == WEFT_S8 ? 1 : g->a_type == WEFT_F32 ? 2 : 0];
 }
 
-/* ---- packing ------------------------------------------------------------------------------------------------------- */
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
 
 /* Number l of row (of A) or column (of B) i is at i * across + l * along. */
 typedef struct side {
@@ -351,8 +353,8 @@ static void pack_any(const form *f, int64_t cols, int64_t k, side s, uint32_t fl
 
 static int64_t quads_of(const form *f, int64_t k) { return (k + f->lanes - 1) / f->lanes; }
 
-/* Packs k numbers of each of `count` rows or columns of one operand: to[panel][quads][width], panels of `width` columns, a
- * multiple of WIDTH.  Dense rows are packed row by row over all panels, since they lie far apart. */
+/* Packs k numbers of each of `count` rows or columns of one operand: to[panel][quads][width], panels of `width`
+ * columns, a multiple of WIDTH.  Dense rows are packed row by row over all panels, since they lie far apart. */
 static void pack(const form *f, int64_t count, int64_t k, side s, bool flip, uint32_t *to, int64_t width)
 {
   int64_t quads = quads_of(f, k), at_once = s.across == 1 ? AHEAD * f->lanes : k;
@@ -409,7 +411,7 @@ static TARGET void start_sums(int64_t m, int64_t n, int64_t k, side a, int32_t *
   }
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 bool cpu_lanes_fits(const cpu_gemm *g)
 {

@@ -1,5 +1,5 @@
-/* cpu/gemm_micro.h -- the innermost loops of products: what they are called with, tables of them by the size of their block
- * of C, and the macros of which gemm_micro_loop.h makes such a table for one type and one instruction set. */
+/* cpu/gemm_micro.h -- the innermost loops of products: what they are called with, tables of them by the size of their
+ * block of C, and the macros of which gemm_micro_loop.h makes such a table for one type and one instruction set. */
 #ifndef WEFT_CPU_GEMM_MICRO_H
 #define WEFT_CPU_GEMM_MICRO_H
 

@@ -53,7 +53,7 @@ static const int32_t choose[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 #define FMA(x, y, z) (vec)_mm256_add_epi32((__m256i)(z), _mm256_madd_epi16((__m256i)(x), (__m256i)(y)))
 #include "cpu/gemm_micro_loop.h"
 
-/* ---- packing ------------------------------------------------------------------------------------------------------- */
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
 
 static inline int16_t number_at(weft_dtype type, const char *from)
 {
@@ -141,7 +141,7 @@ static TARGET void pack_a(weft_dtype type, int64_t m, int64_t k, const char *a, 
   }
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 static bool is_short(weft_dtype type) { return type == WEFT_S8 || type == WEFT_U8 || type == WEFT_S16; }
 

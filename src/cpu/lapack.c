@@ -1,8 +1,8 @@
 /* cpu/lapack.c -- The custom calls lapack_{s,d,c,z}NAME_ffi on OpenBLAS's LAPACK, as typed FFI handlers.
  *
- * Arrays come column-major in their last two dimensions and are batched over the others; results that start as a copy of an
- * operand usually share its memory.  One handler serves all four kinds of number; the kind is the operand's element type.
- * `info` results are one s32 a matrix; JAX turns those that are not 0 into NaNs. */
+ * Arrays come column-major in their last two dimensions and are batched over the others; results that start as a copy
+ * of an operand usually share its memory.  One handler serves all four kinds of number; the kind is the operand's
+ * element type. `info` results are one s32 a matrix; JAX turns those that are not 0 into NaNs. */
 #include <config.h>
 
 #include "cpu/lapack.h"
@@ -151,7 +151,8 @@ static bool refuse(call *c, const char *format, ...)
   return false;
 }
 
-/* Whether `b` holds `count` elements for each matrix, and of that type; otherwise the call has an error that names it. */
+/* Whether `b` holds `count` elements for each matrix, and of that type;
+ * otherwise the call has an error that names it. */
 static bool holds(call *c, const XLA_FFI_Buffer *b, const char *what, int index, content content, int64_t count)
 {
   bool is_double = c->real_bytes == 8;
@@ -193,7 +194,7 @@ static void *copy_arg(const call *c, int a, int r)
   return ret(c, r)->data;
 }
 
-/* ---- workspace ------------------------------------------------------------------------------------------------------------- */
+/* ---- workspace --------------------------------------------------------------------------------------------------- */
 
 /* A routine that is called with lwork = -1 puts the size of the workspace that it wants into work[0]; it is then
  * called again with that size. */
@@ -251,7 +252,7 @@ static bool workspace_make(const call *c, workspace *w)
 /* The `m` of the first CALL in WITH_WORKSPACE: asking for the size does not touch the data, so any matrix serves. */
 static const int64_t m = 0;
 
-/* ---- factors ---------------------------------------------------------------------------------------------------------------- */
+/* ---- factors ----------------------------------------------------------------------------------------------------- */
 
 int64_t cpu_nan_pivot(weft_dtype type, int64_t n, const void *factor)
 {
@@ -369,7 +370,7 @@ HANDLER(ormqr, 3, 1, 2)
   return NULL;
 }
 
-/* ---- systems ------------------------------------------------------------------------------------------------------------------ */
+/* ---- systems ----------------------------------------------------------------------------------------------------- */
 
 HANDLER(trsm, 2, 1, 2)
 {
@@ -418,7 +419,7 @@ HANDLER(gtsv, 4, 5, 1)
   return NULL;
 }
 
-/* ---- singular values ------------------------------------------------------------------------------------------------------------ */
+/* ---- singular values --------------------------------------------------------------------------------------------- */
 
 static XLA_FFI_Error *svd(call *c, bool divide)
 {
@@ -457,7 +458,7 @@ static XLA_FFI_Error *svd(call *c, bool divide)
 HANDLER(gesdd, 1, 5, 2) { return svd(c, true); }
 HANDLER(gesvd, 1, 5, 2) { return svd(c, false); }
 
-/* ---- eigenvalues ------------------------------------------------------------------------------------------------------------------ */
+/* ---- eigenvalues ------------------------------------------------------------------------------------------------- */
 
 HANDLER(syevd, 1, 3, 2)
 {
@@ -613,7 +614,7 @@ HANDLER(gees_c, 1, 5, 2)
   return NULL;
 }
 
-/* ---- reductions to simpler form ------------------------------------------------------------------------------------------------------ */
+/* ---- reductions to simpler form ---------------------------------------------------------------------------------- */
 
 HANDLER(gehrd, 1, 3, 2)
 {
@@ -646,7 +647,7 @@ HANDLER(sytrd, 1, 5, 2)
   return NULL;
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 /* The names of the real and of the complex targets, and their handlers. */
 static const struct { const char *real, *complex; XLA_FFI_Handler *real_handler, *complex_handler; } targets[] = {

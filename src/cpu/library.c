@@ -13,8 +13,8 @@
 #include "cpu/sort.h"
 #include "lower/host_steps.h"
 
-/* Defines a planner, which fills `plan` by INIT, a maker, which makes a thunk of the plan, and a runner, which calls RUN
- * with the arguments. SCRATCH: bytes that the step wants. */
+/* Defines a planner, which fills `plan` by INIT, a maker, which makes a thunk of the plan, and a runner, which calls
+ * RUN with the arguments. SCRATCH: bytes that the step wants. */
 #define LIBRARY_THUNK(name, plan_type, INIT, SCRATCH, RUN)                                                            \
   typedef struct name##_thunk {                                                                                    \
     rt_thunk base;                                                                                                 \
@@ -48,7 +48,7 @@
 
 static const hlo_shape *operand_shape(const hlo_instr *instr, int i) { return instr->operands[i]->shape; }
 
-/* ---- dot and convolution ------------------------------------------------------------------------------------------ */
+/* ---- dot and convolution ----------------------------------------------------------------------------------------- */
 
 LIBRARY_THUNK(dot, cpu_dot,
               cpu_dot_init(plan, instr->u.dot, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
@@ -87,7 +87,7 @@ static weft_status *packed_convolution_make(low_step *step, rt_thunk **out_thunk
   return NULL;
 }
 
-/* ---- sort and top-k ------------------------------------------------------------------------------------------------- */
+/* ---- sort and top-k ---------------------------------------------------------------------------------------------- */
 
 LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(plan, instr, gen_code_compare(target->code, instr->called[0])),
               plan->scratch_bytes,
@@ -96,7 +96,7 @@ LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(plan, instr, gen_code_compare(target
 
 LIBRARY_THUNK(topk, cpu_topk, cpu_topk_init(plan, instr), 0, cpu_topk_run(plan, pool, args[0], args[1], args[2]))
 
-/* ---- linear algebra and Fourier transforms -------------------------------------------------------------------------- */
+/* ---- linear algebra and Fourier transforms ----------------------------------------------------------------------- */
 
 LIBRARY_THUNK(cholesky, cpu_cholesky, cpu_cholesky_init(plan, instr), 0, cpu_cholesky_run(plan, pool, args[0], args[1]))
 LIBRARY_THUNK(triangular_solve, cpu_triangular_solve, cpu_triangular_solve_init(plan, instr), 0,
@@ -124,7 +124,7 @@ static weft_status *custom_call_make(low_step *step, rt_thunk **out_thunk)
   return st;
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 const cpu_maker cpu_makers[] = {
   {HLO_CUSTOM_CALL, custom_call_make, custom_call_plan},

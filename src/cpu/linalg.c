@@ -19,7 +19,7 @@ enum { STRIP = 256 }; /* right-hand sides that one task solves */
 
 static bool is_blas_type(weft_dtype t) { return t == WEFT_F32 || t == WEFT_F64 || t == WEFT_C64 || t == WEFT_C128; }
 
-/* ---- cholesky -------------------------------------------------------------------------------------------------------- */
+/* ---- cholesky ---------------------------------------------------------------------------------------------------- */
 
 weft_status *cpu_cholesky_init(cpu_cholesky *c, const hlo_instr *instr)
 {
@@ -78,7 +78,7 @@ weft_status *cpu_cholesky_run(const cpu_cholesky *c, rt_pool *pool, const void *
   return NULL;
 }
 
-/* ---- triangular systems ------------------------------------------------------------------------------------------------ */
+/* ---- triangular systems ------------------------------------------------------------------------------------------ */
 
 weft_status *cpu_triangular_solve_init(cpu_triangular_solve *t, const hlo_instr *instr)
 {

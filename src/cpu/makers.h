@@ -21,8 +21,8 @@ static inline rt_pool *cpu_pool_of(const rt_thunk *thunk, const rt_ctx *ctx)
   return thunk->splits ? ctx->pool : NULL;
 }
 
-/* True if a step of the library that takes `ns` nanoseconds on one thread ends sooner on all threads of the pool. is_cut: each
- * thread reads a part of the operands, as it does in a kernel. */
+/* True if a step of the library that takes `ns` nanoseconds on one thread ends sooner on all threads of the pool.
+ * is_cut: each thread reads a part of the operands, as it does in a kernel. */
 bool cpu_pays_to_share(const low_step *step, double ns, bool is_cut);
 
 /* How instructions of one opcode become thunks (the table is in cpu/library.c). A planner or a maker returns

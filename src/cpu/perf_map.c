@@ -1,5 +1,5 @@
-/* cpu/perf_map.c -- names of kernels for Linux perf: lines "START SIZE NAME", in hexadecimal, in /tmp/perf-PID.map, where perf
- * looks for the names of code that has no file. */
+/* cpu/perf_map.c -- names of kernels for Linux perf: lines "START SIZE NAME", in hexadecimal, in /tmp/perf-PID.map,
+ * where perf looks for the names of code that has no file. */
 #include <config.h>
 
 #include <errno.h>
@@ -31,8 +31,8 @@ static int by_start(const void *a, const void *b)
   return x->start != y->start ? (x->start > y->start ? 1 : -1) : 0;
 }
 
-/* The functions of a module, in `out` if it is not NULL; returns their number. Kernels that several instructions share come
- * several times. */
+/* The functions of a module, in `out` if it is not NULL; returns their number. Kernels that several
+ * instructions share come several times. */
 static int collect(const hlo_module *module, const gen_code *code, symbol *out)
 {
   int count = 0;

@@ -10,7 +10,7 @@
 
 enum { LU_MOST = 32, SYSTEM_MOST = 32, SYSTEM_WORK = 4096 }; /* beyond them OpenBLAS is faster */
 
-/* ---- LU ------------------------------------------------------------------------------------------------------------ */
+/* ---- LU ---------------------------------------------------------------------------------------------------------- */
 
 /* Column by column: the largest element below becomes the pivot, and its row is taken from those below. */
 #define LU(name, type, absolute)                                                                                   \
@@ -56,7 +56,7 @@ bool cpu_lu_small(weft_dtype type, int64_t m, int64_t n, int64_t matrices, void 
   return true;
 }
 
-/* ---- triangular systems ---------------------------------------------------------------------------------------------- */
+/* ---- triangular systems ------------------------------------------------------------------------------------------ */
 
 /* Row after row of X, from the end of op(A) that has one element in its row. Where the elements of a row of X are
  * neighbours, a whole row is computed at once, else column by column. */

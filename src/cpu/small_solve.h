@@ -1,5 +1,5 @@
-/* cpu/small_solve.h -- LU factors and triangular systems of small real matrices, for which a call of BLAS or LAPACK costs more
- * than the arithmetic. */
+/* cpu/small_solve.h -- LU factors and triangular systems of small real matrices, for which a call of BLAS or
+ * LAPACK costs more than the arithmetic. */
 #ifndef WEFT_CPU_SMALL_SOLVE_H
 #define WEFT_CPU_SMALL_SOLVE_H
 
@@ -8,10 +8,10 @@
 
 #include "base/dtype.h"
 
-/* The LU factors of column-major m by n matrices of f32 or f64, one behind the other, in place, with partial pivoting: what
- * LAPACK's getrf gives. For each matrix, pivots has min(m, n) numbers of rows, counted from 1: row i was exchanged with row
- * pivots[i]; info has the number, counted from 1, of the first pivot that is 0, or 0. False, with nothing written, for other
- * types and larger matrices. */
+/* The LU factors of column-major m by n matrices of f32 or f64, one behind the other, in place, with partial pivoting:
+ * what LAPACK's getrf gives. For each matrix, pivots has min(m, n) numbers of rows, counted from 1: row i was exchanged
+ * with row pivots[i]; info has the number, counted from 1, of the first pivot that is 0, or 0. False, with nothing
+ * written, for other types and larger matrices. */
 bool cpu_lu_small(weft_dtype type, int64_t m, int64_t n, int64_t matrices, void *a, int32_t *pivots, int32_t *info);
 
 /* A triangular system op(A) X = B of f32 or f64. Element (i, j) of op(A) lies at i * a_row + j * a_col, that of X at
@@ -26,7 +26,8 @@ typedef struct cpu_small_system {
 
 /* Whether cpu_small_system_solve is meant for the system. */
 bool cpu_small_system_fits(const cpu_small_system *s);
-/* Overwrites B, which lies in `x`, by X; so for each of `matrices` systems, the matrices of which lie one behind the other. */
+/* Overwrites B, which lies in `x`, by X; so for each of `matrices` systems, the
+ * matrices of which lie one behind the other. */
 void cpu_small_system_solve(const cpu_small_system *s, int64_t matrices, const void *a, void *x);
 
 #endif

@@ -24,7 +24,7 @@ typedef unsigned __int128 item; /* key in the upper 64 bits */
 /* key in the upper 32 bits: for keys of at most 32 bits in slices of less than 2^32 elements */
 typedef uint64_t small;
 
-/* ---- sorting items -------------------------------------------------------------------------------------------------- */
+/* ---- sorting items ----------------------------------------------------------------------------------------------- */
 
 CPU_SORTS(item, item)
 CPU_SORTS(small, small)
@@ -48,7 +48,7 @@ SPLIT(small, small)
 static int64_t order_bytes(int64_t n) { return WEFT_ALIGN_UP(n * (int64_t)sizeof(int64_t), 64); }
 static int64_t slice_bytes(int64_t n) { return order_bytes(n) + 2 * n * (int64_t)sizeof(item); }
 
-/* ---- one slice -------------------------------------------------------------------------------------------------------- */
+/* ---- one slice --------------------------------------------------------------------------------------------------- */
 
 /* A slice that is sorted by one key after another, the last key first. order[p] is the original position of the
  * element that is now the p-th. */
@@ -216,7 +216,7 @@ static void slices_task(void *ctx, int64_t task)
   for (int64_t slice = first; slice < end; slice++) sort_slice(s, job->ins, job->outs, slice, memory);
 }
 
-/* ---- a long slice by all threads ------------------------------------------------------------------------------------- */
+/* ---- a long slice by all threads --------------------------------------------------------------------------------- */
 
 static void piece_task(void *ctx, int64_t piece)
 {
@@ -303,7 +303,7 @@ static void sort_long_slice(const cpu_sort *s, rt_pool *pool, void *const *ins, 
   }
 }
 
-/* ---- the interface ---------------------------------------------------------------------------------------------------- */
+/* ---- the interface ----------------------------------------------------------------------------------------------- */
 
 weft_status *cpu_sort_init(cpu_sort *s, const hlo_instr *instr, gen_compare_fn *before)
 {
@@ -351,7 +351,7 @@ weft_status *cpu_sort_run(const cpu_sort *s, rt_pool *pool, void *const *ins, vo
   return NULL;
 }
 
-/* ---- top-k -------------------------------------------------------------------------------------------------------------- */
+/* ---- top-k ------------------------------------------------------------------------------------------------------- */
 
 weft_status *cpu_topk_init(cpu_topk *t, const hlo_instr *instr)
 {

@@ -37,7 +37,8 @@ typedef struct cpu_topk {
 
 /* Errors: UNIMPLEMENTED for element types without an ordering here. */
 WEFT_NODISCARD weft_status *cpu_topk_init(cpu_topk *topk, const hlo_instr *instr);
-/* values[rows, k] and indices[rows, k] of in[rows, n], in order; equal ones by position.  Errors: RESOURCE_EXHAUSTED. */
+/* values[rows, k] and indices[rows, k] of in[rows, n], in order; equal ones by
+ * position.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_topk_run(const cpu_topk *topk, rt_pool *pool, const void *in, void *values,
                                          void *indices);
 

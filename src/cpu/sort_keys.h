@@ -16,10 +16,10 @@ enum {
   CPU_RADIX_FROM = 512,      /* from this many elements on radix sort is faster */
   CPU_RADIX_WIDE = 1 << 11,  /* from this many elements on 11 bits at a time are faster than 8 */
   CPU_RADIX_BITS = 11,
-  CPU_RADIX_SPARSE = 8,      /* n elements are dealt by log2(n) + so many of their upper bits; few are left out of order */
+  CPU_RADIX_SPARSE = 8,      /* n elements are dealt by log2(n) + so many upper bits; few are left out of order */
 };
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static inline uint64_t sort_load_bits(const void *from, int64_t bytes)
 {
@@ -74,12 +74,12 @@ static CPU_INLINE uint64_t sort_key_of(const sort_key_map *m, const void *from)
   return m->descending ? ~bits & m->mask : bits;
 }
 
-/* ---- sorting unsigned integers --------------------------------------------------------------------------------------- */
+/* ---- sorting unsigned integers ----------------------------------------------------------------------------------- */
 
-/* Every type of integer gets the same code. sort_NAME sorts data[n], n > 0, with `spare` of the same size, and returns the one
- * of the two that holds the result. `shift` is where the key starts, `bytes` its size; what lies below the key must be
- * in order already. Only the bits in which the keys differ are sorted by; lower bits of these are left to insertion where the upper ones
- * tell nearly all keys apart. */
+/* Every type of integer gets the same code. sort_NAME sorts data[n], n > 0, with `spare` of the same size, and returns
+ * the one of the two that holds the result. `shift` is where the key starts, `bytes` its size; what lies below the key
+ * must be in order already. Only the bits in which the keys differ are sorted by; lower bits of these are left to
+ * insertion where the upper ones tell nearly all keys apart. */
 #define CPU_SORTS(name, T)                                                                                      \
   static inline void insert_##name(T *data, int64_t n)                                                          \
   {                                                                                                             \

@@ -1,8 +1,9 @@
 /* cpu/sort_plain.c -- sorts of one operand by its own values: keys without positions.
  *
- * Elements whose keys are equal have equal bits, except for zeros of both signs and NaNs with different payloads where the
- * comparator takes these for equal. Such elements ("alike") get one key, and after the sort they are put back in the order
- * in which they stood in the operand, so the sort is stable. So any correct sort of the keys gives the same bits.
+ * Elements whose keys are equal have equal bits, except for zeros of both signs and NaNs with different
+ * payloads where the comparator takes these for equal. Such elements ("alike") get one key, and after the
+ * sort they are put back in the order in which they stood in the operand, so the sort is stable. So any
+ * correct sort of the keys gives the same bits.
  *
  * A long slice is sorted by all threads: fixed blocks of it are counted and dealt to buckets by the upper bits of
  * key - least key; then groups of neighbouring buckets are sorted, each by one thread. */
@@ -26,7 +27,8 @@ enum {
   CHUNK = 4096,         /* elements that are mapped at a time: they stay in the first cache */
 };
 
-/* What flips an element's bits into its key (or a key back): one mask where the topmost bit is clear, one where it is set. */
+/* What flips an element's bits into its key (or a key back): one mask where the
+ * topmost bit is clear, one where it is set. */
 typedef struct flips { uint64_t clear, set; } flips;
 
 static flips flips_to_key(const sort_key_map *m)
@@ -144,10 +146,10 @@ static const plain_ops *ops_of(int64_t bytes)
   return bytes == 1 ? &ops_u8 : bytes == 2 ? &ops_u16 : bytes == 4 ? &ops_u32 : &ops_u64;
 }
 
-/* ---- one slice -------------------------------------------------------------------------------------------------------- */
+/* ---- one slice --------------------------------------------------------------------------------------------------- */
 
-/* Maps the elements [0, n) of `from`, `step` elements apart, to keys[n]. True if some of them may be alike without having the
- * same bits; these have the same key then. */
+/* Maps the elements [0, n) of `from`, `step` elements apart, to keys[n]. True if some of them may be alike without
+ * having the same bits; these have the same key then. */
 static bool map_keys(const plain_ops *ops, const sort_key_map *m, const char *from, int64_t step, char *keys, int64_t n)
 {
   bool alike = false;
@@ -232,7 +234,7 @@ static void slices_task(void *ctx, int64_t task)
   }
 }
 
-/* ---- a long slice by all threads ----------------------------------------------------------------------------------------- */
+/* ---- a long slice by all threads --------------------------------------------------------------------------------- */
 
 typedef struct long_job {
   plain_job plain;
@@ -350,7 +352,7 @@ static void sort_long_slice(long_job *job, rt_pool *pool)
     put_alike(p->ops, &p->map, p->in + job->base, job->dealt, job->keys, p->out + job->base, p->s->inner, n);
 }
 
-/* ---- the interface --------------------------------------------------------------------------------------------------------- */
+/* ---- the interface ----------------------------------------------------------------------------------------------- */
 
 bool cpu_sort_is_plain(const cpu_sort *s) { return !s->before && s->operand_count == 1 && s->key_count == 1; }
 

@@ -1,8 +1,8 @@
 /* cpu/transpose.c -- copies of arrays into another order of their dimensions.
  *
- * Neighbouring dimensions that one step walks become one. If the last dimension of the result is not dense in the source, the
- * dimensions that are (x) and the last one (y) span planes, which are turned block by block, so that both sides stay in cache
- * lines:   dst[place of x + y] = src[x + y * step]   */
+ * Neighbouring dimensions that one step walks become one. If the last dimension of the result is not dense in the
+ * source, the dimensions that are (x) and the last one (y) span planes, which are turned block by block, so that both
+ * sides stay in cache lines:   dst[place of x + y] = src[x + y * step] */
 #include <config.h>
 
 #include "cpu/transpose.h"
@@ -35,7 +35,7 @@ typedef struct transpose_job {
   int64_t run, parts; /* parts: tasks of a plane */
 } transpose_job;
 
-/* ---- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* A row is the last dimension. */
 static void rows_task(void *ctx, int64_t task)
@@ -58,7 +58,7 @@ static void rows_task(void *ctx, int64_t task)
   }
 }
 
-/* ---- blocks of planes ------------------------------------------------------------------------------------------------ */
+/* ---- blocks of planes -------------------------------------------------------------------------------------------- */
 
 /* to[at[x] + y] = from[x + y * step] for x < xs <= BLOCK and y < ys. */
 #define TURN_BLOCK(name, type)                                                                                 \
@@ -215,7 +215,7 @@ static void plane_task(void *ctx, int64_t task)
   }
 }
 
-/* ---- the interface ----------------------------------------------------------------------------------------------------- */
+/* ---- the interface ----------------------------------------------------------------------------------------------- */
 
 /* The same copy with fewer dimensions: none of size 1, and one for neighbours that one step walks. */
 static cpu_transpose merged(const cpu_transpose *t)

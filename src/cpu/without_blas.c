@@ -1,5 +1,5 @@
-/* cpu/without_blas.c -- what lapack.c and linalg.c are in a build without OpenBLAS: the reference evaluator takes Cholesky
- * factors and triangular systems, and JAX's calls of LAPACK have no handler. */
+/* cpu/without_blas.c -- what lapack.c and linalg.c are in a build without OpenBLAS: the reference evaluator takes
+ * Cholesky factors and triangular systems, and JAX's calls of LAPACK have no handler. */
 #include <config.h>
 
 #include "cpu/lapack.h"

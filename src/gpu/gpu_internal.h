@@ -26,7 +26,8 @@ extern const weft_option_table gpu_options;
 
 /* ---- devices (device.c) ---- */
 
-/* The driver's events are of two kinds: points, which tell only whether they are reached, and those that keep the time. */
+/* The driver's events are of two kinds: points, which tell only whether they are
+ * reached, and those that keep the time. */
 typedef enum gpu_event_kind { GPU_POINT, GPU_TIMING, GPU_EVENT_KINDS } gpu_event_kind;
 /* Spare events of one kind. */
 typedef struct gpu_events {

@@ -1,9 +1,9 @@
-/* gpu/kept.h -- what the making of a program has found out and what later makings need not find out again: the machine code
- * of its kernels, and the algorithms that libraries have chosen.
+/* gpu/kept.h -- what the making of a program has found out and what later makings need not find out again: the machine
+ * code of its kernels, and the algorithms that libraries have chosen.
  *
- * Each thing has a *name*, the digest of all that the thing depends on (gen_cache_name), such as the driver's version and
- * the kind of device.  So what was made by another driver or for another device is not found, and is made anew.  A thing
- * is looked for in the file of the saved program that is being loaded, then in the folder WEFT_CACHE_DIR. */
+ * Each thing has a *name*, the digest of all that the thing depends on (gen_cache_name), such as the driver's version
+ * and the kind of device.  So what was made by another driver or for another device is not found, and is made anew.  A
+ * thing is looked for in the file of the saved program that is being loaded, then in the folder WEFT_CACHE_DIR. */
 #ifndef WEFT_GPU_KEPT_H
 #define WEFT_GPU_KEPT_H
 

@@ -12,7 +12,7 @@ typedef struct gpu_kernel {
   uint64_t hash;              /* of the fusion's computation */
   gen_artefact artefact;
   weft_status *refused;       /* why there is no kernel; NULL: there is one */
-  const void *image;          /* machine code, borrowed from gpu_code.kept; NULL: the driver assembles the PTX as it loads it */
+  const void *image;          /* machine code, borrowed from gpu_code.kept; NULL: the driver assembles the PTX */
   char image_name[GEN_CACHE_NAME_BYTES]; /* in gpu_code.kept */
   wcu_module *modules;        /* by the device's ordinal; NULL where the program does not run */
   wcu_function *functions;    /* by ordinal, then by launch of the artefact */
@@ -38,12 +38,12 @@ typedef struct gpu_saved_code {
   size_t size;
 } gpu_saved_code;
 
-/* Makes PTX for each fusion of the module's sequential computations, and machine code of the PTX, on the platform's workers,
- * and loads it on the devices that `on_device` marks by ordinal.  A fusion that code generation does not support is no error: its kernel
- * is `refused`.  `module` is borrowed for the code's life.  `saved`, unless it is NULL, has the kernels of an equal module
- * already: nothing is compiled then, and what machine code it has is used where it fits.
- * Errors: RESOURCE_EXHAUSTED; INTERNAL, with the words of LLVM or the driver; of `saved`: FAILED_PRECONDITION: for other
- * devices, INVALID_ARGUMENT: damaged. */
+/* Makes PTX for each fusion of the module's sequential computations, and machine code of the PTX, on the platform's
+ * workers, and loads it on the devices that `on_device` marks by ordinal.  A fusion that code generation does not
+ * support is no error: its kernel is `refused`.  `module` is borrowed for the code's life.  `saved`, unless it is NULL,
+ * has the kernels of an equal module already: nothing is compiled then, and what machine code it has is used where it
+ * fits. Errors: RESOURCE_EXHAUSTED; INTERNAL, with the words of LLVM or the driver; of `saved`: FAILED_PRECONDITION:
+ * for other devices, INVALID_ARGUMENT: damaged. */
 WEFT_NODISCARD weft_status *gpu_code_new(gpu_platform *platform, const hlo_module *module,
                                          const weft_compile_options *options, const bool *on_device,
                                          const gpu_saved_code *saved, gpu_code **out_code);

@@ -1,5 +1,5 @@
-/* gpu/linalg_steps.c -- thunks of linear algebra: triangular-solve, and the custom calls that JAX makes on NVIDIA's GPUs
- * (cusolver_*_ffi, cu_lu_pivots_to_permutation). */
+/* gpu/linalg_steps.c -- thunks of linear algebra: triangular-solve, and the custom calls that JAX makes on NVIDIA's
+ * GPUs (cusolver_*_ffi, cu_lu_pivots_to_permutation). */
 #include <config.h>
 
 #include <stdlib.h>

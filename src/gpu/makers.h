@@ -63,7 +63,8 @@ WEFT_NODISCARD weft_status *gpu_plan_custom_call(const gpu_target *target, weft_
 
 /* ---- graph.c: several steps at once ---- */
 
-/* Fills the stretcher for `platform`, by the compile options and the settings. False: no step becomes part of a graph. */
+/* Fills the stretcher for `platform`, by the compile options and the settings.
+ * False: no step becomes part of a graph. */
 bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const weft_compile_options *options);
 /* What the calling thread's steps queue from now on goes to `stream`, where it is recorded; NULL: to the compute
  * stream again. */

@@ -10,16 +10,16 @@
  *   reduce-scatter, reduce    meet, fold, meet
  *   what moves data    meet, copy from the operands of the others, meet
  *
- * To *meet* is a barrier kernel on each rank, which waits for the signals of the others (peer_ptx.h).  Where ranks share a
- * GPU, kernels that wait for each other might wait for ever, since the GPU need not run them at the same time; there,
- * streams wait for events instead, and no operation is small.
+ * To *meet* is a barrier kernel on each rank, which waits for the signals of the others (peer_ptx.h).  Where ranks
+ * share a GPU, kernels that wait for each other might wait for ever, since the GPU need not run them at the same time;
+ * there, streams wait for events instead, and no operation is small.
  *
  * An abort sets a word of the host's memory at which waiting kernels look, so the streams drain.  A rank reads the
- * operands of the others, so the buffers of an operation are in use until the streams of all ranks have done it; of a small
- * all-reduce, until its own stream has.
+ * operands of the others, so the buffers of an operation are in use until the streams of all ranks have done it; of a
+ * small all-reduce, until its own stream has.
  *
- * Locks: gpu_platform.launching is held while the kernels of one operation are queued, and while a module is loaded: the
- * driver may let a load wait for kernels that run, and those wait for kernels that are not queued yet.  Then the
+ * Locks: gpu_platform.launching is held while the kernels of one operation are queued, and while a module is loaded:
+ * the driver may let a load wait for kernels that run, and those wait for kernels that are not queued yet.  Then the
  * communicator's lock, which is a leaf; it is taken under the group's lock and under the completer's. */
 #include <config.h>
 

@@ -112,8 +112,8 @@ static void put_unpack(const writer *w, const char *to, int word, int lane)
   }
 }
 
-/* Adds %a as element `lane` to the word %r; of bf16 and f16 it is an f32, which is rounded to the nearest, ties to even.
- * (sm_75 has no instruction for bf16.) */
+/* Adds %a as element `lane` to the word %r; of bf16 and f16 it is an f32, which is rounded to the nearest, ties to
+ * even. (sm_75 has no instruction for bf16.) */
 static void put_pack(const writer *w, int lane)
 {
   int bits = 8 * w->bytes;

@@ -1,9 +1,9 @@
 /* gpu/peer_ptx.h -- the kernels of collectives between GPUs that reach each other's memory, as PTX.
  *
  * A *signal area* is memory of one device that all devices of a communicator write to.  It has a counter for each block
- * of a kernel, the number of barriers that the block has passed, and for each block and rank a *slot*, in which that rank
- * says how many barriers its block of this number has come to.  All of it begins as zero.  Numbers are compared by their
- * difference, so they may wrap. */
+ * of a kernel, the number of barriers that the block has passed, and for each block and rank a *slot*, in which that
+ * rank says how many barriers its block of this number has come to.  All of it begins as zero.  Numbers are compared
+ * by their difference, so they may wrap. */
 #ifndef WEFT_GPU_PEER_PTX_H
 #define WEFT_GPU_PEER_PTX_H
 

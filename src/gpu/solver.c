@@ -1,7 +1,8 @@
-/* gpu/solver.c -- see solver.h.  Matrices are given to the library one after the other, small ones of a batch all at once.
+/* gpu/solver.c -- see solver.h.  Matrices are given to the library one after the
+ * other, small ones of a batch all at once.
  *
- * The workspace of a step holds the addresses of the matrices for routines that want them, or else an `info` for routines
- * whose custom call has none; then the library's own part. */
+ * The workspace of a step holds the addresses of the matrices for routines that want them, or else an `info` for
+ * routines whose custom call has none; then the library's own part. */
 #include <config.h>
 
 #include "gpu/solver.h"

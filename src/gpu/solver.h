@@ -15,8 +15,8 @@ WEFT_NODISCARD weft_status *gpu_solver_new(gpu_solver **out_solver);
 void gpu_solver_free(gpu_solver *solver); /* NULL is fine; no queued work may use it */
 WEFT_DEFINE_AUTO(gpu_solver, gpu_solver_free)
 
-/* Matrices are column-major and batched over all dimensions but the last two.  The operand that has the shape of the first
- * result, `a` or `c`, is overwritten by that result.
+/* Matrices are column-major and batched over all dimensions but the last two.  The operand that has the shape of the
+ * first result, `a` or `c`, is overwritten by that result.
  *   POTRF   a -> factor, info             Cholesky
  *   GETRF   a -> lu, pivots from 1, info
  *   GEQRF   a -> reflectors, tau
@@ -50,8 +50,8 @@ typedef struct gpu_solve {
 /* The routine of a custom call's target ("cusolver_potrf_ffi"); false: there is none. */
 bool gpu_solve_find(const char *target, gpu_routine *out_routine);
 
-/* Reads the custom call `instr` of this routine.  Errors: INVALID_ARGUMENT for arrays or attributes that the routine does
- * not have; UNIMPLEMENTED for element types that the library does not have and for sizes above 2^31 - 1. */
+/* Reads the custom call `instr` of this routine.  Errors: INVALID_ARGUMENT for arrays or attributes that the routine
+ * does not have; UNIMPLEMENTED for element types that the library does not have and for sizes above 2^31 - 1. */
 WEFT_NODISCARD weft_status *gpu_solve_init(gpu_solve *solve, gpu_routine routine, const hlo_instr *instr);
 
 /* Arrays of the custom call, and whether there is nothing to compute. */

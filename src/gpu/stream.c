@@ -9,9 +9,9 @@
  * point is then reached at once.  If the driver answers MOST_STRIKES times in a row that a stream has failed, the
  * stream is *broken*: its context is lost, nothing that was queued will be done, and all calls get the error.
  *
- * If nothing happens on any device for gpu_settings.timeout_ns while work is queued, the devices that have work count as
- * hung, and their streams are broken. The message names the steps that were queued behind the last point that was reached;
- * a point is recorded after every MOST_STEPS steps, so these are few.
+ * If nothing happens on any device for gpu_settings.timeout_ns while work is queued, the devices that have work count
+ * as hung, and their streams are broken. The message names the steps that were queued behind the last point that was
+ * reached; a point is recorded after every MOST_STEPS steps, so these are few.
  *
  * Locks: completer->streams_mu, then the stream's; a stream's lock is not held while a call runs. */
 #include <config.h>

@@ -28,8 +28,9 @@ typedef struct gpu_table {
  * Thread-safe; after a success the struct is constant. */
 WEFT_NODISCARD weft_status *gpu_table_open(gpu_table *table);
 
-/* The error of `call`, which the library has answered with the code `number`, called `name`. `code` says what that means
- * to Weft: UNIMPLEMENTED, that the library does not have what it was asked for; WEFT_OK, that there is no error. */
+/* The error of `call`, which the library has answered with the code `number`, called `name`. `code`
+ * says what that means to Weft: UNIMPLEMENTED, that the library does not have what it was asked
+ * for; WEFT_OK, that there is no error. */
 WEFT_NODISCARD weft_status *gpu_table_error(const gpu_table *table, weft_code code, const char *call, const char *name,
                                             int number);
 

@@ -4,9 +4,9 @@
  * passed both, the driver tells how far they are apart, and the step is reported in the host's time. Otherwise nothing
  * of this happens.
  *
- * A device has a clock of its own: the driver tells only differences of its times. The clock of a device is therefore an
- * *anchor*, an event and the host's time of it. A step cannot have begun before it was queued, nor have ended after the
- * host saw its end; the anchor is moved to where this holds. A new anchor replaces one that is far away, since the
+ * A device has a clock of its own: the driver tells only differences of its times. The clock of a device is therefore
+ * an *anchor*, an event and the host's time of it. A step cannot have begun before it was queued, nor have ended after
+ * the host saw its end; the anchor is moved to where this holds. A new anchor replaces one that is far away, since the
  * driver's differences are f32 and the two clocks drift apart. */
 #ifndef WEFT_GPU_TIMES_H
 #define WEFT_GPU_TIMES_H

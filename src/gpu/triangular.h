@@ -40,7 +40,8 @@ int64_t gpu_triangular_a_bytes(const gpu_triangular *t);
 int64_t gpu_triangular_x_bytes(const gpu_triangular *t);
 
 /* Queues the solution on `stream`, of the device of `cublas`, whose context is current.  `x` holds b already and is
- * overwritten.  `addresses`, in the device's memory, are those of each a and then of each x, if gpu_triangular_batch is not
+ * overwritten.  `addresses`, in the device's memory, are those of each a and then
+ * of each x, if gpu_triangular_batch is not
  * 0.  Thread-safe. */
 WEFT_NODISCARD weft_status *gpu_triangular_enqueue(const gpu_triangular *t, gpu_cublas *cublas, wcu_stream stream,
                                                    wcu_ptr a, wcu_ptr x, wcu_ptr addresses);

@@ -1,4 +1,5 @@
-/* hlo/attributes.c -- the schema of attributes as tables, made of attributes.def and opcodes.def; equality and hashes. */
+/* hlo/attributes.c -- the schema of attributes as tables, made of attributes.def
+ * and opcodes.def; equality and hashes. */
 #include <config.h>
 
 #include "hlo/attributes.h"
@@ -33,7 +34,7 @@ WORDS(algorithm_words, "dot algorithm", 0, "dot_unset", "dot_any_f8_any_f8_f32",
       "dot_bf16_bf16_f32_x6", "dot_tf32_tf32_f32", "dot_tf32_tf32_f32_x3", "dot_f32_f32_f32", "dot_f64_f64_f64",
       "dot_bf16_bf16_f32_x9");
 
-/* ---- groups and messages ------------------------------------------------------------------------------------------- */
+/* ---- groups and messages ----------------------------------------------------------------------------------------- */
 
 static const hlo_conv_attrs conv_defaults = {.feature_group_count = 1, .batch_group_count = 1};
 static const hlo_attr_family collective_wire_family;
@@ -63,7 +64,7 @@ MESSAGE(parameter_replication, hlo_pb__replication__descriptor, NULL);
 static const hlo_attr_message ragged_dot_dot_message = {&ragged_dot_message, offsetof(HloPb__RaggedDotDims, dot),
                                                         &hlo_pb__dot_dims__descriptor, NULL};
 
-/* ---- the tables ------------------------------------------------------------------------------------------------------ */
+/* ---- the tables -------------------------------------------------------------------------------------------------- */
 
 enum { REQUIRED = HLO_ATTR_REQUIRED, ALWAYS = HLO_ATTR_ALWAYS, OLD = HLO_ATTR_OLD };
 
@@ -118,7 +119,7 @@ const hlo_attr_family *hlo_attrs_of(hlo_opcode op)
 const hlo_attr_family *hlo_common_attrs(void) { return &common_family; }
 const hlo_attr_family *hlo_module_attrs(void) { return &module_family; }
 
-/* ---- fields -------------------------------------------------------------------------------------------------------------- */
+/* ---- fields ------------------------------------------------------------------------------------------------------ */
 
 weft_status *hlo_init_attributes(hlo_instr *instr)
 {
@@ -164,7 +165,7 @@ hlo_compare_type hlo_default_compare_type(weft_dtype operand)
   return weft_dtype_is_signed(operand) ? HLO_COMPARE_SIGNED : HLO_COMPARE_UNSIGNED;
 }
 
-/* ---- equality and hashes of values, by the last column of HLO_ATTR_KINDS --------------------------------------------- */
+/* ---- equality and hashes of values, by the last column of HLO_ATTR_KINDS ----------------------------------------- */
 
 static bool same_none(const void *a, const void *b) { return a == b; }
 static uint64_t hash_none(uint64_t hash, const void *field)
@@ -367,7 +368,7 @@ static const struct {
 #undef K
 };
 
-/* ---- equality and hashes of instructions' attributes -------------------------------------------------------------- */
+/* ---- equality and hashes of instructions' attributes ------------------------------------------------------------- */
 
 /* True for the rows that are compared and hashed: an old spelling repeats another row, and the callers compare
  * `dims` once for all rows. */

@@ -1,7 +1,8 @@
 /* hlo/attributes.h -- the schema of attributes: what text, protos, equality and hashing know of each.
  *
- * attributes.def has a row for each attribute; this header says what a row means.  A row has a kind.  The kind is one line in
- * HLO_ATTR_KINDS, which names the functions for values of that kind in each of the three places that walk the schema:
+ * attributes.def has a row for each attribute; this header says what a row means.  A row has a kind.
+ * The kind is one line in HLO_ATTR_KINDS, which names the functions for values of that kind in each
+ * of the three places that walk the schema:
  *   text     text_kinds.c, text_kinds_hlo.c: reads, prints, and says when the value need not be printed
  *   proto    proto_attrs.c reads a value from HloModuleProto (get_*), proto_write_attrs.c writes it (put_*)
  *   compare  attributes.c: equality (same_*) and hash (hash_*)

@@ -1,6 +1,6 @@
 /* hlo/check.c -- the custom-calls check.*: a program that tests itself.
- * Rules (programs.md section 8): expect_eq compares with ==; expect_almost_eq within an absolute tolerance, NaN equal to
- * NaN; expect_close by the number of floats in between (ULP).  check.eq: integers exactly, floats within 1e-4. */
+ * Rules (programs.md section 8): expect_eq compares with ==; expect_almost_eq within an absolute tolerance, NaN equal
+ * to NaN; expect_close by the number of floats in between (ULP).  check.eq: integers exactly, floats within 1e-4. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -347,7 +347,7 @@ static weft_status *eval_copy_done(eval_ctx *ctx, const hlo_instr *instr, const 
   return NULL;
 }
 
-/* ---- one instruction ----------------------------------------------------------------------------------------------- */
+/* ---- one instruction --------------------------------------------------------------------------------------------- */
 
 /* The evaluators by opcode.  A joint one works for all devices of a context at once, the others for one device. */
 static const struct { eval_op *op; bool is_joint; } ops[HLO_OPCODE_COUNT] = {
@@ -406,7 +406,7 @@ static weft_status *eval_instr(eval_ctx *ctx, const hlo_instr *instr, const hlo_
   return NULL;
 }
 
-/* ---- computations -------------------------------------------------------------------------------------------------- */
+/* ---- computations ------------------------------------------------------------------------------------------------ */
 
 /* `values` has, for each instruction id from the computation's least id on, one value for each device. */
 static weft_status *run_list(eval_ctx *ctx, const hlo_computation *comp, const hlo_literal *const *arguments,
@@ -452,7 +452,7 @@ weft_status *eval_computation(eval_ctx *ctx, const hlo_computation *comp, const 
   return st;
 }
 
-/* ---- the interface ------------------------------------------------------------------------------------------------- */
+/* ---- the interface ----------------------------------------------------------------------------------------------- */
 
 static weft_status *start(const hlo_eval_options *options, weft_arena *arena, eval_ctx *out_ctx)
 {

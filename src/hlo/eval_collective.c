@@ -50,7 +50,7 @@ static weft_status *misfit(const meeting *m, int i)
                   hlo_shape_format(result_shape(m, i), to, sizeof to), m->size);
 }
 
-/* ---- blocks --------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 /* Copies `size` entries of dimension `dim`, from entry from_at of `from` to entry to_at of `to`. */
 static void copy_block(hlo_literal *to, int64_t to_at, const hlo_literal *from, int64_t from_at, int64_t dim,
@@ -122,7 +122,7 @@ static weft_status *all_to_all(meeting *m, int i)
   return m->instr->dims.count ? exchange_blocks(m, i) : exchange_operands(m, i);
 }
 
-/* ---- reductions ------------------------------------------------------------------------------------------------------ */
+/* ---- reductions -------------------------------------------------------------------------------------------------- */
 
 /* Reduces element by element, in the order of ranks.  For one operation on floats narrower than f32: each step is
  * done in f32, and the result is rounded to their type at the end. */
@@ -386,7 +386,7 @@ static weft_status *collective(eval_ctx *ctx, const hlo_instr *instr, const hlo_
   return NULL;
 }
 
-/* ---- operations ---------------------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 weft_status *eval_collective(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                              const hlo_literal **out)

@@ -9,7 +9,7 @@
 
 #include "hlo/eval_internal.h"
 
-/* ---- wide operands and sums ------------------------------------------------------------------------------------------ */
+/* ---- wide operands and sums -------------------------------------------------------------------------------------- */
 
 /* The type to which the algorithm rounds the operands first, or WEFT_INVALID for none.  Algorithms of several passes
  * only approach f32, so they round nothing here. */
@@ -74,7 +74,7 @@ static inline void accumulate(weft_dtype_class class, bool rounded, eval_scalar 
   }
 }
 
-/* ---- dot -------------------------------------------------------------------------------------------------------------- */
+/* ---- dot --------------------------------------------------------------------------------------------------------- */
 
 /* One group of dimensions (batch, free, contracting): their sizes, and the distance in each operand from one index
  * to the next. */
@@ -206,7 +206,7 @@ weft_status *eval_scaled_dot(eval_ctx *ctx, const hlo_instr *instr, const hlo_li
   return dot_wide(ctx, instr, operands[0]->shape, wide[0], operands[1]->shape, wide[1], out);
 }
 
-/* ---- ragged-dot -------------------------------------------------------------------------------------------------------- */
+/* ---- ragged-dot -------------------------------------------------------------------------------------------------- */
 
 /* The group of position `at` of the ragged dimension, from the group sizes that begin at `sizes_base`; -1 behind the
  * last group. */
@@ -283,7 +283,7 @@ weft_status *eval_ragged_dot(eval_ctx *ctx, const hlo_instr *instr, const hlo_li
   return NULL;
 }
 
-/* ---- convolution ------------------------------------------------------------------------------------------------------- */
+/* ---- convolution ------------------------------------------------------------------------------------------------- */
 
 /* Feature groups split input and output features in the same way.  Batch groups split the input batch, and the
  * output features choose the part. */

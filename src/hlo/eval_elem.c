@@ -246,7 +246,7 @@ static eval_scalar pred_op(hlo_opcode op, eval_scalar a, eval_scalar b)
   return out;
 }
 
-/* ---- floats -------------------------------------------------------------------------------------------------------- */
+/* ---- floats ------------------------------------------------------------------------------------------------------ */
 
 /* IEEE 754-2019 maximum and minimum: NaN wins, -0 < 0. */
 static double float_max(double a, double b)
@@ -441,7 +441,7 @@ static eval_scalar stochastic_convert(weft_dtype random_type, weft_dtype to, dou
   return out;
 }
 
-/* ---- dispatch ------------------------------------------------------------------------------------------------------ */
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
 /* Shape inference accepts the remainder of complex numbers, as XLA does, but the operation has no meaning. */
 bool eval_elem_exists(hlo_opcode op, weft_dtype type)

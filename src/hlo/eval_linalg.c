@@ -22,7 +22,7 @@ static void store_c(hlo_literal *lit, int64_t i, zcplx z)
   eval_store(lit->shape->type, eval_at(lit, i), (eval_scalar){.re = creal(z), .im = cimag(z)});
 }
 
-/* ---- cholesky and triangular-solve ------------------------------------------------------------------------------------- */
+/* ---- cholesky and triangular-solve ------------------------------------------------------------------------------- */
 
 /* a = l l^H for one n x n matrix at `base`, of which one triangle is read; false if it is not positive definite. */
 static bool factor(const hlo_literal *a, int64_t base, int64_t n, bool lower, zcplx *l)
@@ -104,7 +104,7 @@ weft_status *eval_triangular_solve(eval_ctx *ctx, const hlo_instr *instr, const 
   return NULL;
 }
 
-/* ---- fft ------------------------------------------------------------------------------------------------------------------ */
+/* ---- fft --------------------------------------------------------------------------------------------------------- */
 
 typedef long double complex wide;
 
@@ -242,7 +242,7 @@ weft_status *eval_fft(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *
   return NULL;
 }
 
-/* ---- batch normalisation -------------------------------------------------------------------------------------------------- */
+/* ---- batch normalisation ----------------------------------------------------------------------------------------- */
 
 /* Finds the feature of element i of an array, and has the number of elements of each feature. */
 typedef struct features {

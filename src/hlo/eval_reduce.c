@@ -5,7 +5,7 @@
 
 #include "hlo/eval_internal.h"
 
-/* ---- folds --------------------------------------------------------------------------------------------------------- */
+/* ---- folds ------------------------------------------------------------------------------------------------------- */
 
 typedef struct { _Alignas(16) char bytes[16]; } slot;
 
@@ -88,7 +88,7 @@ static weft_status *make_results(eval_ctx *ctx, const hlo_shape *shape, hlo_lite
   return is_tuple ? eval_result_tuple(ctx, shape, (const hlo_literal **)arrays, out) : NULL;
 }
 
-/* ---- map and reduce -------------------------------------------------------------------------------------------------- */
+/* ---- map and reduce ---------------------------------------------------------------------------------------------- */
 
 weft_status *eval_map(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                       const hlo_literal **out)
@@ -150,7 +150,7 @@ weft_status *eval_reduce(eval_ctx *ctx, const hlo_instr *instr, const hlo_litera
   return NULL;
 }
 
-/* ---- windows --------------------------------------------------------------------------------------------------------- */
+/* ---- windows ----------------------------------------------------------------------------------------------------- */
 
 /* The index in the base array (without dilation) of place `inner` of the window at `outer`; false in padding and
  * holes. */
@@ -240,7 +240,7 @@ weft_status *eval_select_and_scatter(eval_ctx *ctx, const hlo_instr *instr, cons
   return NULL;
 }
 
-/* ---- scatter --------------------------------------------------------------------------------------------------------- */
+/* ---- scatter ----------------------------------------------------------------------------------------------------- */
 
 /* The index in the operand of update element `idx`; false if the window does not lie inside as a whole.  XLA then
  * skips the whole window; the StableHLO specification skips single elements. */
@@ -303,7 +303,7 @@ weft_status *eval_scatter(eval_ctx *ctx, const hlo_instr *instr, const hlo_liter
   return NULL;
 }
 
-/* ---- scan ------------------------------------------------------------------------------------------------------------ */
+/* ---- scan -------------------------------------------------------------------------------------------------------- */
 
 /* Copies slice `turn` along dimension d between a whole array and an array in which that dimension is missing or of
  * size 1. */
@@ -357,7 +357,7 @@ weft_status *eval_scan(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal 
   return NULL;
 }
 
-/* ---- sort and top-k -------------------------------------------------------------------------------------------------- */
+/* ---- sort and top-k ---------------------------------------------------------------------------------------------- */
 
 /* What a merge sort of the positions 0..n-1 needs to compare two of them. */
 typedef struct order {

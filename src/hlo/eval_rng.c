@@ -163,7 +163,7 @@ weft_status *eval_rng_get_and_update_state(eval_ctx *ctx, const hlo_instr *instr
   return NULL;
 }
 
-/* ---- rng ------------------------------------------------------------------------------------------------------------------ */
+/* ---- rng --------------------------------------------------------------------------------------------------------- */
 
 /* SplitMix64 (Steele, Lea, Flood 2014): HLO leaves the generator of rng open. */
 static uint64_t next_u64(eval_ctx *ctx)

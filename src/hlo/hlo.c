@@ -15,8 +15,8 @@ struct hlo_module_ref {
   hlo_module *module;
 };
 
-/* Appends to a list.  The capacity follows from the count: it is the next power of two, and 1 for an empty list that exists.
- * A full list moves to memory for twice as many items. */
+/* Appends to a list.  The capacity follows from the count: it is the next power of two, and 1 for an empty list that
+ * exists. A full list moves to memory for twice as many items. */
 static bool append_pointer(weft_arena *arena, void *list_location, int *count, void *item)
 {
   void ***list = list_location;
@@ -204,7 +204,8 @@ static void note_name(hlo_module *module, const char *name)
   if (suffix >= module->next_suffix) module->next_suffix = suffix + 1;
 }
 
-/* A name to be written: a stem, and ".N" behind it.  Every new instruction gets a name, so it is written without printf. */
+/* A name to be written: a stem, and ".N" behind it.  Every new instruction gets a
+ * name, so it is written without printf. */
 typedef struct new_name {
   const char *stem;
   size_t length;      /* of the stem */
@@ -398,8 +399,8 @@ static weft_status *clone_body(clone_ctx *ctx, const hlo_computation *comp, hlo_
   return NULL;
 }
 
-/* Marks the computations that `comp` calls, directly or through others.  The stack is explicit: a program may nest calls
- * without bound. */
+/* Marks the computations that `comp` calls, directly or through others.  The stack is explicit: a
+ * program may nest calls without bound. */
 static weft_status *mark_called(const hlo_computation *comp, bool *marked, weft_arena *scratch)
 {
   const hlo_computation **stack =

@@ -188,7 +188,11 @@ typedef struct hlo_metadata {
 typedef struct hlo_key_value { const char *key, *value; } hlo_key_value;
 
 /* result_accuracy of a transcendental. */
-typedef struct hlo_accuracy { int mode; /* 0 default 1 highest 2 tolerance */ double atol, rtol; int64_t ulps; } hlo_accuracy;
+typedef struct hlo_accuracy {
+  int mode; /* 0 default 1 highest 2 tolerance */
+  double atol, rtol;
+  int64_t ulps;
+} hlo_accuracy;
 
 /* Attributes that few instructions have.  Each may be absent. */
 typedef struct hlo_extra {
@@ -231,8 +235,8 @@ struct hlo_instr { /* a module's memory consists mostly of these: keep the struc
   /* `dimensions`: broadcast, concatenate {d}, iota {d}, map, reduce, reverse, scan {d}, sort {d}, transpose,
    * get/set-dimension-size {d}, all-gather {d}, all-to-all {d} or empty, reduce-scatter {d}, fft_length of fft. */
   hlo_ints dims;
-  /* By opcode: the fields that attributes.def declares beside the attributes, as `struct { bool lower, ...; } triangular`.
-   * Other opcodes have no attributes here. */
+  /* By opcode: the fields that attributes.def declares beside the attributes, as `struct { bool lower, ...; }
+   * triangular`. Other opcodes have no attributes here. */
   union {
 #define FIELD(...) __VA_ARGS__;
 #include "hlo/attributes.def"

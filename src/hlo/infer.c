@@ -5,7 +5,7 @@
 
 #include "hlo/infer_internal.h"
 
-/* ---- helpers ------------------------------------------------------------------------------------------------------ */
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
 bool infer_same_shape(const hlo_shape *a, const hlo_shape *b)
 {
@@ -151,7 +151,7 @@ weft_status *infer_one_or_tuple(const hlo_instr *in, int count, const hlo_shape 
   return NULL;
 }
 
-/* ---- elementwise -------------------------------------------------------------------------------------------------- */
+/* ---- elementwise ------------------------------------------------------------------------------------------------- */
 
 static weft_status *need_class(const hlo_instr *in)
 {
@@ -279,7 +279,7 @@ static weft_status *infer_clamp(const hlo_instr *in, const hlo_shape **out)
   return infer_array(in, x->type, x->rank, x->dims, x->dynamic, out);
 }
 
-/* ---- data movement ------------------------------------------------------------------------------------------------ */
+/* ---- data movement ----------------------------------------------------------------------------------------------- */
 
 static weft_status *infer_copy(const hlo_instr *in, const hlo_shape **out)
 {
@@ -548,7 +548,7 @@ static weft_status *infer_transpose(const hlo_instr *in, const hlo_shape **out)
   return infer_array(in, x->type, x->rank, dims, dynamic, out);
 }
 
-/* ---- random numbers ----------------------------------------------------------------------------------------------- */
+/* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
 static weft_status *infer_rng(const hlo_instr *in, const hlo_shape **out)
 {
@@ -584,7 +584,7 @@ static weft_status *infer_rng_state(const hlo_instr *in, const hlo_shape **out)
   return infer_array(in, WEFT_U64, 1, (int64_t[]){2}, NULL, out);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static infer_rule *const rules[HLO_OPCODE_COUNT] = {
 #define X(NAME, text, least, most, traits, classes, rule, ...) [HLO_##NAME] = infer_##rule,

@@ -114,7 +114,7 @@ weft_status *infer_conditional(const hlo_instr *in, const hlo_shape **out)
   return NULL;
 }
 
-/* ---- collectives -------------------------------------------------------------------------------------------------- */
+/* ---- collectives ------------------------------------------------------------------------------------------------- */
 
 static weft_status *need_collective(const hlo_instr *in)
 {
@@ -254,7 +254,7 @@ weft_status *infer_partition_id(const hlo_instr *in, const hlo_shape **out)
   return infer_array(in, WEFT_U32, 0, NULL, NULL, out);
 }
 
-/* ---- starts and dones --------------------------------------------------------------------------------------------- */
+/* ---- starts and dones -------------------------------------------------------------------------------------------- */
 
 static weft_status *given_tuple(const hlo_instr *in, int least, const hlo_shape **out)
 {
@@ -319,7 +319,7 @@ weft_status *infer_async_start(const hlo_instr *in, const hlo_shape **out)
 weft_status *infer_async_update(const hlo_instr *in, const hlo_shape **out) { return infer_first_operand(in, out); }
 weft_status *infer_async_done(const hlo_instr *in, const hlo_shape **out) { return operand_element(in, 1, out); }
 
-/* ---- host ---------------------------------------------------------------------------------------------------------- */
+/* ---- host -------------------------------------------------------------------------------------------------------- */
 
 weft_status *infer_infeed(const hlo_instr *in, const hlo_shape **out)
 {

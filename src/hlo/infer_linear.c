@@ -28,7 +28,7 @@ static weft_status *finish(const hlo_instr *in, weft_dtype type, const dim_list 
   return infer_array(in, type, list->rank, list->dims, list->dynamic, out);
 }
 
-/* ---- reductions --------------------------------------------------------------------------------------------------- */
+/* ---- reductions -------------------------------------------------------------------------------------------------- */
 
 /* Checks the N inputs, the N scalar inits and the function (acc..., value...) -> (acc...) of reduce and
  * reduce-window.  Writes N to *out_count. */
@@ -282,7 +282,7 @@ weft_status *infer_topk(const hlo_instr *in, const hlo_shape **out)
   return infer_tuple(in, 2, parts, out);
 }
 
-/* ---- linear algebra ----------------------------------------------------------------------------------------------- */
+/* ---- linear algebra ---------------------------------------------------------------------------------------------- */
 
 /* The element type of a product is free.  It is the left operand's if the program gives no shape. */
 static weft_dtype product_type(const hlo_instr *in)
@@ -526,7 +526,7 @@ weft_status *infer_fft(const hlo_instr *in, const hlo_shape **out)
   return infer_array(in, result, rank, dims, x->dynamic, out);
 }
 
-/* ---- batch normalisation ------------------------------------------------------------------------------------------ */
+/* ---- batch normalisation ----------------------------------------------------------------------------------------- */
 
 /* Operand 0 is the data.  Operands in the bit set `vectors` have one element per feature, others the data's shape. */
 static weft_status *need_features(const hlo_instr *in, unsigned vectors, const hlo_shape **out_feature)
@@ -571,7 +571,7 @@ weft_status *infer_batch_norm_grad(const hlo_instr *in, const hlo_shape **out)
   return infer_tuple(in, 3, (const hlo_shape *[]){infer_operand(in, 0), f, f}, out);
 }
 
-/* ---- gather and scatter ------------------------------------------------------------------------------------------- */
+/* ---- gather and scatter ------------------------------------------------------------------------------------------ */
 
 /* The dimension of the indices that is batch dimension number `i`: index_vector_dim is skipped. */
 static int64_t batch_dim(int64_t index_vector_dim, int i) { return i < index_vector_dim ? i : i + 1; }

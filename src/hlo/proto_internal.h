@@ -16,12 +16,12 @@ typedef struct hlo_literal_field {
 } hlo_literal_field;
 const hlo_literal_field *hlo_literal_field_of(weft_dtype type); /* NULL: none */
 
-/* Walks over the elements of an array in the order of its layout, a run of `run` elements at a time that lie side by side
- * in both orders (a row-major array is one run): hlo_layout_walk_next goes to the next run. */
+/* Walks over the elements of an array in the order of its layout, a run of `run` elements at a time that lie side by
+ * side in both orders (a row-major array is one run): hlo_layout_walk_next goes to the next run. */
 typedef struct hlo_layout_walk {
   const hlo_shape *shape;
   int64_t at, run;                                      /* index of the run's first element in row-major order */
-  int outer;                                            /* minor_to_major[outer] is the first dimension outside of runs */
+  int outer;                                          /* minor_to_major[outer] is the first dimension outside of runs */
   int64_t index[HLO_MAX_RANK], stride[HLO_MAX_RANK];
 } hlo_layout_walk;
 void hlo_layout_walk_init(hlo_layout_walk *walk, const hlo_shape *shape);

@@ -41,7 +41,7 @@ struct name_in_use {
   UT_hash_handle hh;
 };
 
-/* ---- unpacking ---------------------------------------------------------------------------------------------------- */
+/* ---- unpacking --------------------------------------------------------------------------------------------------- */
 
 static void *arena_alloc(void *arena, size_t size) { return weft_arena_alloc(arena, size); }
 static void arena_free(void *arena, void *data) { (void)arena, (void)data; }
@@ -109,8 +109,8 @@ static bool find_bytes(const uint8_t *p, size_t size, uint32_t number, wire_fiel
   return false;
 }
 
-/* True for an HloModuleProto, false for a wrapper of one: only in the former does field 3 hold a computation whose first
- * instruction has an opcode. */
+/* True for an HloModuleProto, false for a wrapper of one: only in the former does field 3 hold a computation
+ * whose first instruction has an opcode. */
 static bool looks_like_module(const uint8_t *data, size_t size)
 {
   wire_field comp, instr, opcode;
@@ -250,7 +250,7 @@ static weft_status *copy_name(proto_reader *r, const char *text, const char *oth
   return NULL;
 }
 
-/* ---- instructions ---------------------------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
 
 static hlo_instr *find_instr(const proto_reader *r, int64_t wire_id)
 {
@@ -464,7 +464,7 @@ static weft_status *read_computation(proto_reader *r, const HloPb__Computation *
   return NULL;
 }
 
-/* ---- modules --------------------------------------------------------------------------------------------------------- */
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
 
 static weft_status *read_entry_layout(proto_reader *r, const HloPb__ProgramShape *p)
 {
@@ -633,9 +633,9 @@ static weft_status *read_any(proto_reader *r, const uint8_t *data, size_t size)
   return BAD("these %zu bytes hold no HloModuleProto", size);
 }
 
-/* A serialised message starts with a field tag, which in XLA's messages is a control character. The tag of the module's name,
- * 0x0a, is also a newline. In that case one of the tags and lengths behind it decides, because text has no control
- * characters except white space. */
+/* A serialised message starts with a field tag, which in XLA's messages is a control character. The tag of the module's
+ * name, 0x0a, is also a newline. In that case one of the tags and lengths behind it decides, because text has no
+ * control characters except white space. */
 bool hlo_looks_like_proto(const char *data, size_t size)
 {
   if (size == 0 || (unsigned char)data[0] >= 0x20) return false;

@@ -16,7 +16,7 @@
 
 struct written_name { UT_hash_handle hh; };
 
-/* ---- instructions, computations, the module ------------------------------------------------------------------------------ */
+/* ---- instructions, computations, the module ---------------------------------------------------------------------- */
 
 static int64_t wire_id(const proto_writer *w, const hlo_instr *instr)
 {

@@ -217,8 +217,8 @@ void hlo_id_range(const hlo_computation *comp, int *out_least, int *out_count)
 }
 
 /* Walks both lists together.  The operands of two instructions must stand at the same places of their lists, so equal
- * computations that are listed in different orders count as different, which is safe.  Computations whose calls nest too
- * deep, or visit too many instructions, count as different, too. */
+ * computations that are listed in different orders count as different, which is safe.  Computations whose calls nest
+ * too deep, or visit too many instructions, count as different, too. */
 static bool computation_equal(const hlo_computation *a, const hlo_computation *b, int depth, int *visits)
 {
   weft_arena scratch;

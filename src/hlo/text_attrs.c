@@ -16,7 +16,7 @@ static const hlo_text_kind *text_kind(hlo_attr_kind kind)
   return kinds[kind];
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static void *field_of(const attr_site *site, const hlo_attr *attr, const hlo_extra *extra)
 {
@@ -121,7 +121,7 @@ weft_status *hlo_rd_module_attributes(hlo_reader *r, hlo_module *module)
   return NULL;
 }
 
-/* ---- printing ------------------------------------------------------------------------------------------------------ */
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
 
 static void print_list(FILE *out, const hlo_attr_family *list, attr_site *site, const hlo_extra *extra, bool metadata)
 {

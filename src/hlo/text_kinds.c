@@ -455,7 +455,8 @@ static void print_slice(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_slice = {read_slice, NULL, print_slice};
 
-/* Accepts `c` only directly behind what was read: after a space it could begin the next line's `x = ...` or `_y = ...`. */
+/* Accepts `c` only directly behind what was read: after a space it could begin
+ * the next line's `x = ...` or `_y = ...`. */
 static bool goes_on(hlo_reader *r, char c) { return r->p[-1] != '\n' && r->p[-1] != ' ' && hlo_rd_accept(r, c); }
 
 /* padding=low_high[_interior]x...; nothing at all for a scalar */

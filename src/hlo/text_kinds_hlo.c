@@ -1,5 +1,5 @@
-/* hlo/text_kinds_hlo.c -- kinds of attribute values that are HLO's own: windows and dimension labels, names of computations
- * and instructions, shapes, shardings, groups, aliasing, and what the module's header has. */
+/* hlo/text_kinds_hlo.c -- kinds of attribute values that are HLO's own: windows and dimension labels, names of
+ * computations and instructions, shapes, shardings, groups, aliasing, and what the module's header has. */
 #include <config.h>
 
 #include "hlo/text_kinds.h"
@@ -267,7 +267,7 @@ static void print_control_preds(FILE *out, attr_value v)
 static bool has_no_control_preds(attr_value v) { return v.site->instr->control->pred_count == 0; }
 const hlo_text_kind hlo_text_control_preds = {read_control_preds, has_no_control_preds, print_control_preds};
 
-/* ---- shapes, literals, shardings, groups, aliases ----------------------------------------------------------------- */
+/* ---- shapes, literals, shardings, groups, aliases ---------------------------------------------------------------- */
 
 static weft_status *read_shape(hlo_reader *r, attr_value v) { return hlo_rd_shape(r, v.field); }
 static void print_shape(FILE *out, attr_value v) { hlo_pr_shape(out, *(const hlo_shape *const *)v.field); }

@@ -501,7 +501,7 @@ static weft_status *read_computation(hlo_reader *r)
   return NULL;
 }
 
-/* ---- tables of source locations: lines of `id value` with ids 1, 2, ... ---------------------------------------------- */
+/* ---- tables of source locations: lines of `id value` with ids 1, 2, ... ------------------------------------------ */
 
 /* Reads {name=int name=int ...} into consecutive ints in the order of `names`. */
 static weft_status *read_int_fields(hlo_reader *r, const char *const *names, int name_count, int *out)
@@ -593,7 +593,7 @@ static weft_status *read_table(hlo_reader *r, bool *was_table)
                      (int *)((char *)frames + table->count_offset));
 }
 
-/* ---- modules ------------------------------------------------------------------------------------------------------ */
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
 
 /* True if [ROOT] name '=' or a shape comes next: the text is one instruction alone. */
 static bool at_bare_instruction(const hlo_reader *r)

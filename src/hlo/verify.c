@@ -17,7 +17,7 @@ typedef struct verifier {
 
 #define BAD(fmt, ...) WEFT_ERR(INVALID_ARGUMENT, fmt __VA_OPT__(, ) __VA_ARGS__)
 
-/* ---- structure ---------------------------------------------------------------------------------------------------- */
+/* ---- structure --------------------------------------------------------------------------------------------------- */
 
 static weft_status *verify_links(verifier *v, const hlo_instr *in, const hlo_computation *comp)
 {
@@ -146,7 +146,7 @@ static weft_status *verify_computation(verifier *v, const hlo_computation *comp)
   return verify_names(v, comp, count);
 }
 
-/* ---- the entry ---------------------------------------------------------------------------------------------------- */
+/* ---- the entry --------------------------------------------------------------------------------------------------- */
 
 static weft_status *verify_parameter_index(const hlo_module *m, const char *what, int64_t parameter, hlo_ints index,
                                            const hlo_shape **out)

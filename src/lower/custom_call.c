@@ -1,6 +1,6 @@
-/* lower/custom_call.c -- custom calls that are done on the host: typed FFI handlers from the registry, untyped functions
- * of the older API versions, and the markers of partitioning and placement, which mean nothing on one device and copy
- * their operand. */
+/* lower/custom_call.c -- custom calls that are done on the host: typed FFI handlers from the registry,
+ * untyped functions of the older API versions, and the markers of partitioning and placement, which mean
+ * nothing on one device and copy their operand. */
 #include <config.h>
 
 #include <string.h>
@@ -16,7 +16,7 @@
 
 enum { API_TYPED_FFI = 4 };
 
-/* ---- markers ------------------------------------------------------------------------------------------------------------ */
+/* ---- markers ----------------------------------------------------------------------------------------------------- */
 
 static bool is_marker(const char *target)
 {
@@ -53,7 +53,7 @@ static weft_status *marker_execute(const rt_thunk *thunk, rt_ctx *ctx)
 }
 static const rt_thunk_ops marker_ops = {.size = sizeof(rt_thunk_ops), .kind = "marker", .run = marker_execute};
 
-/* ---- checks ------------------------------------------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 /* check.*: a program that tests itself fails with an error that names the first element that differs. */
 typedef struct check_thunk {
@@ -84,7 +84,7 @@ static weft_status *check_make(low_step *step, rt_thunk **out_thunk)
   return NULL;
 }
 
-/* ---- typed FFI ------------------------------------------------------------------------------------------------------------ */
+/* ---- typed FFI --------------------------------------------------------------------------------------------------- */
 
 typedef struct ffi_thunk {
   rt_thunk base;

@@ -1,4 +1,5 @@
-/* lower/feed.c -- infeed and outfeed as thunks over the device's queues, send and recv with the host over its channels. */
+/* lower/feed.c -- infeed and outfeed as thunks over the device's queues, send and
+ * recv with the host over its channels. */
 #include <config.h>
 
 #include "lower/lower_internal.h"

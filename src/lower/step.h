@@ -17,8 +17,8 @@ typedef struct low_plan {
   weft_status *error;          /* with which planning ended; NULL: it did not fail */
 } low_plan;
 
-/* `uses` is complete and in the order of the kernel ABI: the operands' leaves, the results' leaves, then the scratch if the
- * plan asks for some.  A maker may change the `access` of an operand that it updates in place. */
+/* `uses` is complete and in the order of the kernel ABI: the operands' leaves, the results' leaves, then the scratch if
+ * the plan asks for some.  A maker may change the `access` of an operand that it updates in place. */
 struct low_step {
   const low_target *target;
   const low_plan *plan;   /* what the target planned for the step */

@@ -212,9 +212,9 @@ static int reversed_dims(const hlo_conv_attrs *a, int64_t *dims, bool *is_mixed)
   return count;
 }
 
-/* Libraries read a filter backwards in all dimensions or in none, and an output in none: a window that is reversed in some
- * dimensions, or whose rhs is an output, becomes a reverse of the rhs.  *out_conv is the new convolution; NULL: there is
- * no such window. */
+/* Libraries read a filter backwards in all dimensions or in none, and an output in none: a window that is
+ * reversed in some dimensions, or whose rhs is an output, becomes a reverse of the rhs.  *out_conv is the new
+ * convolution; NULL: there is no such window. */
 static weft_status *reverse_rhs(hlo_instr *conv, hlo_instr **out_conv)
 {
   weft_arena *arena = &conv->parent->module->arena;

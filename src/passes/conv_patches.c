@@ -1,5 +1,6 @@
-/* passes/conv_patches.c -- conv-patches: convolutions that a GPU's library does not have become products of patches: all
- * convolutions where the library is not installed (pass_options.has_dnn), and those of other element types than floats.
+/* passes/conv_patches.c -- conv-patches: convolutions that a GPU's library does not have become
+ * products of patches: all convolutions where the library is not installed (pass_options.has_dnn), and
+ * those of other element types than floats.
  *
  *   patches[n, o, r, c] = x[n, o * stride + r * dilation, c]     a slice of the padded x for each position r of the window
  *   y[n, o, k] = sum over r, c of patches * w[r, c, k]           a dot
@@ -190,8 +191,8 @@ static hlo_instr *gradient(patches *p)
   return pb_reshape(&p->b, pb_transpose(&p->b, w, (int64_t[]){1, 2, 0, 3}), 3, flat);
 }
 
-/* The result, whose dimensions are [first, spatial..., last] or, of a filter, [spatial..., first, last], as those of the
- * convolution. */
+/* The result, whose dimensions are [first, spatial..., last] or, of a filter, [spatial...,
+ * first, last], as those of the convolution. */
 static hlo_instr *arranged(patches *p, hlo_instr *x)
 {
   const hlo_conv_attrs *a = p->conv->u.conv;

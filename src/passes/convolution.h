@@ -33,8 +33,8 @@ typedef struct pass_conv {
 } pass_conv;
 
 /* Reads a convolution.  false: libraries have no such form: padding that differs between the two sides or is negative,
- * base dilation together with a stride or with groups, groups of both kinds, a window that is reversed in some dimensions
- * only. */
+ * base dilation together with a stride or with groups, groups of both kinds, a window
+ * that is reversed in some dimensions only. */
 bool pass_conv_read(const hlo_instr *conv, pass_conv *out_conv);
 
 /* True if the dimensions of a dense row-major array lie in the order of libraries, with the channels last or not. */

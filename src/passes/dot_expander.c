@@ -5,8 +5,8 @@
  *                   free          rows of group g of (lhs x rhs[g])
  *                   contracting   result[g] = lhs x rhs, with zeros for what is not in group g on both sides
  *
- * Rows of other groups are selected away, never multiplied by zero: they may hold anything.  What is left alone (complex
- * operands with scales, scales that do not divide) goes to the reference evaluator. */
+ * Rows of other groups are selected away, never multiplied by zero: they may hold anything.  What is left alone
+ * (complex operands with scales, scales that do not divide) goes to the reference evaluator. */
 #include <config.h>
 
 #include "passes/build.h"
@@ -31,7 +31,7 @@ static hlo_instr *dot_of(pass_build *b, hlo_instr *lhs, hlo_instr *rhs, const hl
   return dot;
 }
 
-/* ---- scaled-dot -------------------------------------------------------------------------------------------------------- */
+/* ---- scaled-dot -------------------------------------------------------------------------------------------------- */
 
 /* True if there is a scale for each block of x, or one scale for the whole array. */
 static bool divides(const hlo_shape *scale, const hlo_shape *x)
@@ -77,7 +77,7 @@ static weft_status *expand_scaled(hlo_instr *instr, bool *changed)
   return pass_build_replace(&b, instr, pb_convert(&b, dot_of(&b, x[0], x[1], shape, instr->u.dot), type));
 }
 
-/* ---- ragged-dot -------------------------------------------------------------------------------------------------------- */
+/* ---- ragged-dot -------------------------------------------------------------------------------------------------- */
 
 typedef struct ragged {
   const hlo_instr *instr;

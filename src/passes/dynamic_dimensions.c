@@ -185,7 +185,7 @@ static weft_status *follow_elementwise(tracker *t, hlo_instr *instr, sizes *out)
   return NULL;
 }
 
-/* ---- scalar arithmetic on sizes ------------------------------------------------------------------------------------------ */
+/* ---- scalar arithmetic on sizes ---------------------------------------------------------------------------------- */
 
 static hlo_instr *plus(tracker *t, hlo_instr *size, int64_t n)
 {
@@ -208,7 +208,7 @@ static hlo_instr *at_most(tracker *t, hlo_instr *size, int64_t n)
   return pb_op2(&t->b, HLO_MINIMUM, size, pb_int(&t->b, WEFT_S32, n));
 }
 
-/* ---- reductions and windows ------------------------------------------------------------------------------------------------ */
+/* ---- reductions and windows -------------------------------------------------------------------------------------- */
 
 /* The sizes that the inputs have together. Behind them, along `dims`, each input gets its initial value. */
 static weft_status *mask_inputs(tracker *t, hlo_instr *reduce, hlo_ints dims, sizes *all)
@@ -277,7 +277,7 @@ static weft_status *follow_dot(tracker *t, hlo_instr *dot, sizes *out)
   return NULL;
 }
 
-/* ---- moving elements ------------------------------------------------------------------------------------------------------- */
+/* ---- moving elements --------------------------------------------------------------------------------------------- */
 
 /* Each part is written over what the part before it has behind its size. */
 static hlo_instr *joined(tracker *t, const hlo_instr *concatenate, sizes *out)
@@ -436,7 +436,7 @@ static weft_status *follow_scatter(tracker *t, hlo_instr *scatter, sizes *out)
   return mask_operand(t, scatter, n, &places, (hlo_ints){indices->shape->rank, every_dim}, skipped);
 }
 
-/* ---- sort -------------------------------------------------------------------------------------------------------------------- */
+/* ---- sort -------------------------------------------------------------------------------------------------------- */
 
 /* comp(a, b, ..., a', b') = a' == b' ? less(a, b, ...) : a': elements that exist come before those that do not. */
 static weft_status *with_presence(hlo_computation *less, hlo_computation *before, hlo_computation **out)
@@ -480,7 +480,7 @@ static weft_status *follow_sort(tracker *t, hlo_instr *sort, sizes *out, hlo_ins
   return NULL;
 }
 
-/* ---- reshape ----------------------------------------------------------------------------------------------------------------- */
+/* ---- reshape ----------------------------------------------------------------------------------------------------- */
 
 /* True if each dimension of unknown size is one dimension on both sides, behind equally many elements: then nothing
  * moves. */
@@ -614,7 +614,7 @@ static weft_status *follow_reshape(tracker *t, const hlo_instr *reshape, sizes *
   return repacked(t, reshape->operands[0], s, reshape->shape, out, with);
 }
 
-/* ---- loops and branches ------------------------------------------------------------------------------------------------------ */
+/* ---- loops and branches ------------------------------------------------------------------------------------------ */
 
 /* Adds the dimensions that `shape` declares as dynamic, and those for which `s` has a size. */
 static weft_status *add_carried(tracker *t, carried *c, const hlo_shape *shape, const sizes *s)
@@ -763,7 +763,7 @@ static weft_status *follow_conditional(tracker *t, hlo_instr *conditional, const
   return replace(t, conditional, value);
 }
 
-/* ---- the pass ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the pass ---------------------------------------------------------------------------------------------------- */
 
 /* The sizes of an array with an operand of unknown size; *with: its replacement, or NULL. */
 static weft_status *follow(tracker *t, hlo_instr *instr, sizes *out, hlo_instr **with)

@@ -256,8 +256,8 @@ static double asked_by(const planner *p, const hlo_instr *user, const hlo_instr 
   double ratio = elems(user) > 0 ? elems(instr) / elems(user) : 0;
 
   switch (user->op) {
-  case HLO_BROADCAST: { /* a value that is constant along the minor dimensions is computed once for all of them, but as a
-                         * scalar, not in lanes */
+  case HLO_BROADCAST: {
+    /* a value that is constant along the minor dimensions is computed once for all of them, but as a scalar */
     double repeats = 1, lanes = p->target->vector_bytes / 8.0; /* of the widest elements */
     for (int d = to->rank - 1; d >= 0 && !pass_ints_contain(user->dims, d); d--) repeats *= (double)to->dims[d];
     return WEFT_MAX(t / WEFT_MAX(repeats / lanes, 1), WEFT_MIN(t, elems(instr)));

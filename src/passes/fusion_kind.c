@@ -15,8 +15,8 @@
 #include "passes/fusion.h"
 #include "passes/util.h"
 
-/* The number of the parameter that `value` is, seen through reshapes with one user; -1 if it is none, or has other users.
- * The parameter must have the shape of `value`, since an alias is of one shape. */
+/* The number of the parameter that `value` is, seen through reshapes with one user; -1 if it is none, or has other
+ * users. The parameter must have the shape of `value`, since an alias is of one shape. */
 static int64_t shared_parameter(const hlo_instr *value)
 {
   const hlo_shape *shape = value->shape;

@@ -1,5 +1,5 @@
-/* passes/library_dots.c -- library-dots: the dots that a GPU's library multiplies, in types and orders that it has.  The
- * dots are canonical (dot_canonicalizer.c).
+/* passes/library_dots.c -- library-dots: the dots that a GPU's library multiplies, in types and orders that it has.
+ * The dots are canonical (dot_canonicalizer.c).
  *
  *   floats of different types      both operands become the widest of the three types, or f32; the result is converted
  *   floats of 8 bits or less       operands become bf16, which holds them exactly; the result comes in bf16 or f32

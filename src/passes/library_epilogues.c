@@ -1,14 +1,14 @@
-/* passes/library_epilogues.c -- library-epilogues: dots whose library adds a bias and applies an activation before it stores
- * the result.  The dot and what follows become a fusion that a library does as one step (gen_is_library_fusion), so the
- * result is written once instead of written, read and written again.
+/* passes/library_epilogues.c -- library-epilogues: dots whose library adds a bias and applies an activation before it
+ * stores the result.  The dot and what follows become a fusion that a library does as one step (gen_is_library_fusion),
+ * so the result is written once instead of written, read and written again.
  *
  *   bias        dot + broadcast(b), b one number for each column of the result
  *   relu        max(x, 0), x the dot or the sum
  *   gelu        0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), of f16 and bf16 alone: libraries approximate tanh
  *
- * The result of the dot may be reshaped first, as long as its last dimension stays.  Only values that nobody else reads are
- * taken in.  The dots are those that pass library-dots leaves, without batch dimensions, of f32, f16 or bf16; a narrow sum
- * is not rounded before the bias is added, so this is done only where excess precision is allowed. */
+ * The result of the dot may be reshaped first, as long as its last dimension stays.  Only values that nobody else reads
+ * are taken in.  The dots are those that pass library-dots leaves, without batch dimensions, of f32, f16 or bf16; a
+ * narrow sum is not rounded before the bias is added, so this is done only where excess precision is allowed. */
 #include <config.h>
 
 #include <math.h>

@@ -1,11 +1,12 @@
 /* passes/library_linalg.c -- library-linalg: linear algebra in the forms that a GPU's platform does.
  *
- *   cholesky           cuSOLVER's custom call, if the platform has it (pass_options.has_solver). In the library's column-major
- *                      terms a matrix is its transpose, so the other triangle is asked for.  The library leaves that
- *                      triangle of its result, and tells which matrices have no factor: these become zeros and NaN.
+ *   cholesky           cuSOLVER's custom call, if the platform has it (pass_options.has_solver). In the library's
+ *                      column-major terms a matrix is its transpose, so the other triangle is asked for.  The library
+ *                      leaves that triangle of its result, and tells which matrices have no factor: these become zeros
+ *                      and NaN.
  *   cusolver_syrk_ffi  alpha a a^T + beta c, as a dot
- *   cuhybrid_*         eigenvalues of general matrices and QR with exchanges of columns, which the host does: the custom
- *                      calls that JAX makes for CPUs, whose arrays are the same */
+ *   cuhybrid_*         eigenvalues of general matrices and QR with exchanges of columns, which the host does: the
+ *                      custom calls that JAX makes for CPUs, whose arrays are the same */
 #include <config.h>
 
 #include <math.h>

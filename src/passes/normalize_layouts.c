@@ -1,19 +1,19 @@
 /* passes/normalize_layouts.c -- normalize-layouts: afterwards every array is dense row-major, and transposes express
  * what layouts meant.
  *
- *   entry parameter or result with another entry layout   physical row-major shape, transposed from / to the logical one;
- *                                                          module->entry_* keep the logical shape and layout
+ *   entry parameter or result with another entry layout    physical row-major shape, transposed from or to the logical
+ *                                                          one; module->entry_* keep the logical shape and layout
  *   bitcast between layouts                                transpose to physical, reshape, transpose to logical
  *   bitcast to another element type                        the same around a bitcast-convert of the row of all elements
  *   custom-call with layout constraints                    keeps them (its foreign code relies on them): operands are
- *                                                          transposed and then bitcast to the constrained shape, results
- *                                                          bitcast to their physical shape and transposed
+ *                                                          transposed and then bitcast to the constrained shape,
+ *                                                          results bitcast to their physical shape and transposed
  *   anything else                                          the layout is dropped: HLO's meaning is logical
  *
  * The bitcasts beside custom-calls, and the custom-calls, are the only instructions that still have layouts.
  *
- * normalize-entry-layout: the entry's part of this for programs of several partitions, after the partitioner, which cuts
- * parameters and results by their logical dimensions. */
+ * normalize-entry-layout: the entry's part of this for programs of several partitions, after the partitioner, which
+ * cuts parameters and results by their logical dimensions. */
 #include <config.h>
 
 #include "passes/build.h"

@@ -1,6 +1,7 @@
 /* passes/one_form.c -- one-form: what HLO lets a program write in several forms gets the one that later passes know.
  *
- *   a reducer that gives a tuple of one      gives that element; a reduce or reduce-window with it gives an array, in a tuple
+ *   a reducer that gives a tuple of one      gives that element; a reduce or reduce-window with it gives an array, in a
+ *                                            tuple
  *   fft of other lengths than the array's    the array cut or filled up with zeros, and its transform likewise
  *   all-reduce to floats of another width    of the converted operands
  *   custom-call "TopK"                       topk, which XLA writes so in programs it has optimised */

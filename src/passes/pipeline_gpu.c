@@ -1,6 +1,6 @@
-/* passes/pipeline_gpu.c -- the pipeline of GPUs, from its first pass to its last.  It differs from the CPU's in the last
- * group: a kernel is one launch over a grid, so there are no regions (control flow around kernels) and no loops that
- * keep their state in registers. */
+/* passes/pipeline_gpu.c -- the pipeline of GPUs, from its first pass to its last.  It differs from the CPU's in the
+ * last group: a kernel is one launch over a grid, so there are no regions (control flow around kernels) and no
+ * loops that keep their state in registers. */
 #include <config.h>
 
 #include "passes/pipeline.h"

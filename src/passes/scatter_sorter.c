@@ -1,5 +1,5 @@
-/* passes/scatter_sorter.c -- scatter-sorter: the updates of a scatter in the order of their places, for a platform whose
- * kernel combines the updates of different places at the same time.
+/* passes/scatter_sorter.c -- scatter-sorter: the updates of a scatter in the order of their places, for a platform
+ * whose kernel combines the updates of different places at the same time.
  *
  *     place  = row-major number of each window's place; one number behind all others for windows that do not fit
  *     order  = sort(place, iota), stable

@@ -297,7 +297,7 @@ static weft_status *list_schedule(scheduler *s, hlo_instr **order)
   return NULL;
 }
 
-/* ---- asynchronous pairs ------------------------------------------------------------------------------------------- */
+/* ---- asynchronous pairs ------------------------------------------------------------------------------------------ */
 
 static bool is_start(hlo_opcode op)
 {

@@ -25,7 +25,8 @@ static bool begins_with_scopes(const char *name, const char *scopes)
   return strncmp(name, scopes, length) == 0 && (name[length] == '/' || name[length] == '\0');
 }
 
-/* How much of `outer` stands before `name` in the complete name; -1: `name` is complete, or has nothing to do with it. */
+/* How much of `outer` stands before `name` in the complete name; -1: `name` is
+ * complete, or has nothing to do with it. */
 static int kept_length(const char *outer, const char *name, bool is_call)
 {
   size_t first = first_scope(outer);

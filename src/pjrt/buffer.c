@@ -194,8 +194,8 @@ static void set_event(void *event)
   weft_event_release(event);
 }
 
-/* Makes a buffer over somebody else's bytes, which do not change if it `stays`. on_free(ctx) is called when nobody uses them any more, and also if this
- * function fails. */
+/* Makes a buffer over somebody else's bytes, which do not change if it `stays`. on_free(ctx) is called when nobody uses
+ * them any more, and also if this function fails. */
 static weft_status *view(const pjrt_placement *at, void *data, bool stays, void (*on_free)(void *ctx), void *ctx,
                          PJRT_Buffer **out_buffer)
 {

@@ -1,5 +1,5 @@
-/* pjrt/transfer.c -- buffers that get their bytes later: piecewise transfers from the host, aliases, donations that wait
- * for something else, and copies to a destination that is named later. */
+/* pjrt/transfer.c -- buffers that get their bytes later: piecewise transfers from the host, aliases, donations that
+ * wait for something else, and copies to a destination that is named later. */
 #include <config.h>
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* platform/parallel.h -- interpreter.run_parallel: a grid of programs on devices of this process, with their collectives. */
+/* platform/parallel.h -- interpreter.run_parallel: a grid of programs on devices of
+ * this process, with their collectives. */
 #ifndef WEFT_PLATFORM_PARALLEL_H
 #define WEFT_PLATFORM_PARALLEL_H
 

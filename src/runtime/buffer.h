@@ -29,8 +29,8 @@ WEFT_NODISCARD weft_status *weft_storage_new_in(weft_device *device, int space, 
  * nothing is. The runtime never writes to such memory and never donates it in place. */
 WEFT_NODISCARD weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes,
                                               void (*on_free)(void *ctx), void *ctx, weft_storage **out_storage);
-/* Says that somebody outside of the runtime may write to the bytes from now on: no packed form of them (packed.h) is kept. A
- * view is exposed from the start, unless weft_storage_keep says that its owner does not change the bytes. */
+/* Says that somebody outside of the runtime may write to the bytes from now on: no packed form of them (packed.h) is
+ * kept. A view is exposed from the start, unless weft_storage_keep says that its owner does not change the bytes. */
 void weft_storage_expose(weft_storage *storage);
 void weft_storage_keep(weft_storage *storage);
 weft_storage *weft_storage_retain(weft_storage *storage);
@@ -87,10 +87,10 @@ typedef void weft_transfer_done(void *ctx, const weft_status *error);
 WEFT_NODISCARD weft_status *weft_buffer_write(weft_device *device, int space, const weft_array_type *type,
                                               const void *host, weft_transfer_done *done, void *ctx,
                                               weft_buffer **out_buffer);
-/* Copies bytes [offset, offset + bytes) of the buffer to `host`, which must stay until done(ctx, error) has been called.
- * Asynchronous: the copy begins when the buffer is defined, or on devices with streams when it is recorded.  The buffer
- * may be deleted or donated meanwhile.  The range must lie within the buffer.  Errors: FAILED_PRECONDITION if the buffer
- * is deleted, RESOURCE_EXHAUSTED; `done` is not called then. */
+/* Copies bytes [offset, offset + bytes) of the buffer to `host`, which must stay until done(ctx, error) has been
+ * called. Asynchronous: the copy begins when the buffer is defined, or on devices with streams when it is recorded.
+ * The buffer may be deleted or donated meanwhile.  The range must lie within the buffer.  Errors: FAILED_PRECONDITION
+ * if the buffer is deleted, RESOURCE_EXHAUSTED; `done` is not called then. */
 WEFT_NODISCARD weft_status *weft_buffer_read(weft_buffer *buffer, int64_t offset, int64_t bytes, void *host,
                                              weft_transfer_done *done, void *ctx);
 

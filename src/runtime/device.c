@@ -84,8 +84,8 @@ static bool trim(weft_device *device)
   return any;
 }
 
-/* Allocates a new block. If the platform has no memory left, packed forms that are not in use and then idle blocks of the
- * cache are given back first. */
+/* Allocates a new block. If the platform has no memory left, packed forms that are not in use and then idle
+ * blocks of the cache are given back first. */
 static weft_status *allocate(weft_device *device, int space, int64_t size, void **out_data)
 {
   weft_status *st = device->ops->allocate(device, space, size, out_data);

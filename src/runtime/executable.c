@@ -24,7 +24,7 @@
 #include "runtime/trace.h"
 
 enum {
-  INLINE_NS = 30000,           /* programs estimated to take less run on the launching thread if they can start at once */
+  INLINE_NS = 30000,           /* programs estimated to take less run on the launching thread if they can start now */
   /* A launch that finds more than MOST_QUEUED runs of its device not ended waits until at most ROOMY are left
    * (XLA:CPU: 32). */
   MOST_QUEUED = 64, ROOMY = 32

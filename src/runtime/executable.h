@@ -17,7 +17,8 @@ WEFT_DEFINE_AUTO(weft_executable, weft_executable_release)
 const hlo_module *weft_executable_module(const weft_executable *exe); /* optimised and scheduled */
 const buf_plan *weft_executable_plan(const weft_executable *exe);
 const void *weft_executable_code(const weft_executable *exe); /* the platform's own; for the platform alone */
-/* The kernels that the host runs (codegen/codegen.h), borrowed; NULL on a platform whose kernels are of another kind. */
+/* The kernels that the host runs (codegen/codegen.h), borrowed; NULL on a
+ * platform whose kernels are of another kind. */
 const struct gen_code *weft_executable_kernels(const weft_executable *exe);
 bool weft_executable_has_excess_precision(const weft_executable *exe); /* narrow floats stay f32 inside kernels */
 int64_t weft_executable_code_bytes(const weft_executable *exe);

@@ -11,7 +11,7 @@
 #include "base/thread.h"
 #include "runtime/targets.h"
 
-/* ---- errors ------------------------------------------------------------------------------------------------------------ */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 /* jaxlib's own handlers read an error as the absl::Status with which XLA's errors begin. Here it is a status with a
  * code and without a message. */
@@ -49,7 +49,7 @@ static weft_status *status_of(XLA_FFI_Error *error)
   return st;
 }
 
-/* ---- handlers and types ------------------------------------------------------------------------------------------------------- */
+/* ---- handlers and types ------------------------------------------------------------------------------------------ */
 
 typedef struct type_info {
   struct type_info *next;
@@ -137,7 +137,7 @@ static void (*deleter_of(int64_t type_id))(void *)
   return deleter;
 }
 
-/* ---- objects by type ------------------------------------------------------------------------------------------------------ */
+/* ---- objects by type --------------------------------------------------------------------------------------------- */
 
 typedef struct object {
   struct object *next;
@@ -199,7 +199,7 @@ weft_status *rt_ffi_user_data_add(rt_ffi_user_data *data, int64_t type_id, void 
   return NULL;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------------------ */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 enum { BLANK_STATE_BYTES = 1024 };
 
@@ -239,7 +239,7 @@ typedef struct run {
   XLA_FFI_Buffer buffers[];
 } run;
 
-/* ---- elements below a byte ---------------------------------------------------------------------------------------------
+/* ---- elements below a byte ------------------------------------------------------------------------------------------
  * Weft keeps each such element in a byte of its own; handlers expect them packed, the first element in the low bits. */
 
 /* Bits of an element that handlers expect packed; 0 for all others. */
@@ -486,7 +486,7 @@ weft_status *rt_ffi_call_enqueue(rt_ffi_call *call, void *const *buffers, rt_poo
   return st;
 }
 
-/* ---- the API's functions ------------------------------------------------------------------------------------------------------- */
+/* ---- the API's functions ----------------------------------------------------------------------------------------- */
 
 static XLA_FFI_Error *api_Error_Create(XLA_FFI_Error_Create_Args *args)
 {

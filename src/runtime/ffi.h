@@ -1,8 +1,8 @@
 /* runtime/ffi.h -- custom calls: the registry of handlers, and calling them by XLA's typed FFI (weft/xla_ffi.h).
  *
  * Handlers are registered for a target name and a platform ("Host", as XLA calls the CPU), before or while programs are
- * compiled; a later registration of a name replaces an earlier one for programs compiled after it.  Handlers run on worker
- * threads, several calls at once, with no lock held. */
+ * compiled; a later registration of a name replaces an earlier one for programs compiled after it.  Handlers run on
+ * worker threads, several calls at once, with no lock held. */
 #ifndef WEFT_RUNTIME_FFI_H
 #define WEFT_RUNTIME_FFI_H
 
@@ -40,7 +40,7 @@ void rt_ffi_user_data_free(rt_ffi_user_data *data); /* NULL is fine */
 WEFT_NODISCARD weft_status *rt_ffi_user_data_add(rt_ffi_user_data *data, int64_t type_id, void *object,
                                                  void (*deleter)(void *object));
 
-/* ---- one custom-call of a program --------------------------------------------------------------------------------------- */
+/* ---- one custom-call of a program -------------------------------------------------------------------------------- */
 
 typedef struct rt_ffi_call rt_ffi_call;
 
@@ -66,9 +66,8 @@ typedef struct rt_ffi_queue {
   weft_deadline deadline; /* for handlers that end later */
 } rt_ffi_queue;
 
-/* As rt_ffi_call_start, for a handler of a device: `buffers` are in its memory. On return the handler has queued its work.
- * A handler that ends later is waited for.
- * Errors: the handler's; DEADLINE_EXCEEDED. */
+/* As rt_ffi_call_start, for a handler of a device: `buffers` are in its memory. On return the handler has queued its
+ * work. A handler that ends later is waited for. Errors: the handler's; DEADLINE_EXCEEDED. */
 WEFT_NODISCARD weft_status *rt_ffi_call_enqueue(rt_ffi_call *call, void *const *buffers, rt_pool *pool,
                                                 const rt_run_info *info, const rt_ffi_queue *queue);
 /* Whether the handler wants elements below a byte packed, which is done in host memory alone. */

@@ -1,14 +1,16 @@
 /* runtime/packed.h -- packed forms of operands: what a step would otherwise make of an operand in each run.
  *
  * A step may say that it can read a packed form of an operand instead of the operand (rt_thunk.packing), with the same
- * results. If the operand is a constant, the form is made in the program's first run and lives as long as the executable. If
- * it is a parameter that the program does not write to, the form belongs to the storage of the argument: it is made when
- * the same storage comes for the second time, and ends with the storage, or when somebody may write to it.
+ * results. If the operand is a constant, the form is made in the program's first run and lives as long as
+ * the executable. If it is a parameter that the program does not write to, the form belongs to the
+ * storage of the argument: it is made when the same storage comes for the second time, and ends with the
+ * storage, or when somebody may write to it.
  *
  * All forms of a platform together take at most weft_platform.packed_limit bytes; no form is made beyond that. If the
  * platform has no memory left, it drops the forms that no run reads.
  *
- * Threads: all functions are thread-safe. A form is made by one run, and others do not wait for it: they read the operand. */
+ * Threads: all functions are thread-safe. A form is made by one run, and others do
+ * not wait for it: they read the operand. */
 #ifndef WEFT_RUNTIME_PACKED_H
 #define WEFT_RUNTIME_PACKED_H
 
@@ -42,8 +44,9 @@ typedef struct rt_packed_forms {
   int64_t bytes WEFT_GUARDED_BY(mu);
 } rt_packed_forms;
 
-/* The form of the bytes at `from`, `offset` bytes into the operand that `set` belongs to; rt_packed_release follows when it
- * is not read any more. NULL: there is none, now. Makes the form if it is asked for the second time, or the first if `now`. */
+/* The form of the bytes at `from`, `offset` bytes into the operand that `set` belongs to;
+ * rt_packed_release follows when it is not read any more. NULL: there is none, now. Makes the form if it
+ * is asked for the second time, or the first if `now`. */
 rt_packed *rt_packed_get(weft_device *device, rt_packed_set *set, const rt_packing *packing, int64_t offset,
                          const void *from, bool now);
 void *rt_packed_data(const rt_packed *form);

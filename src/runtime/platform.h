@@ -21,7 +21,7 @@ typedef struct weft_platform_options {
   int process_index, process_count; /* 0, 0: alone */
   /* the store in which processes find each other; borrowed for the platform's life; NULL: alone */
   weft_kv *kv;
-  const uint64_t *incarnations;     /* [process_count] of each process, unique in the job; NULL: alone, or given at launch */
+  const uint64_t *incarnations; /* [process_count]: unique in the job; NULL: alone, or given at launch */
   /* global ids of this process's devices; NULL: process_index * WEFT_DEVICES_A_PROCESS + ordinal. Jobs of several
    * processes must use these same numbers. */
   const int64_t *device_ids;

@@ -36,8 +36,8 @@ typedef struct weft_saved {
 
 bool weft_saved_is(const void *data, size_t size); /* the bytes begin as those of a saved executable do */
 
-/* Reads the header. Errors: INVALID_ARGUMENT: no saved executable; FAILED_PRECONDITION: of another version or build of Weft;
- * DATA_LOSS: damaged. */
+/* Reads the header. Errors: INVALID_ARGUMENT: no saved executable; FAILED_PRECONDITION: of another version
+ * or build of Weft; DATA_LOSS: damaged. */
 WEFT_NODISCARD weft_status *weft_saved_open(const void *data, size_t size, weft_saved *out);
 /* Reads and verifies the optimised module; the caller frees it. Errors: INVALID_ARGUMENT, UNIMPLEMENTED. */
 WEFT_NODISCARD weft_status *weft_saved_read_module(const weft_saved *saved, hlo_module **out_module);

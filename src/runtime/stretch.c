@@ -3,8 +3,9 @@
  * A stretch is queued as a whole, so all its steps wait for what one of them waits for. Steps that only queue work wait
  * for little: the device's stream orders them. But a step that waits for communication, or for a step on the host, must
  * not hold up steps before it which do not. So each step has a *gate*: the last step, in program order, that is no
- * part of any stretch and that the step waits for, directly or through steps which may be. A step with a later gate than
- * the stretch before it begins another stretch. Gates do not matter in a sequence without such steps, which runs in order. */
+ * part of any stretch and that the step waits for, directly or through steps which may be. A step with a
+ * later gate than the stretch before it begins another stretch. Gates do not matter in a sequence
+ * without such steps, which runs in order. */
 #include <config.h>
 
 #include <stdlib.h>

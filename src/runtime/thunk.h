@@ -1,8 +1,9 @@
 /* runtime/thunk.h -- a thunk: one step of a compiled program, as the executor sees it.
  *
- * A thunk is immutable once its program is built and runs on any thread, for several runs at once; what changes in a run
- * is in rt_ctx.  It says which bytes it reads and writes (`uses`); the executor derives from that alone what may run at
- * the same time, and resolves the pointers before the run: rt_args(thunk, ctx)[i] is where uses[i] is in this run.
+ * A thunk is immutable once its program is built and runs on any thread, for several runs at once; what
+ * changes in a run is in rt_ctx.  It says which bytes it reads and writes (`uses`); the executor derives
+ * from that alone what may run at the same time, and resolves the pointers before the run: rt_args(thunk,
+ * ctx)[i] is where uses[i] is in this run.
  *
  * To write one: embed rt_thunk as first member, allocate in the program's arena, fill ops, name, uses, cost:
  *
@@ -10,7 +11,7 @@
  *   static weft_status *cpu_sort_run(const rt_thunk *thunk, rt_ctx *ctx)
  *   {
  *     const cpu_sort_thunk *t = (const cpu_sort_thunk *)thunk;
- *     void *const *args = rt_args(thunk, ctx);      // operands' leaves, then results' leaves, then scratch if asked for
+ *     void *const *args = rt_args(thunk, ctx);   // operands' leaves, then results' leaves, then scratch if asked for
  *     rt_parallel_for(ctx->pool, t->rows, sort_row, &(sort_job){t, args});
  *     return NULL;
  *   }
@@ -64,7 +65,8 @@ struct rt_thunk {
   /* `run` and `start` work on host memory. On a device with streams whose memory the host cannot use, the executor
    * gives the step copies of its arguments there, and writes its results back when it has ended. */
   bool wants_host_memory;
-  /* `run` can read a packed form of uses[packed_use] (packed.h): rt_packed_form. NULL: it reads all operands as they lie. */
+  /* `run` can read a packed form of uses[packed_use] (packed.h): rt_packed_form.
+   * NULL: it reads all operands as they lie. */
   const struct rt_packing *packing;
   int packed_use;
   int seq_count;       /* control flow: the sequences it runs */

@@ -5,10 +5,11 @@
  *
  *   0, 1  original                    void f(void *out, const void **in)
  *   2     status returning            void f(void *out, const void **in, XlaCustomCallStatus *status)
- *   3     status returning, unified   void f(void *out, const void **in, const char *opaque, size_t opaque_len, XlaCustomCallStatus *status)
+ *   3     status returning, unified   void f(void *out, const void **in, const char *opaque, size_t opaque_len,
+ *                                           XlaCustomCallStatus *status)
  *
- * `in` has the leaves of the operands.  `out` is the result, or where the result is a tuple an array of pointers to its leaves.
- * The functions run on worker threads, several calls at once, with no lock held. */
+ * `in` has the leaves of the operands.  `out` is the result, or where the result is a tuple an array of pointers to its
+ * leaves. The functions run on worker threads, several calls at once, with no lock held. */
 #ifndef WEFT_RUNTIME_UNTYPED_H
 #define WEFT_RUNTIME_UNTYPED_H
 

@@ -19,7 +19,7 @@ enum { NEWEST_VERSION = 6 };
 /* the bytes of memory for values, attributes and locations that one byte of operations needs, roughly */
 enum { TABLES_PER_CODE = 5 };
 
-/* ---- primitives --------------------------------------------------------------------------------------------------- */
+/* ---- primitives -------------------------------------------------------------------------------------------------- */
 
 weft_status *bc_fail(const bc_reader *r, const uint8_t *at, const char *fmt, ...)
 {
@@ -101,7 +101,7 @@ weft_status *bc_blob(const bc_reader *r, bc_cursor *c, bc_cursor *out)
   return take(r, c, size, out);
 }
 
-/* ---- sections ----------------------------------------------------------------------------------------------------- */
+/* ---- sections ---------------------------------------------------------------------------------------------------- */
 
 static weft_status *section(const bc_reader *r, bc_cursor *c, int *out_id, bc_cursor *out)
 {
@@ -249,7 +249,7 @@ static weft_status *read_properties(bc_reader *r, bc_cursor c)
   return NULL;
 }
 
-/* ---- attributes and types by number ------------------------------------------------------------------------------- */
+/* ---- attributes and types by number ------------------------------------------------------------------------------ */
 
 static weft_status *begin_entry(bc_reader *r, bc_entry *e)
 {
@@ -326,7 +326,7 @@ weft_status *bc_attr_ref(bc_reader *r, bc_cursor *c, const mlir_attr **out)
   return bc_attr(r, index, out);
 }
 
-/* ---- IR ----------------------------------------------------------------------------------------------------------- */
+/* ---- IR ---------------------------------------------------------------------------------------------------------- */
 
 enum { OP_ATTRS = 1, OP_RESULTS = 2, OP_OPERANDS = 4, OP_SUCCESSORS = 8, OP_REGIONS = 0x10, OP_USE_LISTS = 0x20,
        OP_PROPERTIES = 0x40 };
@@ -743,7 +743,7 @@ static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region,
   return NULL;
 }
 
-/* ---- bodies of functions, one operation after the other ------------------------------------------------------------- */
+/* ---- bodies of functions, one operation after the other ---------------------------------------------------------- */
 
 struct mlir_unread {
   const bc_reader *reader;
@@ -838,7 +838,7 @@ void mlir_stream_close(mlir_stream *s)
   free(s);
 }
 
-/* ---- the module ----------------------------------------------------------------------------------------------------- */
+/* ---- the module -------------------------------------------------------------------------------------------------- */
 
 /* Reads the module, which is the one operation of one block. */
 static weft_status *read_ir(bc_reader *r, bc_cursor c)

@@ -21,7 +21,7 @@ static weft_status *ints_of(lowering *l, const mlir_op *op, const char *name, hl
   return NULL;
 }
 
-/* ---- reducers ----------------------------------------------------------------------------------------------------- */
+/* ---- reducers ---------------------------------------------------------------------------------------------------- */
 
 /* The kind of a type, within which an accumulator may be wider: f32 and f64, s8 and s32, ... */
 static int kind_of(weft_dtype t) { return weft_dtype_is_complex(t) ? 3 : weft_dtype_is_float(t) ? 2 : 1; }
@@ -155,7 +155,7 @@ static weft_status *check_gather(lowering *l, const mlir_op *op)
   return is_sorted(l, op, "C10", "operand_batching_dims");
 }
 
-/* ---- communication ------------------------------------------------------------------------------------------------ */
+/* ---- communication ----------------------------------------------------------------------------------------------- */
 
 typedef struct group_rules {
   const char *unique, *complete, *rank, *size; /* constraints */
@@ -355,7 +355,7 @@ static weft_status *check_infeed(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* ---- products ----------------------------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 static weft_status *check_precision(const mlir_op *op, const char *c)
 {
@@ -366,7 +366,8 @@ static weft_status *check_precision(const mlir_op *op, const char *c)
   return NULL;
 }
 
-/* The constraints of dot_general and convolution on quantized types, in the order of the former's C14, C15, C17 to C20. */
+/* The constraints of dot_general and convolution on quantized types, in the order
+ * of the former's C14, C15, C17 to C20. */
 static weft_status *check_quantized_product(const mlir_op *op, const char *const c[6])
 {
   const mlir_type *x = op->operands[0]->type, *y = op->operands[1]->type, *z = op->results[0].type;
@@ -439,7 +440,7 @@ static weft_status *check_convolution(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* ---- calls -------------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* A name of the form ns.name: letters, digits and underscores between dots, behind the first dot '$' too. */
 static bool is_composite_name(const char *s)
@@ -606,7 +607,7 @@ static weft_status *check_custom_call(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------------------------- */
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
 static weft_status *check_indices(lowering *l, const mlir_op *op)
 {
@@ -679,7 +680,7 @@ static weft_status *check_async_start(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* ---- quantized types ---------------------------------------------------------------------------------------------- */
+/* ---- quantized types --------------------------------------------------------------------------------------------- */
 
 static bool same_parameters(const mlir_quant *a, const mlir_quant *b)
 {

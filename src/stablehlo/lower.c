@@ -13,7 +13,7 @@
 
 #include "hlo/text.h"
 
-/* ---- emission ----------------------------------------------------------------------------------------------------- */
+/* ---- emission ---------------------------------------------------------------------------------------------------- */
 
 weft_status *lower_emit(lowering *l, hlo_opcode op, const hlo_shape *given, int count, hlo_instr *const *operands,
                         hlo_instr **out)
@@ -169,7 +169,7 @@ weft_status *lower_frontend_attributes(lowering *l, hlo_instr *instr, int count,
   return NULL;
 }
 
-/* ---- shapes ------------------------------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
 static weft_status *new_static_shape(lowering *l, const mlir_type *type, const hlo_shape **out)
 {
@@ -237,7 +237,7 @@ weft_status *lower_shape(lowering *l, const mlir_type *type, const hlo_shape **o
   return NULL;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 weft_status *lower_bind(lowering *l, mlir_value *value, hlo_instr *instr)
 {
@@ -351,7 +351,7 @@ weft_status *lower_tuple_results(lowering *l, const mlir_op *op, hlo_instr *inst
   return NULL;
 }
 
-/* ---- blocks and regions ------------------------------------------------------------------------------------------- */
+/* ---- blocks and regions ------------------------------------------------------------------------------------------ */
 
 static weft_status *enter(lowering *l)
 {
@@ -506,7 +506,7 @@ weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, con
   return NULL;
 }
 
-/* ---- captured values ---------------------------------------------------------------------------------------------- */
+/* ---- captured values --------------------------------------------------------------------------------------------- */
 
 typedef struct captures { mlir_value **values; int count, capacity; } captures;
 
@@ -602,7 +602,7 @@ static weft_status *lower_tuple_region(lowering *l, const mlir_op *op, int regio
   return lower_block(l, block, out_count, out);
 }
 
-/* ---- control flow ------------------------------------------------------------------------------------------------- */
+/* ---- control flow ------------------------------------------------------------------------------------------------ */
 
 /* while: the state is (operands..., captured values...). */
 static weft_status *lower_while(lowering *l, const mlir_op *op)
@@ -682,7 +682,7 @@ static weft_status *lower_branches(lowering *l, const mlir_op *op)
   return lower_tuple_results(l, op, in);
 }
 
-/* ---- functions ---------------------------------------------------------------------------------------------------- */
+/* ---- functions --------------------------------------------------------------------------------------------------- */
 
 lower_function *lower_find_function(lowering *l, const char *name)
 {
@@ -904,7 +904,7 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
   return done ? NULL : lower_by_rule(l, op, form);
 }
 
-/* ---- the module --------------------------------------------------------------------------------------------------- */
+/* ---- the module -------------------------------------------------------------------------------------------------- */
 
 /* XLA's attribute of the module for aliases that arguments cannot express: parts of tuples, and aliases that must
  * hold. */
@@ -1198,7 +1198,7 @@ static weft_status *lower_module(lowering *l, const shlo_options *options)
   return l->refusals ? lower_check_refused(l) : NULL;
 }
 
-/* ---- the interface ------------------------------------------------------------------------------------------------ */
+/* ---- the interface ----------------------------------------------------------------------------------------------- */
 
 struct shlo_program { mlir_program p; };
 

@@ -66,7 +66,7 @@ typedef struct lower_entry {
 enum { LOWER_NO_OPERANDS = -1 };
 enum { LOWER_STRUCTURE = -1 }; /* the rule itself handles quantized values and discardable attributes */
 
-/* ---- constraints.c ------------------------------------------------------------------------------------------------ */
+/* ---- constraints.c ----------------------------------------------------------------------------------------------- */
 
 /* Checks what the specification demands of an operation beyond what shape inference checks. */
 typedef struct lower_constraint { const char *name; lower_rule *check; } lower_constraint;
@@ -74,7 +74,7 @@ const lower_constraint *lower_find_constraint(const mlir_op *op); /* or NULL */
 /* The same for an operation with an operand or result that is quantized per axis. */
 WEFT_NODISCARD weft_status *lower_check_per_axis(const mlir_op *op);
 
-/* ---- lower_repeat.c ----------------------------------------------------------------------------------------------- */
+/* ---- lower_repeat.c ---------------------------------------------------------------------------------------------- */
 
 /* If an operation of the same form has been lowered, lowers `op` by repeating its instructions; then *out_done is
  * true. Otherwise *out_place receives the place where lower_note_form is to record the instructions of `op` (those
@@ -83,7 +83,7 @@ WEFT_NODISCARD weft_status *lower_repeat(lowering *l, const mlir_op *op, lower_f
 WEFT_NODISCARD weft_status *lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before,
                                             lower_form **place);
 
-/* ---- lower_refused.c ---------------------------------------------------------------------------------------------- */
+/* ---- lower_refused.c --------------------------------------------------------------------------------------------- */
 
 /* Where the lowering of an operation began. */
 typedef struct lower_place { hlo_computation *comp; hlo_instr *last; int depth, undo_count; } lower_place;
@@ -98,7 +98,7 @@ WEFT_NODISCARD weft_status *lower_refuse(lowering *l, const mlir_op *op, const l
 WEFT_NODISCARD weft_status *lower_check_refused(lowering *l);
 void lower_free_refused(lowering *l);
 
-/* ---- lower_loc.c -------------------------------------------------------------------------------------------------- */
+/* ---- lower_loc.c ------------------------------------------------------------------------------------------------- */
 
 /* The metadata of a location, shared by all instructions that come from it; NULL if the location says nothing. */
 WEFT_NODISCARD weft_status *lower_new_metadata(lowering *l, const mlir_location *location, const hlo_metadata **out);
@@ -110,7 +110,7 @@ WEFT_NODISCARD static inline weft_status *lower_metadata(lowering *l, const mlir
   return NULL;
 }
 
-/* ---- lower.c ------------------------------------------------------------------------------------------------------ */
+/* ---- lower.c ----------------------------------------------------------------------------------------------------- */
 
 WEFT_NODISCARD weft_status *lower_op(lowering *l, const mlir_op *op);
 /* The rule of an operation of any dialect; NULL: there is none. */
@@ -171,7 +171,7 @@ WEFT_NODISCARD weft_status *lower_new_extra(lowering *l, hlo_instr *instr, hlo_e
 WEFT_NODISCARD weft_status *lower_frontend_attributes(lowering *l, hlo_instr *instr, int count,
                                                       const hlo_key_value *pairs);
 
-/* ---- lower_dynamic.c ---------------------------------------------------------------------------------------------- */
+/* ---- lower_dynamic.c --------------------------------------------------------------------------------------------- */
 
 /* The value, by constant folding, of an integer array that shapes depend on. Errors: UNIMPLEMENTED if the value
  * depends on an argument. */
@@ -195,7 +195,7 @@ lower_rule lower_dynamic_broadcast_in_dim, lower_dynamic_conv, lower_dynamic_gat
   lower_dynamic_pad, lower_dynamic_reshape, lower_get_dimension_size, lower_real_dynamic_slice,
   lower_set_dimension_size;
 
-/* ---- lower_ops.c -------------------------------------------------------------------------------------------------- */
+/* ---- lower_ops.c ------------------------------------------------------------------------------------------------- */
 
 /* The entry of a StableHLO operation by name, or NULL; and the lowering of an operation by its entry, with quantized
  * values and attributes. */
@@ -203,19 +203,19 @@ const lower_entry *lower_find_entry(const char *name);
 WEFT_NODISCARD weft_status *lower_table_op(lowering *l, const mlir_op *op);
 WEFT_NODISCARD weft_status *lower_convolution_with(lowering *l, const mlir_op *op, hlo_ints padding);
 WEFT_NODISCARD weft_status *lower_gather_with(lowering *l, const mlir_op *op, hlo_ints slice_sizes);
+/* window: sizes, strides, base and window dilations, padding. */
 WEFT_NODISCARD weft_status *lower_reduce_window_with(lowering *l, const mlir_op *op, int inputs, hlo_computation *f,
-                                                     const hlo_ints *window /* sizes, strides, base and window dilations,
-                                                                              * padding */);
+                                                     const hlo_ints *window);
 WEFT_NODISCARD weft_status *lower_pad_with(lowering *l, const mlir_op *op, hlo_ints low, hlo_ints high,
                                            hlo_ints interior);
 WEFT_NODISCARD weft_status *lower_dot_attrs(lowering *l, const mlir_op *op, hlo_dot_attrs **out);
 
-/* ---- lower_shapes.c ----------------------------------------------------------------------------------------------- */
+/* ---- lower_shapes.c ---------------------------------------------------------------------------------------------- */
 
 /* The entry of an operation of the dialects shape, tensor and arith by its full name, or NULL. */
 const lower_entry *lower_find_shape_entry(const char *name);
 
-/* ---- lower_quant.c ------------------------------------------------------------------------------------------------ */
+/* ---- lower_quant.c ----------------------------------------------------------------------------------------------- */
 
 /* True if an operand or result is quantized and the operation computes with it. Operations that only move elements
  * move the stored integers. */
@@ -224,13 +224,13 @@ WEFT_NODISCARD weft_status *lower_is_quantized(const mlir_op *op, bool *out);
 WEFT_NODISCARD weft_status *lower_quantized_op(lowering *l, const mlir_op *op);
 lower_rule lower_uniform_quantize, lower_uniform_dequantize;
 
-/* ---- lower_chlo.c, lower_comm.c ----------------------------------------------------------------------------------- */
+/* ---- lower_chlo.c, lower_comm.c ---------------------------------------------------------------------------------- */
 
 lower_rule lower_chlo_op, lower_top_k;
 lower_rule lower_all_gather, lower_all_reduce, lower_all_to_all, lower_async_done, lower_async_start, lower_check,
   lower_collective_broadcast, lower_collective_permute, lower_collective_reduce, lower_custom_call, lower_infeed,
   lower_interpreter, lower_outfeed, lower_recv, lower_reduce_scatter, lower_send;
-/* ---- lower_sdy.c -------------------------------------------------------------------------------------------------- */
+/* ---- lower_sdy.c ------------------------------------------------------------------------------------------------- */
 /* Turns a sharding rule into the frontend attribute that holds it in XLA's programs: Shardy's text. */
 WEFT_NODISCARD weft_status *lower_sharding_rule(lowering *l, const mlir_attr *rule, hlo_instr *instr);
 

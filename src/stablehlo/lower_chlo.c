@@ -8,7 +8,7 @@
 
 #include "stablehlo/lower.h"
 
-/* ---- the builder -------------------------------------------------------------------------------------------------- */
+/* ---- the builder ------------------------------------------------------------------------------------------------- */
 
 typedef struct builder { lowering *l; weft_status *st; } builder;
 typedef hlo_instr *val; /* NULL after an error */
@@ -82,7 +82,7 @@ static val polynomial(builder *b, val x, const double *c, size_t n)
 }
 #define POLYNOMIAL(b, x, c) polynomial((b), (x), (c), WEFT_COUNT(c))
 
-/* ---- special functions (of f32 and f64) --------------------------------------------------------------------------- */
+/* ---- special functions (of f32 and f64) -------------------------------------------------------------------------- */
 
 static val erf_inv_f32(builder *b, val x)
 {
@@ -312,7 +312,7 @@ static val polygamma(builder *b, val n, val x)
   return select(b, bad, num(b, x, NAN), result);
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------------------------- */
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
 /* The next float after x towards y, by its bits. */
 static val next_after(builder *b, val x, val y)
@@ -387,7 +387,7 @@ static val is_inf(builder *b, val x) { return cmpc(b, HLO_EQ, unary(b, HLO_ABS, 
 static val is_pos_inf(builder *b, val x) { return cmpc(b, HLO_EQ, x, INFINITY); }
 static val is_neg_inf(builder *b, val x) { return cmpc(b, HLO_EQ, x, -INFINITY); }
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 weft_status *lower_top_k(lowering *l, const mlir_op *op)
 {

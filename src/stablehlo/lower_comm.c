@@ -7,7 +7,7 @@
 #include "hlo/text.h"
 #include "stablehlo/lower.h"
 
-/* ---- attributes of collectives ------------------------------------------------------------------------------------ */
+/* ---- attributes of collectives ----------------------------------------------------------------------------------- */
 
 /* A matrix of device numbers with one group in each row; short rows are filled up with -1. */
 static weft_status *replica_groups(lowering *l, const mlir_op *op, hlo_replica_groups *out)
@@ -276,7 +276,7 @@ weft_status *lower_all_to_all(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* ---- transfers ---------------------------------------------------------------------------------------------------- */
+/* ---- transfers --------------------------------------------------------------------------------------------------- */
 
 /* All operands except the last (the token) as one value: the operand itself if there is one, otherwise a tuple. */
 static weft_status *payload(lowering *l, const mlir_op *op, bool always_tuple, hlo_instr **out, hlo_instr **out_token)
@@ -424,7 +424,7 @@ weft_status *lower_async_done(lowering *l, const mlir_op *op)
   return lower_tuple_results(l, op, future);
 }
 
-/* ---- custom-calls ------------------------------------------------------------------------------------------------- */
+/* ---- custom-calls ------------------------------------------------------------------------------------------------ */
 
 static void print_string(FILE *out, const char *s, size_t n)
 {
@@ -791,7 +791,7 @@ static weft_status *side_effect_call(lowering *l, const char *target, const hlo_
   return lower_finish(*out);
 }
 
-/* ---- check and interpreter ---------------------------------------------------------------------------------------- */
+/* ---- check and interpreter --------------------------------------------------------------------------------------- */
 
 static weft_status *find_probe(lowering *l, const mlir_op *op, lower_probe **out)
 {
@@ -888,8 +888,8 @@ static weft_status *check_programs(lowering *l, const mlir_op *op, const mlir_at
   return NULL;
 }
 
-/* run_parallel programs=[[@f, @g], ...] infeed=[@q...]: a custom-call whose called computations are the programs, row by
- * row, then the infeed queues; backend_config says how many of each: {"replicas":2,"partitions":1,"infeeds":0}. */
+/* run_parallel programs=[[@f, @g], ...] infeed=[@q...]: a custom-call whose called computations are the programs, row
+ * by row, then the infeed queues; backend_config says how many of each: {"replicas":2,"partitions":1,"infeeds":0}. */
 static weft_status *run_parallel(lowering *l, const mlir_op *op)
 {
   const mlir_attr *programs = mlir_attr_of(op, "programs"), *infeed = mlir_attr_of(op, "infeed");
@@ -945,7 +945,7 @@ weft_status *lower_interpreter(lowering *l, const mlir_op *op)
   return side_effect_call(l, "interpreter.print", nothing, op->operand_count, operands, &in);
 }
 
-/* ---- discardable attributes --------------------------------------------------------------------------------------- */
+/* ---- discardable attributes -------------------------------------------------------------------------------------- */
 
 weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *attrs, hlo_instr *instr)
 {

@@ -29,7 +29,7 @@ bool lower_is_dynamic_program(const mlir_program *program, const mlir_module *mo
          block_is_dynamic(module->op->regions[0].first, 0);
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 weft_status *lower_remember(lowering *l, const hlo_instr *in, const hlo_literal *value)
 {
@@ -120,7 +120,7 @@ weft_status *lower_shape_operand(lowering *l, const mlir_op *op, int i, weft_dty
   return NULL;
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 weft_status *lower_dynamic_broadcast_in_dim(lowering *l, const mlir_op *op)
 {
@@ -276,7 +276,7 @@ weft_status *lower_set_dimension_size(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* ---- custom-calls that stand for operations ------------------------------------------------------------------------ */
+/* ---- custom-calls that stand for operations ---------------------------------------------------------------------- */
 
 /* operand, k -> values, indices */
 static weft_status *dynamic_top_k(lowering *l, const mlir_op *op)

@@ -1,7 +1,7 @@
 /* stablehlo/lower_loc.c -- locations as metadata, after XLA's rules: op_name is what names inside say, joined by ';'
  * ("name@function" is "name", and "Type:" is op_type); then comes a call stack of `"function"("file":3:7)` frames and
- * `callsite(callee at caller)`, or a place in a file.  Locations may share parts, and those of text go in circles: no more
- * than a budget of parts is looked at. */
+ * `callsite(callee at caller)`, or a place in a file.  Locations may share parts, and those of text go in circles: no
+ * more than a budget of parts is looked at. */
 #include <stdio.h>
 #include <string.h>
 

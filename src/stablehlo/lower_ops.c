@@ -7,7 +7,7 @@
 
 #include "stablehlo/lower.h"
 
-/* ---- elementwise -------------------------------------------------------------------------------------------------- */
+/* ---- elementwise ------------------------------------------------------------------------------------------------- */
 
 static const lower_entry *entry_of(const mlir_op *op);
 
@@ -193,7 +193,7 @@ static weft_status *bitcast_convert(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* ---- data movement ------------------------------------------------------------------------------------------------ */
+/* ---- data movement ----------------------------------------------------------------------------------------------- */
 
 static weft_status *scalar_constant(lowering *l, const mlir_attr *value, weft_dtype type, hlo_instr **out)
 {
@@ -454,7 +454,7 @@ static weft_status *torch_index_select(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* ---- operations with regions of scalars --------------------------------------------------------------------------- */
+/* ---- operations with regions of scalars -------------------------------------------------------------------------- */
 
 /* Converts the operands from `first` on to the element types of the region's parameters from `param` on: StableHLO
  * lets a reduction accumulate in a wider type. */
@@ -691,7 +691,7 @@ static weft_status *scatter(lowering *l, const mlir_op *op)
   return lower_tuple_results(l, op, in);
 }
 
-/* ---- products ----------------------------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 static weft_status *precision(lowering *l, const mlir_op *op, int *out_count, const hlo_precision **out)
 {
@@ -882,7 +882,7 @@ static weft_status *convolution(lowering *l, const mlir_op *op)
   return lower_convolution_with(l, op, padding);
 }
 
-/* ---- einsum ------------------------------------------------------------------------------------------------------- */
+/* ---- einsum ------------------------------------------------------------------------------------------------------ */
 
 /* The position of a letter among the first `n` of `labels`, or -1. */
 static int label_index(const char *labels, int n, char c)
@@ -1032,7 +1032,7 @@ static weft_status *einsum(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------------------------- */
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
 static weft_status *fft(lowering *l, const mlir_op *op)
 {

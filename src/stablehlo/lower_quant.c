@@ -1,8 +1,8 @@
 /* stablehlo/lower_quant.c -- quantized types.  A quantized value is held as its stored integers.
  *   value  = (stored - zero) * scale
  *   stored = clamp(round_to_even(value / scale) + zero, min, max)
- * An operation that computes works on values (StableHLO's dequantize_op_quantize); one that only moves elements works on
- * stored integers, if operands and result agree on scale and zero. */
+ * An operation that computes works on values (StableHLO's dequantize_op_quantize); one that only moves elements works
+ * on stored integers, if operands and result agree on scale and zero. */
 #include <string.h>
 
 #include "stablehlo/lower.h"
@@ -81,7 +81,7 @@ weft_status *lower_uniform_quantize(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, x);
 }
 
-/* ---- any other operation ------------------------------------------------------------------------------------------ */
+/* ---- any other operation ----------------------------------------------------------------------------------------- */
 
 static bool is_among(const char *name, size_t count, const char *const *names)
 {

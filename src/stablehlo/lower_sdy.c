@@ -1,11 +1,11 @@
-/* stablehlo/lower_sdy.c -- Shardy: meshes and shardings become device lists, manual computations become the custom-calls
- * of XLA's partitioner around a region of one partition's shapes:
+/* stablehlo/lower_sdy.c -- Shardy: meshes and shardings become device lists, manual computations become the
+ * custom-calls of XLA's partitioner around a region of one partition's shapes:
  *
  *   Sharding -> SPMDFullToShardShape -> region -> SPMDShardToFullShape -> Sharding
  *
- * Shardings stay named, with their open dimensions, for the partitioner to complete.  Those of the borders have the manual
- * axes alone, which they list; a manual computation may leave axes free.  On one partition all of this has no
- * effect. */
+ * Shardings stay named, with their open dimensions, for the partitioner to complete.  Those of the
+ * borders have the manual axes alone, which they list; a manual computation may leave axes free.  On
+ * one partition all of this has no effect. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "hlo/text.h"
 #include "stablehlo/lower.h"
 
-/* ---- from attributes ---------------------------------------------------------------------------------------------- */
+/* ---- from attributes --------------------------------------------------------------------------------------------- */
 
 static int array_count(const mlir_attr *a) { return a && a->kind == MLIR_ARRAY ? a->u.array.count : 0; }
 
@@ -126,7 +126,7 @@ weft_status *lower_mesh_groups(lowering *l, const mlir_attr *groups, hlo_replica
   return hlo_groups_from_mesh(l->arena, mesh, count, axes, out);
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------ */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* What the function says about a result; UNKNOWN leaves it to the partitioner. */
 static weft_status *result_sharding(lowering *l, const mlir_attr *dict, const hlo_sharding **out)
@@ -234,7 +234,7 @@ weft_status *lower_sharding_rule(lowering *l, const mlir_attr *rule, hlo_instr *
   return lower_frontend_attributes(l, instr, 1, &(hlo_key_value){"xla.sdy.sharding_rule", text});
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 static weft_status *annotate(lowering *l, const char *target, hlo_instr *x, const hlo_shape *shape,
                              const hlo_sharding *sharding, hlo_instr **out)

@@ -77,7 +77,7 @@ static weft_status *known_index(lowering *l, const mlir_op *op, int i, int64_t c
   return NULL;
 }
 
-/* ---- shapes ------------------------------------------------------------------------------------------------------- */
+/* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
 static weft_status *shape_of(lowering *l, const mlir_op *op)
 {
@@ -215,7 +215,7 @@ static weft_status *broadcast(lowering *l, const mlir_op *op)
   return list_result(l, op, (hlo_ints){rank, dims});
 }
 
-/* ---- what must hold ----------------------------------------------------------------------------------------------- */
+/* ---- what must hold ---------------------------------------------------------------------------------------------- */
 
 static weft_status *cstr_broadcastable(lowering *l, const mlir_op *op)
 {
@@ -275,7 +275,7 @@ static weft_status *assuming(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* ---- scalars ------------------------------------------------------------------------------------------------------ */
+/* ---- scalars ----------------------------------------------------------------------------------------------------- */
 
 static weft_status *from_elements(lowering *l, const mlir_op *op)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- types -------------------------------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------------------------------------- */
 
 const mlir_type *mlir_element_type(weft_dtype dtype)
 {
@@ -87,7 +87,7 @@ weft_status *mlir_check_quant(const mlir_quant *q)
   return NULL;
 }
 
-/* ---- references ---------------------------------------------------------------------------------------------------- */
+/* ---- references -------------------------------------------------------------------------------------------------- */
 
 /* Counts are kept in shared types and attributes.  The recursion ends at these, so it is as deep as one alias or entry
  * nests. */
@@ -193,7 +193,7 @@ int64_t mlir_tensor_elems(const mlir_type *t)
   return n;
 }
 
-/* ---- attributes --------------------------------------------------------------------------------------------------- */
+/* ---- attributes -------------------------------------------------------------------------------------------------- */
 
 const mlir_attr *mlir_attr_of(const mlir_op *op, const char *name)
 {
@@ -287,7 +287,7 @@ weft_status *mlir_attr_ints(const mlir_program *program, const mlir_module *modu
   return NULL;
 }
 
-/* ---- dense constants ---------------------------------------------------------------------------------------------- */
+/* ---- dense constants --------------------------------------------------------------------------------------------- */
 
 /* A cursor in the text of a dense constant. */
 typedef struct dense_text {
@@ -622,7 +622,7 @@ weft_status *mlir_dense_read(const mlir_program *program, const mlir_module *mod
   return NULL;
 }
 
-/* ---- names and positions ------------------------------------------------------------------------------------------ */
+/* ---- names and positions ----------------------------------------------------------------------------------------- */
 
 const char *mlir_position(const mlir_program *program, size_t offset, char *buf, size_t size)
 {
@@ -642,7 +642,7 @@ const char *mlir_position(const mlir_program *program, size_t offset, char *buf,
   return buf;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 struct mlir_entry {
   struct mlir_entry *next;
@@ -710,7 +710,7 @@ weft_status *mlir_table_slot(weft_arena *arena, mlir_table *table, const char *t
   return NULL;
 }
 
-/* ---- kinds of operations ------------------------------------------------------------------------------------------ */
+/* ---- kinds of operations ----------------------------------------------------------------------------------------- */
 
 int mlir_version_suffix(const char *name, size_t size, size_t *out_size)
 {

@@ -10,8 +10,8 @@
  *    use the accessors, which take both;
  *  - a mesh of sdy is a dictionary {axes = [{name, size}], device_ids}, a sharding {mesh, dims = [{axes, is_closed}],
  *    replicated, unreduced} with axes {name, sub_axis_info = {pre_size, size}}; shardings per value are an array;
- *    a sharding rule is {factor_sizes, operands, results, reduction, need_replication, permutation, blocked_propagation}, or,
- *    in text, MLIR_OPAQUE.
+ *    a sharding rule is {factor_sizes, operands, results, reduction, need_replication, permutation,
+ *    blocked_propagation}, or, in text, MLIR_OPAQUE.
  * All of it lives in the program's arena; dense constants point into the input, which must outlive the program. */
 #ifndef WEFT_STABLEHLO_MLIR_H
 #define WEFT_STABLEHLO_MLIR_H
@@ -28,7 +28,7 @@ enum {
 };
 #define MLIR_DYNAMIC INT64_MIN /* a dimension written `?` */
 
-/* ---- types -------------------------------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------------------------------------- */
 
 typedef enum mlir_type_kind {
   MLIR_NONE, MLIR_ELEMENT, MLIR_INDEX, MLIR_QUANTIZED, MLIR_TENSOR, MLIR_UNRANKED, MLIR_TUPLE, MLIR_TOKEN,
@@ -66,7 +66,7 @@ struct mlir_type {
   int parts, depth;             /* see mlir_refer_type; 0: not counted yet */
 };
 
-/* ---- attributes --------------------------------------------------------------------------------------------------- */
+/* ---- attributes -------------------------------------------------------------------------------------------------- */
 
 typedef enum mlir_attr_kind {
   MLIR_UNIT, MLIR_BOOL, MLIR_INT, MLIR_FLOAT, MLIR_STRING, MLIR_SYMBOL, MLIR_ENUM, MLIR_TYPE, MLIR_ARRAY, MLIR_DICT,
@@ -103,7 +103,7 @@ struct mlir_attr {
   } u;
 };
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 typedef enum shlo_dialect { SHLO_STABLEHLO, SHLO_CHLO, SHLO_FUNC, SHLO_CHECK, SHLO_INTERPRETER, SHLO_SDY, SHLO_BUILTIN,
                             SHLO_OTHER } shlo_dialect;
@@ -213,7 +213,7 @@ typedef struct mlir_program {
   mlir_table kinds;              /* kinds of operations by their spelling: "stablehlo.add", "vhlo.add_v1" */
 } mlir_program;
 
-/* ---- readers ------------------------------------------------------------------------------------------------------ */
+/* ---- readers ----------------------------------------------------------------------------------------------------- */
 
 /* Both readers take a program whose arena, input and size are set, and fill in its modules. With `in_parts` the
  * operations of functions that have one block may be read later, if no type has unknown sizes. Errors:
@@ -242,7 +242,7 @@ WEFT_NODISCARD weft_status *mlir_print(const mlir_program *program, FILE *out);
 /* The position: "12:5" in text, "byte 345" in bytecode. Writes at most `size` bytes and returns buf. */
 const char *mlir_position(const mlir_program *program, size_t offset, char *buf, size_t size);
 
-/* ---- types and attributes ----------------------------------------------------------------------------------------- */
+/* ---- types and attributes ---------------------------------------------------------------------------------------- */
 
 const mlir_type *mlir_element_type(weft_dtype dtype); /* static */
 /* The element type called "f32", "i1", "ui8", "bf16", "f8E4M3FN", ...; WEFT_INVALID if there is none. */
@@ -288,7 +288,7 @@ WEFT_NODISCARD weft_status *mlir_dense_size(const mlir_program *program, const m
 WEFT_NODISCARD weft_status *mlir_dense_read(const mlir_program *program, const mlir_module *module, const mlir_attr *a,
                                             void *out);
 
-/* ---- building, for the readers ------------------------------------------------------------------------------------ */
+/* ---- building, for the readers ----------------------------------------------------------------------------------- */
 
 /* The entry of `text`; what it names is NULL if the entry is new. */
 WEFT_NODISCARD weft_status *mlir_table_slot(weft_arena *arena, mlir_table *table, const char *text, size_t size,

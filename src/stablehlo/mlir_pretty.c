@@ -1,6 +1,7 @@
 /* stablehlo/mlir_pretty.c -- the custom assembly of operations (facts: programs.md 7.2).
  * Most follow one shape, which universal() reads: operands, words and `key = value` pairs between commas, attributes,
- * types.  Keys are renamed to attribute names by a table; the few operations with a syntax of their own have a function. */
+ * types.  Keys are renamed to attribute names by a table; the few operations with
+ * a syntax of their own have a function. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,7 @@ static weft_status *tail(text_parser *ps, mlir_op *op, text_attrs *attrs)
   return NULL;
 }
 
-/* ---- the universal shape ------------------------------------------------------------------------------------------ */
+/* ---- the universal shape ----------------------------------------------------------------------------------------- */
 
 static const struct { const char *op, *key, *attr; } keys[] = {
     {"iota", "dim", "iota_dimension"}, {"dynamic_iota", "dim", "iota_dimension"}, {"concatenate", "dim", "dimension"},
@@ -184,7 +185,7 @@ static weft_status *universal(text_parser *ps, mlir_op *op, text_attrs *attrs)
   return tail(ps, op, attrs);
 }
 
-/* ---- operations with a syntax of their own ------------------------------------------------------------------------ */
+/* ---- operations with a syntax of their own ----------------------------------------------------------------------- */
 
 /* constant {attributes} dense<...> : T  or  constant dense<...> : T */
 static weft_status *constant(text_parser *ps, mlir_op *op, text_attrs *attrs)
@@ -661,7 +662,7 @@ static weft_status *scan(text_parser *ps, mlir_op *op, text_attrs *attrs)
   return segments(ps, attrs, "resultSegmentSizes", op->result_count - inits.count, inits.count);
 }
 
-/* ---- Shardy ------------------------------------------------------------------------------------------------------- */
+/* ---- Shardy ------------------------------------------------------------------------------------------------------ */
 
 /* Text up to the next `%`, `:`, `(` or the end of the line's operation, kept as an opaque attribute. */
 static weft_status *opaque_until(text_parser *ps, const char *stops, const char *name, text_attrs *attrs)
@@ -761,7 +762,7 @@ static weft_status *sdy_op(text_parser *ps, mlir_op *op, text_attrs *attrs)
   return tail(ps, op, attrs);
 }
 
-/* ---- shape and tensor --------------------------------------------------------------------------------------------- */
+/* ---- shape and tensor -------------------------------------------------------------------------------------------- */
 
 static weft_status *set_unsaid_result(text_parser *ps, mlir_op *op, mlir_type_kind kind, const char *text)
 {

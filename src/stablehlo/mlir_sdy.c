@@ -1,4 +1,5 @@
-/* stablehlo/mlir_sdy.c -- the assembly of Shardy's meshes and shardings, read into the dictionaries that mlir.h names. */
+/* stablehlo/mlir_sdy.c -- the assembly of Shardy's meshes and shardings, read
+ * into the dictionaries that mlir.h names. */
 #include <string.h>
 
 #include "stablehlo/mlir_text.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- lists and errors --------------------------------------------------------------------------------------------- */
+/* ---- lists and errors -------------------------------------------------------------------------------------------- */
 
 weft_status *text_grow(text_parser *ps, void *items, int count, int *capacity, size_t size)
 {
@@ -51,7 +51,7 @@ weft_status *text_enter(text_parser *ps)
   return NULL;
 }
 
-/* ---- lexing ------------------------------------------------------------------------------------------------------- */
+/* ---- lexing ------------------------------------------------------------------------------------------------------ */
 
 void text_skip_space(text_parser *ps)
 {
@@ -243,7 +243,7 @@ weft_status *text_real(text_parser *ps, double *out)
   return NULL;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 weft_status *text_value_name(text_parser *ps, const char **name, size_t *size)
 {
@@ -320,7 +320,7 @@ weft_status *text_use(text_parser *ps, mlir_value **out)
   return NULL;
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 weft_status *text_new_op(text_parser *ps, const char *spelling, size_t size, mlir_op **out)
 {
@@ -540,7 +540,7 @@ weft_status *text_region(text_parser *ps, mlir_region *region, const text_argume
   return NULL;
 }
 
-/* ---- modules ------------------------------------------------------------------------------------------------------ */
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
 
 /* #name = attribute, #name = loc(...), !name = type */
 static weft_status *alias(text_parser *ps)
@@ -670,7 +670,7 @@ weft_status *mlir_read_text(mlir_program *program)
   return NULL;
 }
 
-/* ---- text inside bytecode ----------------------------------------------------------------------------------------- */
+/* ---- text inside bytecode ---------------------------------------------------------------------------------------- */
 
 static weft_status *parse_alone(mlir_program *program, const char *text, size_t size, const mlir_type **type,
                                 const mlir_attr **attr)

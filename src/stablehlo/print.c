@@ -1,5 +1,5 @@
-/* stablehlo/print.c -- programs as MLIR text that MLIR's parser takes: custom assembly where an operation's is a list of
- * operands and `key = [...]`, the generic form for the rest. */
+/* stablehlo/print.c -- programs as MLIR text that MLIR's parser takes: custom assembly where an operation's is a list
+ * of operands and `key = [...]`, the generic form for the rest. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ enum { DEEPEST_LOCATION = 1024 };
 
 static void new_line(shlo_printer *p) { fprintf(p->out, "\n%*s", 2 * p->indent, ""); }
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 static void print_block(shlo_printer *p, const mlir_block *block, bool label);
 
@@ -95,7 +95,7 @@ static void print_attr_dict(shlo_printer *p, const mlir_attr *dicts, int i)
   shlo_print_attributes(p, &holder, NULL, " {");
 }
 
-/* ---- locations ---------------------------------------------------------------------------------------------------- */
+/* ---- locations --------------------------------------------------------------------------------------------------- */
 
 static const mlir_location *aliased(const mlir_location *loc)
 {

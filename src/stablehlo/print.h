@@ -1,5 +1,5 @@
-/* stablehlo/print.h -- shared by the files that print programs as MLIR text: print.c (operations, locations, modules) and
- * print_attrs.c. */
+/* stablehlo/print.h -- shared by the files that print programs as MLIR text: print.c (operations,
+ * locations, modules) and print_attrs.c. */
 #ifndef WEFT_STABLEHLO_PRINT_H
 #define WEFT_STABLEHLO_PRINT_H
 

@@ -91,7 +91,7 @@ void shlo_print_type(shlo_printer *p, const mlir_type *t)
   }
 }
 
-/* ---- numbers and words -------------------------------------------------------------------------------------------- */
+/* ---- numbers and words ------------------------------------------------------------------------------------------- */
 
 void shlo_print_string(shlo_printer *p, const char *s, size_t size)
 {
@@ -220,7 +220,7 @@ weft_status *shlo_print_dense(shlo_printer *p, const mlir_attr *a)
   return NULL;
 }
 
-/* ---- attributes --------------------------------------------------------------------------------------------------- */
+/* ---- attributes -------------------------------------------------------------------------------------------------- */
 
 static void print_key(shlo_printer *p, const char *name)
 {
@@ -300,7 +300,7 @@ void shlo_print_attr(shlo_printer *p, const mlir_attr *a)
   }
 }
 
-/* ---- Shardy ------------------------------------------------------------------------------------------------------- */
+/* ---- Shardy ------------------------------------------------------------------------------------------------------ */
 
 static const mlir_attr empty_list = {.kind = MLIR_ARRAY};
 
@@ -390,7 +390,7 @@ static void print_shardings(shlo_printer *p, const mlir_attr *a)
   shlo_put(p, "]>");
 }
 
-/* ---- attributes by name ------------------------------------------------------------------------------------------- */
+/* ---- attributes by name ------------------------------------------------------------------------------------------ */
 
 typedef enum form { /* how an attribute is written */
   AS_IS, INTS, BOOLS, MATRIX, /* array<i64: ...>, array<i1: ...>, dense<...> : tensor<NxMxi64> */

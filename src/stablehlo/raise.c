@@ -14,7 +14,7 @@
 
 static void without_memory(weft_arena *arena) { longjmp(WEFT_CONTAINER_OF(arena, raising, program.arena)->stop, 1); }
 
-/* ---- regions and functions ---------------------------------------------------------------------------------------- */
+/* ---- regions and functions --------------------------------------------------------------------------------------- */
 
 static void raise_instr(raising *r, const hlo_instr *in);
 
@@ -122,7 +122,7 @@ void raise_give_call(raising *r, const hlo_instr *in, mlir_op *op)
   r->at[in->id] = raise_gives_elements(in->shape) ? raise_results_of(r, op, in->shape) : raise_single(r, op->results);
 }
 
-/* ---- tuples and tokens -------------------------------------------------------------------------------------------- */
+/* ---- tuples and tokens ------------------------------------------------------------------------------------------- */
 
 static void same_value(raising *r, const hlo_instr *in)
 {
@@ -176,7 +176,7 @@ static void barrier(raising *r, const hlo_instr *in)
   raise_give(r, in, op);
 }
 
-/* ---- control flow ------------------------------------------------------------------------------------------------- */
+/* ---- control flow ------------------------------------------------------------------------------------------------ */
 
 static void while_loop(raising *r, const hlo_instr *in)
 {
@@ -242,7 +242,7 @@ static void call(raising *r, const hlo_instr *in)
   raise_give_call(r, in, op);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static raise_rule *const rules[HLO_OPCODE_COUNT] = {
     [HLO_BITCAST_CONVERT] = raise_elementwise, [HLO_COMPARE] = raise_compare, [HLO_COPY] = same_value,
@@ -282,7 +282,7 @@ static void raise_instr(raising *r, const hlo_instr *in)
   r->location = outer;
 }
 
-/* ---- functions and the module ------------------------------------------------------------------------------------- */
+/* ---- functions and the module ------------------------------------------------------------------------------------ */
 
 /* The output that an alias names, as a result of the entry function; -1: StableHLO cannot express the alias. */
 static int64_t aliased_result(const hlo_module *m, const hlo_input_output_alias *a)

@@ -40,7 +40,7 @@ typedef struct raising {
 
 typedef struct raised_values { mlir_value **v; int count, capacity; } raised_values;
 
-/* ---- raise_build.c ------------------------------------------------------------------------------------------------ */
+/* ---- raise_build.c ----------------------------------------------------------------------------------------------- */
 
 /* Gives up by a long jump, which is safe because everything is in the arena. */
 _Noreturn void raise_give_up(raising *r, weft_status *st);
@@ -96,11 +96,11 @@ const mlir_type **raise_leaf_types(raising *r, const hlo_shape *s, int *out_coun
 const raised *raise_from_leaves(raising *r, const hlo_shape *s, mlir_value *leaves, int *at);
 const raised *raise_results_of(raising *r, const mlir_op *op, const hlo_shape *s);
 
-/* ---- raise_loc.c -------------------------------------------------------------------------------------------------- */
+/* ---- raise_loc.c ------------------------------------------------------------------------------------------------- */
 
 const mlir_location *raise_location(raising *r, const hlo_instr *in); /* NULL: not known */
 
-/* ---- raise.c ------------------------------------------------------------------------------------------------------ */
+/* ---- raise.c ----------------------------------------------------------------------------------------------------- */
 
 /* Makes the computations that `in` calls the regions of `op`. */
 void raise_called(raising *r, mlir_op *op, const hlo_instr *in);
@@ -119,7 +119,7 @@ const mlir_attr *raise_parsed_dict(raising *r, const char *text);
 
 typedef void raise_rule(raising *r, const hlo_instr *in);
 
-/* ---- raise_ops.c -------------------------------------------------------------------------------------------------- */
+/* ---- raise_ops.c ------------------------------------------------------------------------------------------------- */
 
 /* Constants and operations on single values. */
 mlir_value *raise_scalar(raising *r, weft_dtype type, int64_t v);
@@ -133,7 +133,7 @@ raise_rule raise_elementwise, raise_compare, raise_reduce_precision, raise_with_
   raise_scaled_dot, raise_convolution, raise_fft, raise_cholesky, raise_triangular_solve, raise_batch_norm, raise_rng,
   raise_rng_bit_generator, raise_rng_state, raise_stochastic_convert, raise_bitcast, raise_dynamic_reshape;
 
-/* ---- raise_comm.c ------------------------------------------------------------------------------------------------- */
+/* ---- raise_comm.c ------------------------------------------------------------------------------------------------ */
 
 raise_rule raise_custom_call, raise_all_reduce, raise_all_gather, raise_reduce_scatter, raise_collective_permute,
   raise_collective_broadcast, raise_all_to_all, raise_collective_start, raise_async_start, raise_copy_start,

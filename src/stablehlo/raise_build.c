@@ -20,7 +20,7 @@ void raise_check(raising *r, weft_status *st)
   if (st) raise_give_up(r, st);
 }
 
-/* ---- types -------------------------------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------------------------------------- */
 
 const mlir_type *raise_new_type(raising *r, mlir_type_kind kind, int count, const mlir_type *const *elements)
 {
@@ -62,7 +62,7 @@ const mlir_type *raise_type_of(raising *r, const hlo_shape *s)
   return t;
 }
 
-/* ---- attributes --------------------------------------------------------------------------------------------------- */
+/* ---- attributes -------------------------------------------------------------------------------------------------- */
 
 mlir_attr *raise_new_attr(raising *r, mlir_attr_kind kind)
 {
@@ -184,7 +184,7 @@ const mlir_attr *raise_sharding_attr(raising *r, const hlo_sharding *sharding)
   return raise_words(r, MLIR_STRING, copy);
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------------- */
 
 enum { MOST_ATTRS = 24 };
 
@@ -238,7 +238,7 @@ mlir_value *raise_make(raising *r, const char *spelling, int count, mlir_value *
   return raise_emit(r, spelling, count, operands, 1, &type)->results;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 const raised *raise_single(raising *r, mlir_value *value)
 {

@@ -10,7 +10,7 @@
 #include "hlo/sharding.h"
 #include "hlo/text.h"
 
-/* ---- custom-calls ------------------------------------------------------------------------------------------------- */
+/* ---- custom-calls ------------------------------------------------------------------------------------------------ */
 
 /* dense<[1, 0]> : tensor<2xindex> for each shape: minor to major */
 static const mlir_attr *layouts(raising *r, int count, const hlo_shape *const *shapes)
@@ -105,7 +105,7 @@ void raise_custom_call(raising *r, const hlo_instr *in)
   raise_give_call(r, in, op);
 }
 
-/* ---- communication ------------------------------------------------------------------------------------------------ */
+/* ---- communication ----------------------------------------------------------------------------------------------- */
 
 /* Groups as lists; *out_size is the size of the largest group. One group of all participants has no list: *out_size is
  * their number. */

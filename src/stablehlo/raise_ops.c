@@ -9,7 +9,7 @@
 
 #include "hlo/text.h"
 
-/* ---- instructions that keep their name ---------------------------------------------------------------------------- */
+/* ---- instructions that keep their name --------------------------------------------------------------------------- */
 
 void raise_elementwise(raising *r, const hlo_instr *in)
 {
@@ -191,7 +191,7 @@ void raise_scatter(raising *r, const hlo_instr *in)
   raise_called(r, op, in);
 }
 
-/* ---- reductions and windows --------------------------------------------------------------------------------------- */
+/* ---- reductions and windows -------------------------------------------------------------------------------------- */
 
 /* The parts of a window, under the names that this operation has for them; NULL: the operation has no such part. */
 static void set_window(raising *r, mlir_op *op, const hlo_window *w, const char *sizes, const char *base,
@@ -283,7 +283,7 @@ void raise_top_k(raising *r, const hlo_instr *in)
   if (!largest) raise_set(r, op, "largest", raise_truth(r, false));
 }
 
-/* ---- products ----------------------------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 static void set_precision(raising *r, mlir_op *op, int count, const hlo_precision *precision)
 {
@@ -437,7 +437,7 @@ void raise_convolution(raising *r, const hlo_instr *in)
   raise_give(r, in, op);
 }
 
-/* ---- linear algebra, statistics, random numbers ------------------------------------------------------------------- */
+/* ---- linear algebra, statistics, random numbers ------------------------------------------------------------------ */
 
 void raise_fft(raising *r, const hlo_instr *in)
 {
@@ -515,7 +515,7 @@ void raise_stochastic_convert(raising *r, const hlo_instr *in)
   raise_give(r, in, raise_as_op(r, in, "mhlo.stochastic_convert"));
 }
 
-/* ---- bitcasts ----------------------------------------------------------------------------------------------------- */
+/* ---- bitcasts ---------------------------------------------------------------------------------------------------- */
 
 /* x with its dimensions in the order of memory, slowest first; or from that order back to shape s. */
 static mlir_value *transposed(raising *r, mlir_value *x, const hlo_shape *s, bool to_memory)

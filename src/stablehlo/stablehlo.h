@@ -24,7 +24,8 @@ typedef struct shlo_options {
 bool shlo_is_program(const void *bytes, size_t size);
 
 /* Reads and lowers in one step.  `options` may be NULL.  The module is not verified.
- * Errors: INVALID_ARGUMENT with a position ("12:5: ...", "byte 345: ..."); UNIMPLEMENTED naming what is not supported. */
+ * Errors: INVALID_ARGUMENT with a position ("12:5: ...", "byte 345: ...");
+ * UNIMPLEMENTED naming what is not supported. */
 WEFT_NODISCARD weft_status *shlo_parse(const void *bytes, size_t size, const shlo_options *options,
                                        hlo_module **out_module);
 

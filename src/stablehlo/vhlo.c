@@ -1,5 +1,5 @@
-/* stablehlo/vhlo.c -- attributes, types and properties in the encodings of the builtin, vhlo, stablehlo and sdy dialects
- * (facts: programs.md 9.4-9.6).  All give the same mlir_attr and mlir_type forms as the text reader.
+/* stablehlo/vhlo.c -- attributes, types and properties in the encodings of the builtin, vhlo, stablehlo and sdy
+ * dialects (facts: programs.md 9.4-9.6).  All give the same mlir_attr and mlir_type forms as the text reader.
  * Attributes of sdy that no lowering asks for (parameters of its collectives) are opaque bytes. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "stablehlo/bytecode.h"
 
-/* ---- parts -------------------------------------------------------------------------------------------------------- */
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
 
 static weft_status *new_attr(bc_reader *r, bc_cursor *c, mlir_attr_kind kind, mlir_attr **out)
 {
@@ -207,7 +207,8 @@ static weft_status *fields(bc_reader *r, bc_cursor *c, int count, const mlir_nam
 #define FIELDS(r, c, out, ...) \
   fields((r), (c), WEFT_COUNT(((mlir_named_attr[]){__VA_ARGS__})), (const mlir_named_attr[]){__VA_ARGS__}, (out))
 
-/* A tensor's elements: little-endian, or one of them for all; i1 packed, as 0x00 or 0xFF for all, or (old) a byte each. */
+/* A tensor's elements: little-endian, or one of them for all; i1 packed, as 0x00
+ * or 0xFF for all, or (old) a byte each. */
 static weft_status *dense(bc_reader *r, bc_cursor *c, const mlir_attr **out)
 {
   mlir_attr *a;
@@ -276,7 +277,7 @@ static weft_status *dense_array(bc_reader *r, bc_cursor *c, const mlir_attr **ou
   return NULL;
 }
 
-/* ---- attributes --------------------------------------------------------------------------------------------------- */
+/* ---- attributes -------------------------------------------------------------------------------------------------- */
 
 /* Locations are opaque: nothing reads them, and their chains are deep. */
 static weft_status *opaque(bc_reader *r, bc_cursor *c, const mlir_attr **out)
@@ -577,7 +578,7 @@ weft_status *bc_decode_attr(bc_reader *r, const char *dialect, bc_cursor *c, con
   return WEFT_ERR(UNIMPLEMENTED, "attributes of the dialect \"%.64s\" are not known", dialect);
 }
 
-/* ---- types -------------------------------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------------------------------------- */
 
 static weft_status *plain_type(bc_reader *r, mlir_type_kind kind, const mlir_type **out)
 {
@@ -827,7 +828,7 @@ weft_status *bc_decode_type(bc_reader *r, const char *dialect, bc_cursor *c, con
   return WEFT_ERR(UNIMPLEMENTED, "types of the dialect \"%.64s\" are not known", dialect);
 }
 
-/* ---- properties --------------------------------------------------------------------------------------------------- */
+/* ---- properties -------------------------------------------------------------------------------------------------- */
 
 /* Inherent attributes in the order in which they are stored, which is alphabetical. `?` marks an optional attribute.
  * `version`: the row is for that version only; 0: for all. Operations of stablehlo that are not listed have the
@@ -1053,7 +1054,7 @@ weft_status *bc_decode_properties(bc_reader *r, const bc_op_name *op, bc_propert
   return NULL;
 }
 
-/* ---- locations ---------------------------------------------------------------------------------------------------- */
+/* ---- locations --------------------------------------------------------------------------------------------------- */
 
 enum { CALL_SITE = 10, FILE_LINE_COLUMN, FUSED, FUSED_WITH_METADATA, NAMED, UNKNOWN, FILE_RANGE = 22 };
 

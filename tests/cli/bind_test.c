@@ -1,4 +1,5 @@
-/* tests/cli/bind_test.c -- processes are bound on machines that the test writes down as Linux describes them in /sys. */
+/* tests/cli/bind_test.c -- processes are bound on machines that the test writes
+ * down as Linux describes them in /sys. */
 #include "test.h"
 
 #include <sys/stat.h>

@@ -17,9 +17,9 @@ typedef struct kernel_check {
 
 /* Fails the test with the first difference. */
 void check_kernel(const char *text, const kernel_check *how);
-/* The lower half of check_kernel: one run of a compiled fusion of the entry's parameters, its results copied to `got`; the
- * test fails if it writes outside of them.  `donate`: as above.  split 0: one range; 1: unit by unit, backwards; 2: uneven
- * ranges. */
+/* The lower half of check_kernel: one run of a compiled fusion of the entry's parameters, its results copied
+ * to `got`; the test fails if it writes outside of them.  `donate`: as above.  split 0: one range; 1: unit
+ * by unit, backwards; 2: uneven ranges. */
 enum { KERNEL_SPLITS = 3 };
 void run_compiled(const gen_kernel *kernel, const hlo_instr *fusion, const hlo_literal *const *inputs, bool donate,
                   int split, hlo_literal *got, const char *what);

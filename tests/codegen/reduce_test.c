@@ -156,7 +156,8 @@ TEST(argmax_and_fused_forms)
                &(kernel_check){.rtol = 1e-4, .atol = 1e-4});
 }
 
-/* As JAX writes them: of equal values the first, of NaNs the first, in rows of every length.  `nans`: of some elements. */
+/* As JAX writes them: of equal values the first, of NaNs the first, in rows of
+ * every length.  `nans`: of some elements. */
 static void check_extreme(const char *value, const char *index, const char *direction, int cols, bool nans)
 {
   char reducer[1024], in[64], out[64], body[1024];
@@ -267,7 +268,8 @@ TEST(softmax_and_layer_norm_by_rows)
   }
 }
 
-/* What a row kernel keeps of a row it must only use at its own place: not where a transpose, a reverse or a slice stands between. */
+/* What a row kernel keeps of a row it must only use at its own place: not where a
+ * transpose, a reverse or a slice stands between. */
 TEST(costly_values_that_move_before_they_are_used)
 {
   check_kernel(fusion(reducer("add", "f32"), "f32[2,3,2,19] f32[2,3,2,19]",
@@ -363,7 +365,8 @@ TEST(bits_seen_otherwise_keep_dimensions_together)
   T_EQ_INT(apart, together);
 }
 
-/* The second of each pair does at least `more` times as much, and its estimate says so; none is free, none without bound. */
+/* The second of each pair does at least `more` times as much, and its estimate says
+ * so; none is free, none without bound. */
 TEST(estimates_follow_the_work)
 {
   static const struct { const char *in, *less, *out, *in2, *much, *out2; double more; } pairs[] = {

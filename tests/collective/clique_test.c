@@ -245,7 +245,8 @@ TEST(a_killed_process_is_not_waited_for_again)
   T_EQ_INT(system(command), 0);
 }
 
-/* Two processes, as registries: the first leaves, and the other hears why in the collective in which it waits for it. */
+/* Two processes, as registries: the first leaves, and the other hears why in the
+ * collective in which it waits for it. */
 static void leave_with(const char *reason, const char *heard)
 {
   static uint64_t incarnations[] = {301, 302};
@@ -295,7 +296,8 @@ TEST(who_leaves_is_not_waited_for)
   leave_with(NULL, "left the communicator");
 }
 
-/* Process 1, as the others know it by `incarnation`, has left with `reason`; process 0, which never met it, wants a communicator with it. */
+/* Process 1, as the others know it by `incarnation`, has left with `reason`; process 0, which never
+ * met it, wants a communicator with it. */
 static weft_status *meet_who_left(uint64_t incarnation, const char *reason, weft_deadline deadline)
 {
   static const uint64_t incarnations[] = {401, 402};

@@ -1,5 +1,5 @@
-/* tests/collective/ending_test.c -- a rank gives up: what it had ended ends well at the others, who may not even have posted it,
- * and what is later ends with its error.  As ending_fabric_test, over libfabric. */
+/* tests/collective/ending_test.c -- a rank gives up: what it had ended ends well at the others, who may not even have
+ * posted it, and what is later ends with its error.  As ending_fabric_test, over libfabric. */
 #include "world.h"
 
 #include <unistd.h>
@@ -242,7 +242,8 @@ typedef struct late_device {
   bool pending;
 } late_device;
 
-/* Arrives, looks for the others for no time, and goes into the queue: for that it needs the lock, which the test holds. */
+/* Arrives, looks for the others for no time, and goes into the queue: for that it
+ * needs the lock, which the test holds. */
 static void *start_impatiently(void *arg)
 {
   late_device *d = arg;

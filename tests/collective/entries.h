@@ -5,7 +5,8 @@
 #include <dirent.h>
 #include <string.h>
 
-/* Entries with `part` in their name, "": all.  /dev/shm is everybody's: what other tests and libraries put there is not counted. */
+/* Entries with `part` in their name, "": all.  /dev/shm is everybody's: what other tests
+ * and libraries put there is not counted. */
 static inline int count_entries(const char *path, const char *part)
 {
   int count = 0;

@@ -12,9 +12,9 @@
  *   WEFT_TEST_SHARDS=n   of these two: cases at once (24); most of a case is waiting
  *   WEFT_TEST_ONLY=kill  only the faults with that in their name
  *
- * With many more processes than cores a deadline may pass because nobody got a core.  So the long runs have longer deadlines, and
- * in all of them a case that ended late, or before the fault came, is played again while no other is; only then it counts.
- * Nothing else is excused.
+ * With many more processes than cores a deadline may pass because nobody got a core.  So the long runs have longer
+ * deadlines, and in all of them a case that ended late, or before the fault came, is played again while no other is;
+ * only then it counts. Nothing else is excused.
  *
  * Cases that are others under another name are left out of them: see is_worth_it, first_move, next_move and is_tail. */
 #include "test.h"
@@ -63,8 +63,8 @@ typedef struct arena {
   bool counts_descriptors; /* which takes longer than many a case */
   outcome of[MOST];      /* by rank */
   int rank_of_slot[MOST];
-  volatile unsigned long created, before_end; /* moves of the victim when it had the communicator, and when it began the last
-                                                 barrier; 0: it did not */
+  /* moves of the victim when it had the communicator, and when it began the last barrier; 0: it did not */
+  volatile unsigned long created, before_end;
   unsigned long moves, fired_at;     /* of the victim, where it lived to tell */
   volatile int64_t struck_ns;        /* when the victim was seen dead or stopped */
   sem_t go[MOST], done[MOST];
@@ -78,7 +78,8 @@ enum { MOST_MS = 1000 };
 typedef struct board {
   atomic_uint next_problem;
   atomic_int cases, errors, again, failed;
-  atomic_int known_ms[MOST_MS + 1], late_ms[MOST_MS + 1]; /* how many survivors heard so long after the death; after their deadline */
+  /* how many survivors heard so long after the death; so long after their deadline */
+  atomic_int known_ms[MOST_MS + 1], late_ms[MOST_MS + 1];
 } board;
 
 static board *total;
@@ -142,8 +143,8 @@ static weft_status *take_part(int rank, weft_comm **comm)
   return weft_coll_run(*comm, &barrier, NULL);
 }
 
-/* Does libfabric's provider net own it?  That loses the socket of a connection now and then when its endpoint closes early
- * (one in some hundred faults).  Ours listen, or have keepalive set. */
+/* Does libfabric's provider net own it?  That loses the socket of a connection now and then when its endpoint closes
+ * early (one in some hundred faults).  Ours listen, or have keepalive set. */
 static bool is_foreign(int fd)
 {
   int domain = 0, listens = 0, alive = 0;
@@ -295,8 +296,8 @@ static int scaled(int ms) { return extends.is_long && ms < 1000 ? 3 * ms : ms; }
 /* After the death of a peer; after a deadline; what this machine's other work may add to both. */
 enum { KNOWN_MS = 100, PAST_DEADLINE_MS = 1000, SLACK_MS = 1900 };
 
-/* Other cases wait until this one has been played alone: two locks, of which the first keeps a stream of them from starving
- * it.  The system takes them from a process that ends. */
+/* Other cases wait until this one has been played alone: two locks, of which the first keeps a stream of them from
+ * starving it.  The system takes them from a process that ends. */
 static void hold(int file, bool alone)
 {
   struct flock door = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -444,7 +445,8 @@ static void count_in(atomic_int by_ms[MOST_MS + 1], int64_t ms)
   atomic_fetch_add(&by_ms[WEFT_MIN(WEFT_MAX(ms, 0), MOST_MS)], 1);
 }
 
-/* Did each rank get what it must, in time?  NULL, or what is wrong, with *out_rank.  *out_excused: the machine may have done it. */
+/* Did each rank get what it must, in time?  NULL, or what is wrong, with *out_rank.
+ * *out_excused: the machine may have done it. */
 static const char *judge(const fault *f, const strike *s, int *out_rank, bool *out_excused)
 {
   for (int r = 0; r < shared->size; r++) {
@@ -510,7 +512,8 @@ static void run_without(void)
 
 /* ---- all cases ---- */
 
-/* Did the fault strike in the last barrier, and not in its first move?  That is as in any other barrier, which are all tried. */
+/* Did the fault strike in the last barrier, and not in its first move?  That is as in
+ * any other barrier, which are all tried. */
 static bool is_tail(unsigned long struck)
 {
   return shared->before_end && struck > shared->before_end && shared->kind != WEFT_BARRIER;
@@ -522,8 +525,8 @@ static unsigned long first_move(unsigned salt)
   return 1 + (shared->kind == WEFT_BARRIER ? 0 : shared->created) + (salt + extends.first) % extends.stride;
 }
 
-/* A fault of what is sent, asked for from a move on that takes in, struck at the next one that sends: there is no need to ask
- * for it from that one on too. */
+/* A fault of what is sent, asked for from a move on that takes in, struck at the next one that sends: there is no
+ * need to ask for it from that one on too. */
 static unsigned long next_move(const fault *f, unsigned long at, unsigned long struck)
 {
   return (f->of_sends ? WEFT_MAX(at, struck) : at) + extends.stride;
@@ -612,7 +615,8 @@ static bool schedules_of(const problem *p, uint64_t of[VIEWS][MOST])
   return applies;
 }
 
-/* Of ranks that do the same, in a problem of many, the first and the last: who connects to whom depends on who is lower. */
+/* Of ranks that do the same, in a problem of many, the first and the last: who
+ * connects to whom depends on who is lower. */
 static bool is_between(const uint64_t *of, int rank, int size)
 {
   bool before = false, after = false;
@@ -624,7 +628,8 @@ static bool is_between(const uint64_t *of, int rank, int size)
   return size > FEW && before && after;
 }
 
-/* Is victim `p->victim` of problem `p` worth trying?  Not where the ranks do what they do in a problem that has been `seen`. */
+/* Is victim `p->victim` of problem `p` worth trying?  Not where the ranks do what they
+ * do in a problem that has been `seen`. */
 static bool is_worth_it(const problem *p, uint64_t *seen, int *seen_count)
 {
   uint64_t of[VIEWS][MOST], h = mix((uint64_t)p->size, (uint64_t)p->victim);
@@ -691,8 +696,8 @@ static void run_shard(unsigned shard)
   }
 }
 
-/* What libfabric does once, for all that are forked: its providers look at the kernel's symbols for a seventh of a second (and
- * PSM's catches crashes, to exit). */
+/* What libfabric does once, for all that are forked: its providers look at the kernel's symbols for a seventh of a
+ * second (and PSM's catches crashes, to exit). */
 static void warm_libfabric(void)
 {
   static void *info;

@@ -1,4 +1,5 @@
-/* tests/collective/mac_test.c -- codes of messages: against OpenSSL's SipHash and a polynomial evaluated word by word. */
+/* tests/collective/mac_test.c -- codes of messages: against OpenSSL's SipHash
+ * and a polynomial evaluated word by word. */
 #include "test.h"
 
 #include <openssl/core_names.h>

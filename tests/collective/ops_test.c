@@ -110,8 +110,8 @@ static void fill_in(trial *t, int size, weft_dtype type, weft_reduction reductio
 
 static void want_at(trial *t, int rank, weft_dtype type, size_t i, double value) { put(type, t->want[rank], i, value); }
 
-/* Rank r sends o, in update u, ragged_rows(r, o, u) rows from anywhere; a receiver has room for `count + 2` of each, and
- * what is not written keeps what it holds. */
+/* Rank r sends o, in update u, ragged_rows(r, o, u) rows from anywhere; a receiver has room for `count + 2` of each,
+ * and what is not written keeps what it holds. */
 static size_t ragged_rows(int r, int o, int u, size_t count)
 {
   return (r + 2 * o + u) % 3 == 0 ? 0 : count + (size_t)((r + o + u) % 3);

@@ -1,6 +1,6 @@
-/* tests/collective/peers_test.c -- what the tests of Gloo, XLA and PyTorch hold their collectives to, and what their users
- * complained of: lone ranks, barriers, messages, large blocks, forks, nonsense in the store.  As peers_fabric_test, over
- * libfabric. */
+/* tests/collective/peers_test.c -- what the tests of Gloo, XLA and PyTorch hold their collectives to, and
+ * what their users complained of: lone ranks, barriers, messages, large blocks, forks, nonsense in the store.
+ * As peers_fabric_test, over libfabric. */
 #include "world.h"
 
 #include <malloc.h>
@@ -19,7 +19,7 @@ static void open_world(world *w, int size, bool processes)
   else world_open_devices(w, size);
 }
 
-/* ---- a lone rank (gloo: *_test TestTimeout) ------------------------------------------------------------------------ */
+/* ---- a lone rank (gloo: *_test TestTimeout) ---------------------------------------------------------------------- */
 
 enum { TOO_LARGE = 100000 }; /* elements that no send sends unasked */
 
@@ -78,7 +78,7 @@ TEST(a_lone_rank_is_told_in_time_whatever_it_waits_for)
     }
 }
 
-/* ---- barriers (gloo: barrier_test) --------------------------------------------------------------------------------- */
+/* ---- barriers (gloo: barrier_test) ------------------------------------------------------------------------------- */
 
 enum { RANKS = 4, ROUNDS = 5 };
 
@@ -123,7 +123,7 @@ TEST(nobody_leaves_a_barrier_before_the_last_enters)
   }
 }
 
-/* ---- messages (gloo: send_recv_test, alltoallv with offsets) --------------------------------------------------------- */
+/* ---- messages (gloo: send_recv_test, alltoallv with offsets) ----------------------------------------------------- */
 
 enum { MOST_EVENTS = 128 };
 
@@ -195,7 +195,8 @@ TEST(messages_may_be_empty_piped_answered_and_ones_own)
   }
 }
 
-/* Large payloads go from memory to memory, one at a time on a connection: none may wait for an operation that is not posted. */
+/* Large payloads go from memory to memory, one at a time on a connection: none may
+ * wait for an operation that is not posted. */
 TEST(large_messages_wait_for_no_collective_and_cross_each_other)
 {
   enum { COUNT = 300001, BYTES = COUNT * 4 };
@@ -341,7 +342,7 @@ TEST(all_to_all_v_reads_and_writes_where_it_is_told)
   }
 }
 
-/* ---- large blocks, again and again (jax 40830; gloo: memory_test) ----------------------------------------------------- */
+/* ---- large blocks, again and again (jax 40830; gloo: memory_test) ------------------------------------------------ */
 
 TEST(large_reduce_scatters_are_right_every_time)
 {
@@ -391,7 +392,7 @@ TEST(thousands_of_operations_leave_no_memory_behind)
   }
 }
 
-/* ---- what surrounds a rank ---------------------------------------------------------------------------------------------- */
+/* ---- what surrounds a rank --------------------------------------------------------------------------------------- */
 
 static weft_status *join(weft_kv *kv, const char *name, int rank, weft_comm **comm)
 {
@@ -452,7 +453,7 @@ TEST(a_child_of_a_dead_rank_does_not_keep_it_alive)
   T_EQ_INT(system(command), 0);
 }
 
-/* ---- no port is left ------------------------------------------------------------------------------------------------ */
+/* ---- no port is left --------------------------------------------------------------------------------------------- */
 
 #ifndef OVER_FABRIC /* whose own sockets find none */
 enum { FIRST_PORT = 40000, PORTS = 20, CANNOT = 77 };
@@ -517,7 +518,8 @@ TEST(ports_that_ended_connections_hold_are_shared)
 #endif
 }
 
-TEST_MAIN(UNIT(ports_that_ended_connections_hold_are_shared), UNIT(a_child_of_a_dead_rank_does_not_keep_it_alive), /* first: it forks */
+TEST_MAIN(UNIT(ports_that_ended_connections_hold_are_shared),
+          UNIT(a_child_of_a_dead_rank_does_not_keep_it_alive), /* first: it forks */
           UNIT(a_lone_rank_is_told_in_time_whatever_it_waits_for), UNIT(nobody_leaves_a_barrier_before_the_last_enters),
           UNIT(messages_may_be_empty_piped_answered_and_ones_own),
           UNIT(large_messages_wait_for_no_collective_and_cross_each_other), UNIT(small_sends_need_no_receive_until_the_room_is_full),

@@ -1,5 +1,5 @@
-/* tests/collective/survive_test.c -- processes that are killed, stopped, late, wrong or garbled: every survivor gets the
- * specified error in time, and the next communicator works. */
+/* tests/collective/survive_test.c -- processes that are killed, stopped, late, wrong or garbled: every survivor gets
+ * the specified error in time, and the next communicator works. */
 #include "test.h"
 
 #include "entries.h"
@@ -17,8 +17,8 @@
 #include "collective/flight_text.h"
 #include "weft/collective.h"
 
-/* Deadlines that must pass are short, those that must not are PATIENCE; what comes "at once" has time on a busy machine, and does not
- * wait for any deadline.  How fast it is on a quiet one is faults_test's. */
+/* Deadlines that must pass are short, those that must not are PATIENCE; what comes "at once" has time on a busy
+ * machine, and does not wait for any deadline.  How fast it is on a quiet one is faults_test's. */
 enum { MOST = 8, TEXT = 3000, PATIENCE_MS = 120000, AT_ONCE_MS = 60000 };
 #define PATIENCE (PATIENCE_MS * WEFT_NS_PER_MS)
 #define SHORT (3 * WEFT_NS_PER_S)
@@ -680,7 +680,8 @@ int main(void)
     UNIT(ranks_that_disagree_are_told_both_sides), UNIT(faults_of_the_transport_end_in_an_error_or_do_no_harm),
     UNIT(the_next_communicator_works_with_a_restarted_rank), UNIT(communicators_aborted_again_and_again_leave_nothing_behind), UNIT(splitting_needs_no_store),
     UNIT(creation_names_who_did_not_come_and_can_be_cancelled),
-    UNIT(local_deadline_names_the_missing_device), UNIT(ten_thousand_aborts_leave_no_memory_behind), /* last: they start threads */
+    UNIT(local_deadline_names_the_missing_device),
+    UNIT(ten_thousand_aborts_leave_no_memory_behind), /* last: they start threads */
   };
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   snprintf(shared->directory, sizeof shared->directory, "/tmp/weft-survive-XXXXXX");

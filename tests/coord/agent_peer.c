@@ -1,7 +1,7 @@
 /* tests/coord/agent_peer.c -- One process of a job with our agent: what the tests start as a subprocess.
  *
  *   agent_peer ADDRESS TASK [hb=SECONDS] [init=SECONDS] [stop=SECONDS] COMMAND ...
- *   agent_peer detect -     ...: address and task are what the launcher's environment says; task 0 has the service inside
+ *   agent_peer detect - ...   address and task are what the launcher's environment says; task 0 has the service inside
  *
  * A command is a word with comma-separated arguments; "fails,CODE,FRAGMENT" makes the next one an expected failure.
  * Prints one line for each; exits 0 if all went as said, 7 if on_error was called. */

@@ -19,7 +19,8 @@ typedef struct setup {
 
 static int x_of(int device, int i) { return 1000 * device + i; }
 
-/* The ids of a mode, dealt into `ways` groups, descending; then the devices of each, as the table of the facts has it. */
+/* The ids of a mode, dealt into `ways` groups, descending; then the devices of
+ * each, as the table of the facts has it. */
 static bool set_up(setup *s)
 {
   int ids = s->mode == CROSS_PARTITION ? s->partitions
@@ -62,7 +63,7 @@ static int rank_in(const setup *s, int device)
 }
 static int member(const setup *s, int device, int rank) { return s->members[s->group_of[device]][rank]; }
 
-/* ---- what each operation must give: element i of the result of `device` ------------------------------------------------- */
+/* ---- what each operation must give: element i of the result of `device` ------------------------------------------ */
 
 static int sum(const setup *s, int device, int i)
 {
@@ -122,7 +123,8 @@ static int summed_and_more(const setup *s, int device, int i) { return sum(s, de
 static const struct {
   const char *name, *text; /* R: the type of x; @: the groups and channel; #: other sizes */
   int (*want)(const setup *s, int device, int i);
-  const char *result;      /* dimensions: letters r rows, c columns, R rows times size, C columns times size, 2 two, 1 one */
+  /* dimensions: letters r rows, c columns, R rows times size, C columns times size, 2 two, 1 one */
+  const char *result;
   bool reduces;            /* among all-reduce, all-gather, reduce-scatter: a channel alone means BOTH */
 } cases[] = {
   {"all-reduce", "ROOT y = X all-reduce(x), " G ", to_apply=add", sum, "rc", true},
@@ -297,7 +299,7 @@ TEST(every_collective_in_every_group_mode)
   }
 }
 
-/* ---- pairs --------------------------------------------------------------------------------------------------------------- */
+/* ---- pairs ------------------------------------------------------------------------------------------------------- */
 
 static int coordinate(const setup *s, int device)
 {

@@ -2,8 +2,8 @@
  * they mean the same and have a plan in every order that the checker proves; compiled and run, in every order and with
  * several numbers of threads, they give the evaluator's bits.
  *
- * WEFT_SEED=n runs one seed and prints its program; WEFT_COUNT=n runs that many, from WEFT_FIRST on.  A seed runs once in each
- * order, each time with another number of threads, or with WEFT_WAYS=all in each order with each. */
+ * WEFT_SEED=n runs one seed and prints its program; WEFT_COUNT=n runs that many, from WEFT_FIRST on.  A seed runs once
+ * in each order, each time with another number of threads, or with WEFT_WAYS=all in each order with each. */
 #include "random_control.h"
 
 #include "cpu/run.h"
@@ -76,7 +76,7 @@ static bool plans(const control_program *p, weft_arena *arena, uint64_t seed, co
   return good;
 }
 
-/* ---- compiled ---------------------------------------------------------------------------------------------------------- */
+/* ---- compiled ---------------------------------------------------------------------------------------------------- */
 
 static const int thread_counts[] = {1, 2, 3, 7};
 enum { THREADS = WEFT_COUNT(thread_counts), ORDERS = 4 };
@@ -195,8 +195,8 @@ TEST(programs_of_the_folder_have_plans)
   }
 }
 
-/* What a custom call with side effects takes and declares aliased to its result is a kernel's result, which nothing else
- * needs, and which the call may take twice. */
+/* What a custom call with side effects takes and declares aliased to its result is a kernel's result, which nothing
+ * else needs, and which the call may take twice. */
 TEST(a_custom_call_writes_over_what_a_kernel_made)
 {
   static const char *const calls[] = {

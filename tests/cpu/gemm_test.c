@@ -221,8 +221,8 @@ static void put_as(weft_dtype type, void *to, int64_t at, double x)
   else put(type, to, at, x);
 }
 
-/* A product by the kernel for few rows, with operands that end where their memory ends. One row of B holds infinities: they meet
- * no row of zeros that the kernel makes up. */
+/* A product by the kernel for few rows, with operands that end where their memory ends. One row of B holds infinities:
+ * they meet no row of zeros that the kernel makes up. */
 static void check_few(weft_dtype type, int64_t m, int64_t n, int64_t k, bool turned, bool a_turned)
 {
   cpu_gemm g = {.a_type = type, .b_type = type, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n, .via = WEFT_INVALID,
@@ -372,7 +372,8 @@ TEST(products_of_narrow_floats_are_exact)
     }
 }
 
-/* A product of bf16 by the kernel of lanes, of exact sums, into f32 or bf16, in memory that ends with its last element. */
+/* A product of bf16 by the kernel of lanes, of exact sums, into f32 or bf16, in
+ * memory that ends with its last element. */
 static void check_lanes(int64_t m, int64_t n, int64_t k, int order, weft_dtype out)
 {
   int64_t a_row = order % 3 == 0 ? k : order % 3 == 1 ? 1 : 2 * k, a_col = order % 3 == 0 ? 1 : order % 3 == 1 ? m : 2;
@@ -505,8 +506,8 @@ static void *integers(weft_dtype type, size_t count, bool extremes)
   return data;
 }
 
-/* The kernel that this processor gets, the same with narrow vectors, that of lanes where there is AMX too, and that of pairs where
- * there is either. */
+/* The kernel that this processor gets, the same with narrow vectors, that of lanes where there is AMX too,
+ * and that of pairs where there is either. */
 static void multiply_integers(cpu_gemm g)
 {
   enum { CHOSEN, NARROW, BY_LANES, PAIRS };

@@ -544,7 +544,8 @@ TEST(sort_is_the_evaluators_to_the_bit)
     }
 }
 
-/* A sort of one operand by its values has no positions: equal elements with different bits keep their order all the same. */
+/* A sort of one operand by its values has no positions: equal elements with
+ * different bits keep their order all the same. */
 TEST(sort_of_one_operand_is_the_evaluators_to_the_bit)
 {
   static const struct { const char *dims; int dim; } shapes[] = {{"1", 0}, {"5,33", 1}, {"33,5", 0}, {"3,700", 1}, {"900,3", 0},
@@ -629,7 +630,8 @@ TEST(topk_is_the_evaluators)
   static const char *const cases[][3] = {{"f32", "5,200", "7"}, {"bf16", "3,33", "33"}, {"s32", "2,1000", "10"},
                                          {"f64", "1,5", "0"},   {"u8", "4,300", "3"},   {"f32", "3,9001", "7"}, {"bf16", "2,5000", "9"},
                                          {"s64", "1,7000", "5"}, {"u16", "1,6000", "20"}, {"s8", "2,4000", "4"},
-                                         {"s8", "2,1000", "801"}, {"bf16", "1,3000", "2000"}, /* equal ones keep their order */
+                                         /* equal ones keep their order */
+                                         {"s8", "2,1000", "801"}, {"bf16", "1,3000", "2000"},
                                          {"f32", "5,72", "8"}, {"f64", "3,72", "32"}, {"u8", "4,40", "32"}, {"u32", "2,64", "1"},
                                          {"s16", "3,333", "33"}, {"f16", "2,32", "32"}};
   WEFT_AUTO(rt_pool) pool = new_pool();

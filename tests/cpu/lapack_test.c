@@ -1,5 +1,5 @@
-/* tests/cpu/lapack_test.c -- custom calls to LAPACK whose operands, results or attributes do not go together are refused
- * before LAPACK is called, which would read or write what is not there. */
+/* tests/cpu/lapack_test.c -- custom calls to LAPACK whose operands, results or attributes do not go together are
+ * refused before LAPACK is called, which would read or write what is not there. */
 #include <config.h>
 
 #include "cpu/run.h"

@@ -61,7 +61,7 @@ static const struct { const char *name, *body; } regions[] = {
    "o = s32[] constant(1) j = s32[] add(i, o) y = T[6] reverse(x), dimensions={0} ROOT r = (s32[], T[6]) tuple(j, y)"},
 };
 
-/* ---- programs of a type -------------------------------------------------------------------------------------------- */
+/* ---- programs of a type ------------------------------------------------------------------------------------------ */
 
 static weft_dtype unsigned_of(weft_dtype type)
 {
@@ -147,7 +147,7 @@ static char *program_text(const program *p, weft_dtype type)
   return NULL;
 }
 
-/* ---- arguments ----------------------------------------------------------------------------------------------------- */
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 static uint64_t random_state;
 static uint64_t random64(void) /* splitmix64 */
@@ -268,7 +268,7 @@ static weft_status *make_arguments(const program *p, const hlo_module *module, w
   return NULL;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static weft_platform *platform;
 
@@ -314,7 +314,7 @@ static const hlo_literal *leaf_of(const hlo_literal *lit, int leaf)
   return lit->elements ? lit->elements[leaf] : lit;
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------------------------- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 /* Position of a float among all values of its type. */
 static double ordinal(weft_dtype type, double x)
@@ -323,7 +323,8 @@ static double ordinal(weft_dtype type, double x)
   return x < 0 ? -bits : bits;
 }
 
-/* The greatest magnitude in an array: from SUM_ULPS on, errors are relative to it, since what is added up may cancel. */
+/* The greatest magnitude in an array: from SUM_ULPS on, errors are relative to
+ * it, since what is added up may cancel. */
 enum { SUM_ULPS = 8 };
 static double scale_of(const hlo_literal *lit)
 {
@@ -371,7 +372,7 @@ static int64_t difference(const hlo_literal *got, const hlo_literal *want, doubl
   return -1;
 }
 
-/* ---- one cell ------------------------------------------------------------------------------------------------------ */
+/* ---- one cell ---------------------------------------------------------------------------------------------------- */
 
 static char cells[PROGRAMS][TYPES]; /* '.' not allowed, '+' compiled, 'r' by the reference evaluator, 'U', 'x' wrong */
 static char *reasons[PROGRAMS][TYPES];
@@ -466,7 +467,7 @@ static int try_cell(int p, int t)
   return *cell == 'x';
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 /* Of programs that share a row: the worst that is not '.'. */
 static char worse(char a, char b)

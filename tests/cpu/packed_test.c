@@ -1,4 +1,5 @@
-/* tests/cpu/packed_test.c -- packed forms of weights: they change no bit, and end when their operand ends or changes. */
+/* tests/cpu/packed_test.c -- packed forms of weights: they change no bit, and
+ * end when their operand ends or changes. */
 #include "cpu/run.h"
 
 #include <pthread.h>

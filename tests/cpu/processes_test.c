@@ -53,8 +53,8 @@ static weft_status *meet(weft_kv *kv, int process, int round)
   return weft_kv_get(kv, key[!process], weft_deadline_after_ms(60000), &value, &size);
 }
 
-/* Sums over all four devices, then hands the sum around: returns 0 when every local device got what it should.  In rounds 2 and 4
- * a device of process 1 has no input: first before process 0 has launched, then while it waits. */
+/* Sums over all four devices, then hands the sum around: returns 0 when every local device got what it should.  In
+ * rounds 2 and 4 a device of process 1 has no input: first before process 0 has launched, then while it waits. */
 static int run_process(int process, const char *directory)
 {
   static const char text[] =

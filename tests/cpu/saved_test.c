@@ -1,5 +1,5 @@
-/* tests/cpu/saved_test.c -- Saved executables: for several processors, and refused by name where they do not fit. That a
- * loaded program computes what the compiled one does, the suites of tests/platform/saved.c show. */
+/* tests/cpu/saved_test.c -- Saved executables: for several processors, and refused by name where they do not fit. That
+ * a loaded program computes what the compiled one does, the suites of tests/platform/saved.c show. */
 #include "test.h"
 
 #include "base/wire.h"

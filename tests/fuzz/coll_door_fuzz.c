@@ -1,8 +1,8 @@
 /* tests/fuzz/coll_door_fuzz.c -- Two processes shake hands and send frames, and the input is between them.
  *   FLAGS                     bit 0: frames are sealed;  bit 1: the sides have different pair keys
  *   (COMMAND ...)...          passes bytes on, changed or not, drops them, puts others in, or lets a side send a frame
- * Whatever passes: two sides that are done have the same session, they are not if their keys differ, and a sealed frame that
- * is read is the one of its number that was sent. */
+ * Whatever passes: two sides that are done have the same session, they are not if their keys differ, and a sealed frame
+ * that is read is the one of its number that was sent. */
 #include <config.h>
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* tests/fuzz/coll_link_fuzz.c -- A hostile peer: a communicator of two whose other rank is the input.
  *   PATCHES (OFFSET BYTE)...  what is wrong with its HELLO
- *   (COMMAND ...)...          bytes or frames on the control connection, messages and bytes in the shared memory, and what
- *                             our rank does meanwhile
+ *   (COMMAND ...)...          bytes or frames on the control connection, messages and bytes in the shared memory, and
+ *                             what our rank does meanwhile
  * Whatever comes, every operation of ours ends and nothing is touched that should not be. */
 #include <config.h>
 

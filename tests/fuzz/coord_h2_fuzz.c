@@ -3,7 +3,8 @@
  *
  *   0 BYTES ...                      raw bytes of a connection, fed in pieces
  *   1 (METHOD LENGTH16 MESSAGE) ...  well-formed HTTP/2 around whatever message, from a client of ours, which then
- *                                    has to make sense of the answer; METHOD's top bits: dialect, advance of time, reset
+ *                                    has to make sense of the answer; METHOD's top bits: dialect, advance of time,
+ *                                    reset
  *   2 METHOD BYTES ...               bytes as a reply, decoded as an agent would */
 #include <config.h>
 

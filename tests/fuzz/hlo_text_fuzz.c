@@ -8,8 +8,8 @@
 #include "fuzz.h"
 #include "hlo/text.h"
 
-/* A few bytes of text make a constant of a thousand million elements: printing and reading those takes minutes, and shows
- * no more than printing the first thousands does. */
+/* A few bytes of text make a constant of a thousand million elements: printing and reading those takes minutes, and
+ * shows no more than printing the first thousands does. */
 enum { MOST_PRINTED = 1 << 16 };
 
 static int64_t printed_elems(const hlo_literal *literal)

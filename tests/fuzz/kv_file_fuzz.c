@@ -1,6 +1,7 @@
 /* tests/fuzz/kv_file_fuzz.c -- The file store against strange keys and strange files: what it says must be what the
  * in-process store says.
- *   (OPERATION KEY_LENGTH KEY [VALUE_LENGTH VALUE]) ...   set, set over, try_get, remove, or a file planted by a stranger */
+ *   (OPERATION KEY_LENGTH KEY [VALUE_LENGTH VALUE]) ...   set, set over, try_get, remove, or a file planted by a
+ *                                                         stranger */
 #include <config.h>
 
 #include <dirent.h>

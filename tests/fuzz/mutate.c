@@ -9,8 +9,8 @@
 
 #include "runtime/saved.h"
 
-/* A serialised executable (src/runtime/saved.h): a header, then blocks behind their sizes, but for the flags, which have no
- * size. The blocks are platform, fingerprint, note, module, entry and code. */
+/* A serialised executable (src/runtime/saved.h): a header, then blocks behind their sizes, but for the flags, which
+ * have no size. The blocks are platform, fingerprint, note, module, entry and code. */
 enum { MOST_CHANGES = 4, EXE_HEADER = WEFT_SAVED_HEADER, EXE_FLAGS = 8, EXE_TEXTS = 2, EXE_BLOCKS = 6 };
 
 size_t mut_below(mut_job *job, size_t end)

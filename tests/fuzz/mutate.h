@@ -1,10 +1,11 @@
 /* tests/fuzz/mutate.h -- a structure-aware mutator that the targets of programs share.
- * It defines libFuzzer's hooks LLVMFuzzerCustomMutator and LLVMFuzzerCustomCrossOver.  A change is made at the level of the input's
- * format, which is told from its first bytes: text (HLO or MLIR), MLIR bytecode, a serialised executable, a protocol buffer.
+ * It defines libFuzzer's hooks LLVMFuzzerCustomMutator and LLVMFuzzerCustomCrossOver.  A change is made at the
+ * level of the input's format, which is told from its first bytes: text (HLO or MLIR), MLIR bytecode, a
+ * serialised executable, a protocol buffer.
  *   receiver  the input that is changed
  *   donor     the input that parts are taken from: another one of the corpus, or the receiver itself
- * One change of eight, each change that finds nothing to do, and all of them where FUZZ_PLAIN is set in the environment are
- * libFuzzer's own changes of bytes. */
+ * One change of eight, each change that finds nothing to do, and all of them where FUZZ_PLAIN is set in the environment
+ * are libFuzzer's own changes of bytes. */
 #ifndef WEFT_TESTS_MUTATE_H
 #define WEFT_TESTS_MUTATE_H
 

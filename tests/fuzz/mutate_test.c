@@ -90,7 +90,8 @@ static bool is_stablehlo(mut_bytes b)
   return !st;
 }
 
-/* Changes every file of the corpus ROUNDS times.  Gives how many results of those that are changed are programs, per thousand. */
+/* Changes every file of the corpus ROUNDS times.  Gives how many results of those that
+ * are changed are programs, per thousand. */
 static int share(bool (*is_program)(mut_bytes), bool plain)
 {
   uint8_t *out = malloc(MOST_BYTES + GUARD);

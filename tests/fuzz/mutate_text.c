@@ -2,8 +2,8 @@
  *   statement  a line, with the lines that its brackets span: an operation with its regions, a computation, a function
  *   value      a name that a statement or a function's head defines, with the text of its type
  *   key        a word before '=' within a statement; its value is the number, word or bracketed group after it
- * A statement of the donor is adapted: its result gets a new name, and its operands become values of the receiver, of the same types
- * where there are some. */
+ * A statement of the donor is adapted: its result gets a new name, and its operands become values of the receiver,
+ * of the same types where there are some. */
 #include <config.h>
 
 #include "base/macros.h"
@@ -305,8 +305,8 @@ static const value *value_named(const text *t, const text *u, int word)
   return NULL;
 }
 
-/* A value of the receiver that stands before token `before` in the same computation or function, of type `type` if there is one;
- * NULL: there is none at all. */
+/* A value of the receiver that stands before token `before` in the same computation or function, of type `type` if
+ * there is one; NULL: there is none at all. */
 static const value *visible(mut_job *job, const text *t, int before, uint64_t type)
 {
   const value *found = NULL, *any = NULL;
@@ -434,7 +434,8 @@ static bool splice_key(mut_job *job, const text *t, const text *donor, edits *e)
   return false;
 }
 
-/* A bracketed group for another one with the same bracket: a shape, a list, a region, operands; everywhere or in one place. */
+/* A bracketed group for another one with the same bracket: a shape, a list, a region,
+ * operands; everywhere or in one place. */
 static bool splice_group(mut_job *job, const text *t, const text *donor, edits *e)
 {
   for (int tries = 0; tries < TRIES; tries++) {

@@ -1,7 +1,8 @@
 /* tests/fuzz/mutate_wire.c -- changes of two binary formats whose parts carry their lengths, which are repaired.
- * Protocol buffers: a field is replaced, joined or followed by one that stands at the same path in the donor, repeated, dropped or given
- * another number.  An instruction of HLO that comes from a donor gets an identifier of its own and operands of the receiver.
- * MLIR bytecode (version 6 and before): a section is replaced by the donor's, or bytes within it are. */
+ * Protocol buffers: a field is replaced, joined or followed by one that stands at the same path in the donor,
+ * repeated, dropped or given another number.  An instruction of HLO that comes from a donor gets an
+ * identifier of its own and operands of the receiver. MLIR bytecode (version 6 and before): a section is
+ * replaced by the donor's, or bytes within it are. */
 #include <config.h>
 
 #include "mutate.h"
@@ -98,7 +99,8 @@ static bool read_tree(tree *t, mut_bytes bytes)
   return read_message(t, 0, bytes.size, -1, 0) && t->count > 0;
 }
 
-/* The receiver, with `with` in the place of the bytes [start, end) that are within the field `parent` and in none below it. */
+/* The receiver, with `with` in the place of the bytes [start, end) that are within
+ * the field `parent` and in none below it. */
 static void put_replaced(mut_job *job, const tree *t, int parent, size_t start, size_t end, mut_bytes with)
 {
   const uint8_t *data = t->bytes.data;
@@ -293,9 +295,9 @@ bool mut_proto(mut_job *job)
   return done;
 }
 
-/* ---- MLIR bytecode: "ML\xefR", a version, the producer's name with its NUL, sections.  A section is its number, whose high bit says
- * that an alignment and padding follow the length, its length, and its bytes.  A number's size is told by the zeros at the end of
- * its first byte. ---- */
+/* ---- MLIR bytecode: "ML\xefR", a version, the producer's name with its NUL, sections.  A section is its number, whose
+ * high bit says that an alignment and padding follow the length, its length, and its bytes.  A number's size is told by
+ * the zeros at the end of its first byte. ---- */
 
 enum { MOST_SECTIONS = 16, ALIGNED = 0x80, PADDING = 0xcb, IR_SECTION = 4 };
 
@@ -371,7 +373,8 @@ static void put_section(mut_job *job, const section *s, mut_bytes content)
   mut_put(job, content.data, content.size);
 }
 
-/* The sections of isolated regions lie within the section of operations: their lengths grow by `more` where byte `at` is within. */
+/* The sections of isolated regions lie within the section of operations: their lengths
+ * grow by `more` where byte `at` is within. */
 static void repair_nested(uint8_t *data, size_t size, size_t at, size_t more)
 {
   for (size_t i = 0; i < at && i + 10 < size; i++) {

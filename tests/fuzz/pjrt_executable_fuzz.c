@@ -1,5 +1,6 @@
-/* tests/fuzz/pjrt_executable_fuzz.c -- A serialised executable of any bytes, as it is and with version, build and digest
- * repaired: an error, or a program that is loaded. A loaded program is not run: it has machine code of any bytes.
+/* tests/fuzz/pjrt_executable_fuzz.c -- A serialised executable of any bytes, as it is and with
+ * version, build and digest repaired: an error, or a program that is loaded. A loaded program is
+ * not run: it has machine code of any bytes.
  *
  * What a build of Weft has serialised no other one loads, so the target compiles programs of its own when it starts.
  *   "weft.exe"...             the bytes of an executable

@@ -1,5 +1,6 @@
 /* tests/fuzz/replay.c -- runs a fuzz target over the files of its corpus, printing TAP.
- * The corpus is $WEFT_SRCDIR/tests/fuzz/corpus/NAME for a program NAME_fuzz, or the folders and files of the command line. */
+ * The corpus is $WEFT_SRCDIR/tests/fuzz/corpus/NAME for a program NAME_fuzz, or the
+ * folders and files of the command line. */
 #include <config.h>
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
-/* tests/gpu/abi_test.c -- src/gpu/abi/cuda.h says what NVIDIA's cuda.h says: numbers, sizes and offsets by assertions at compile time,
- * names of entry points against the toolkit's stub of the driver.  Without the toolkit's header the test is skipped. */
+/* tests/gpu/abi_test.c -- src/gpu/abi/cuda.h says what NVIDIA's cuda.h says: numbers, sizes and offsets by
+ * assertions at compile time, names of entry points against the toolkit's stub of the driver.  Without the
+ * toolkit's header the test is skipped. */
 #include "test.h"
 
 #include <dlfcn.h>
@@ -124,8 +125,8 @@ TEST(numbers_and_layouts_are_those_of_the_toolkits_header)
 #endif
 }
 
-/* Every symbol of the table exists in the driver's stub, and those with a version suffix are the ones that NVIDIA's header maps
- * the plain name to. */
+/* Every symbol of the table exists in the driver's stub, and those with a version suffix are the ones that
+ * NVIDIA's header maps the plain name to. */
 TEST(entry_points_exist_in_the_drivers_stub)
 {
   void *stub = dlopen(WEFT_CUDA_STUB, RTLD_NOW | RTLD_LOCAL);

@@ -1,5 +1,5 @@
-/* tests/gpu/assemble_test.c -- machine code by NVIDIA's nvJitLink and ptxas, where the toolkit is installed: neither needs a GPU.
- * And by a program that stands for ptxas, whose failures are errors with its words. */
+/* tests/gpu/assemble_test.c -- machine code by NVIDIA's nvJitLink and ptxas, where the toolkit is installed: neither
+ * needs a GPU. And by a program that stands for ptxas, whose failures are errors with its words. */
 #include "test.h"
 
 #include <sys/stat.h>

@@ -2,7 +2,7 @@
  * (peers, NCCL in one process, NCCL between ranks that meet in a store), every operation that it moves and every fault,
  * each rank gets the specified error by its deadline and a second, the next communicator works, and nothing is left.
  *
- *   WEFT_TEST_LONG=1     all cells; otherwise each fault with every third operation, another third for each communicator
+ *   WEFT_TEST_LONG=1     all cells; otherwise each fault with a third of the operations, which differs by communicator
  *   WEFT_TEST_ONLY=late  only the faults with that in their name */
 #define ON_GPUS
 #include "collective/world.h"
@@ -135,8 +135,8 @@ static void inject_after(const cell *c)
   emu_reset();
 }
 
-/* In these a rank may have done its part although another has not: then an abort by the first leaves the operation to the
- * others, and an abort that ends it is one by a rank that has not done its part. */
+/* In these a rank may have done its part although another has not: then an abort by the first leaves the operation to
+ * the others, and an abort that ends it is one by a rank that has not done its part. */
 static bool is_one_way(weft_coll_kind kind)
 {
   return kind == WEFT_PERMUTE || kind == WEFT_BROADCAST || kind == WEFT_REDUCE;

@@ -36,7 +36,8 @@ static void label(char *text, char *shape, const char *letters, const int64_t *s
 
 typedef struct window { char text[600]; int64_t in[5], kernel[5], out[5]; } window;
 
-/* Sizes and the window of a random convolution: now and then with base dilation or a large window, as gradients have. */
+/* Sizes and the window of a random convolution: now and then with base dilation
+ * or a large window, as gradients have. */
 static void random_window(window *w, int spatial, int64_t groups, uint64_t *seed)
 {
   char sizes[64] = "", strides[64] = "", pads[96] = "", bases[64] = "", dilations[64] = "", reversals[64] = "";

@@ -1,4 +1,5 @@
-/* tests/gpu/driver.h -- the emulated driver for a test: opens libcuda.so.1 of the build and resolves what the test calls. */
+/* tests/gpu/driver.h -- the emulated driver for a test: opens libcuda.so.1 of the
+ * build and resolves what the test calls. */
 #ifndef WEFT_TESTS_GPU_DRIVER_H
 #define WEFT_TESTS_GPU_DRIVER_H
 

@@ -1,5 +1,5 @@
-/* tests/gpu/driver_test.c -- the emulated driver: streams, events, pools, virtual memory, graphs, capture, several devices, injected
- * faults, errors that stick, and the checks of memory that need a driver. */
+/* tests/gpu/driver_test.c -- the emulated driver: streams, events, pools, virtual memory, graphs, capture, several
+ * devices, injected faults, errors that stick, and the checks of memory that need a driver. */
 #include "driver.h"
 
 #include "base/deadline.h"

@@ -1,5 +1,5 @@
-/* tests/gpu/epilogues_test.c -- dots with their bias and activation in one call of cuBLASLt, on the emulated platform "cuda",
- * and algorithms of cuBLASLt that are chosen once and kept. */
+/* tests/gpu/epilogues_test.c -- dots with their bias and activation in one call of cuBLASLt, on the emulated platform
+ * "cuda", and algorithms of cuBLASLt that are chosen once and kept. */
 #include "cpu/run.h"
 
 #include <dirent.h>

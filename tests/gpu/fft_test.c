@@ -1,5 +1,5 @@
-/* tests/gpu/fft_test.c -- fft on the emulated cuFFT, triangular-solve and scaling on the emulated cuBLAS: every form gives
- * the evaluator's results. */
+/* tests/gpu/fft_test.c -- fft on the emulated cuFFT, triangular-solve and scaling on the emulated cuBLAS:
+ * every form gives the evaluator's results. */
 #include "library_device.h"
 
 #include "gpu/fft.h"

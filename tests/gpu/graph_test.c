@@ -1,5 +1,5 @@
-/* tests/gpu/graph_test.c -- CUDA graphs on the emulated GPU: the results of steps that are queued one by one, the calls of
- * the driver that they save, new addresses, calls that fail, options. */
+/* tests/gpu/graph_test.c -- CUDA graphs on the emulated GPU: the results of steps that are queued one by one, the calls
+ * of the driver that they save, new addresses, calls that fail, options. */
 #include "cpu/run.h"
 
 #include <unistd.h>
@@ -9,8 +9,8 @@
 
 enum { N = 16, VALUES = N * N };
 
-/* Two operands and a number of rounds; products between kernels, sums whose order matters, a loop of which each round has the same addresses, and
- * a loop with an unknown number of rounds. */
+/* Two operands and a number of rounds; products between kernels, sums whose order matters, a loop of which each round
+ * has the same addresses, and a loop with an unknown number of rounds. */
 static const char mixed_text[] =
   "HloModule mixed, entry_computation_layout={(f32[16,16]{1,0}, f32[16,16]{1,0}, s32[])->(f32[16,16]{1,0}, f32[16]{0}, f32[16,16]{1,0})}\n"
   "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
@@ -241,8 +241,8 @@ TEST(a_run_with_known_addresses_is_one_call)
   nothing_is_left();
 }
 
-/* Inputs and outputs are kept, so each run has new addresses. The first run is not recorded, four instances are kept, and
- * runs after 16 recordings are queued one by one until addresses come again. */
+/* Inputs and outputs are kept, so each run has new addresses. The first run is not recorded, four instances are kept,
+ * and runs after 16 recordings are queued one by one until addresses come again. */
 TEST(new_addresses_update_a_graph)
 {
   enum { RUNS = 24, KEPT = 4, MISSES = 16 };

@@ -269,8 +269,8 @@ TEST(rows_are_reduced_by_blocks)
 
 /* ---- kernels of tiles ------------------------------------------------------------------------------------------ */
 
-/* Programs for everything that the grid makes of blocks: text in which @ is the element type, and A, B, C are sizes. Their inputs
- * are small integers, so that every order of summation gives the same bits. */
+/* Programs for everything that the grid makes of blocks: text in which @ is the element type, and A, B, C are sizes.
+ * Their inputs are small integers, so that every order of summation gives the same bits. */
 typedef struct theme {
   const char *name, *text;
   int most[3];       /* the sizes are at most these */
@@ -749,8 +749,8 @@ TEST(broken_sorts_by_radix_are_noticed)
 
 /* ---- concatenates ----------------------------------------------------------------------------------------------- */
 
-/* `count` operands [before, n, after] of which operand i has n = least + i % steps along the joined dimension. moved: at most
- * so many times the sectors that hold operands and result; 0: the arrays are too small to be held to that. */
+/* `count` operands [before, n, after] of which operand i has n = least + i % steps along the joined dimension. moved:
+ * at most so many times the sectors that hold operands and result; 0: the arrays are too small to be held to that. */
 static const struct { const char *type; int count, before, least, steps, after; double moved; } joins[] = {
   {"bf16", 64, 1, 1, 1, 768 * 8, 1.05}, {"f32", 10, 40, 16, 1, 32, 1.1}, {"f32", 9, 30, 3, 4, 7, 0}, {"pred", 33, 5, 1, 7, 13, 0},
   {"c128", 12, 9, 0, 3, 11, 1.1}, {"s8", 100, 1, 0, 5, 1000, 0}, {"f64", 9, 129, 8, 3, 2, 1.4}, {"u16", 17, 3, 0, 2, 401, 0},
@@ -818,8 +818,8 @@ TEST(concatenates_of_many_arrays_move_them_once)
 
 /* ---- scans ------------------------------------------------------------------------------------------------------ */
 
-/* `moved`: at most so many times the sectors that hold the operand and the result; 0: the scan is too small to be held to
- * that. launches: of the kernel. */
+/* `moved`: at most so many times the sectors that hold the operand and the result; 0: the scan is too small to be
+ * held to that. launches: of the kernel. */
 static const struct { const char *type, *op; int outer, n, inner; bool is_reverse; double moved; int launches; } scans[] = {
   {"f32", "add", 1, 64, 1, false, 0, 1}, {"f32", "add", 7, 1000, 1, false, 0, 1}, {"f32", "add", 3, 1023, 1, true, 0, 1},
   {"s32", "add", 700, 100, 1, false, 1.1, 1}, {"f32", "add", 1000, 2048, 1, false, 1.1, 1}, {"f32", "add", 1, 300000, 1, false, 1.6, 2},
@@ -1070,8 +1070,8 @@ TEST(broken_kernels_are_noticed)
 /* ---- what kernels move ----------------------------------------------------------------------------------------- */
 
 #define SUM "add { a = @[] parameter(0) b = @[] parameter(1) ROOT c = @[] add(a, b) }\n"
-/* Fusions of one or two arrays of A x B elements: each operand is to be read once, and each result written once, but for a tenth more.
- * `sectors`: at most so many times the sectors that hold these bytes. type: NULL is f32. */
+/* Fusions of one or two arrays of A x B elements: each operand is to be read once, and each result written once, but
+ * for a tenth more. `sectors`: at most so many times the sectors that hold these bytes. type: NULL is f32. */
 static const struct { const char *name, *text; int a, b; double bytes, sectors; int least_blocks; const char *type; } movers[] = {
   {"elements", "f { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[A,B] add(x, y) }\n"
    "ENTRY e { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[A,B] fusion(x, y), kind=kLoop, calls=f }\n", 512, 512, 1.1, 1.0, 132},

@@ -1,6 +1,6 @@
-/* tests/gpu/nccl_programs_test.c -- collectives of programs on platform "cuda" over the emulated NCCL: the CPU's results,
- * moved by NCCL where it has the operation, and an error within the deadline for each thing that goes wrong, after which
- * the next launch works. */
+/* tests/gpu/nccl_programs_test.c -- collectives of programs on platform "cuda" over the emulated NCCL: the CPU's
+ * results, moved by NCCL where it has the operation, and an error within the deadline for each thing that goes
+ * wrong, after which the next launch works. */
 enum { DEVICES = 4, MOST_BYTES = 4096 };
 #include "collective_programs.h"
 

@@ -1,5 +1,5 @@
-/* tests/gpu/nccl_test.c -- the emulated NCCL: its operations give what their definitions say, between devices and between
- * processes; it notices what breaks the library's rules; ranks that do not come, or hang, end by an abort. */
+/* tests/gpu/nccl_test.c -- the emulated NCCL: its operations give what their definitions say, between devices and
+ * between processes; it notices what breaks the library's rules; ranks that do not come, or hang, end by an abort. */
 #include "library_device.h"
 
 #include <math.h>

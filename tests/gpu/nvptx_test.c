@@ -1,5 +1,6 @@
-/* tests/gpu/nvptx_test.c -- what LLVM's NVPTX back end writes runs right on the emulator: saxpy, a sum of a block in shared memory with
- * shuffles, a transpose of tiles, for sm_75, sm_80 and sm_90, in each order of blocks and warps and with all checks on. */
+/* tests/gpu/nvptx_test.c -- what LLVM's NVPTX back end writes runs right on the emulator: saxpy, a sum of a
+ * block in shared memory with shuffles, a transpose of tiles, for sm_75, sm_80 and sm_90, in each order of
+ * blocks and warps and with all checks on. */
 #include "ptx_run.h"
 
 #include <llvm/Config/llvm-config.h>
@@ -15,7 +16,8 @@
 #include <llvm-c/TargetMachine.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 
-/* The tests are linked with LLVM's shared library where there is one; static archives of the host's target alone have not these. */
+/* The tests are linked with LLVM's shared library where there is one; static archives of
+ * the host's target alone have not these. */
 #pragma weak LLVMParseIRInContext
 #pragma weak LLVMInitializeNVPTXTargetInfo
 #pragma weak LLVMInitializeNVPTXTarget

@@ -1,5 +1,5 @@
-/* tests/gpu/parallel_steps_test.c -- programs on the emulated platform "cuda" whose steps must be taken in an order that
- * a grid of threads does not have by itself. They run in parallel, and their results have the evaluator's bits. */
+/* tests/gpu/parallel_steps_test.c -- programs on the emulated platform "cuda" whose steps must be taken in an order
+ * that a grid of threads does not have by itself. They run in parallel, and their results have the evaluator's bits. */
 #include "cpu/run.h"
 
 #include "hlo/eval.h"

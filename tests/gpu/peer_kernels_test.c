@@ -1,5 +1,5 @@
-/* tests/gpu/peer_kernels_test.c -- the kernels between devices on eight emulated devices: they meet, whatever the delays
- * are, also when the numbers of barriers wrap; an abort ends the ones that wait; folds go from the left. */
+/* tests/gpu/peer_kernels_test.c -- the kernels between devices on eight emulated devices: they meet, whatever the
+ * delays are, also when the numbers of barriers wrap; an abort ends the ones that wait; folds go from the left. */
 #include "driver.h"
 
 #include <unistd.h>
@@ -86,7 +86,7 @@ static void set_emulator(const char *name, const char *value)
   emu_reset();
 }
 
-/* ---- one shot, many rounds ------------------------------------------------------------------------------------------ */
+/* ---- one shot, many rounds --------------------------------------------------------------------------------------- */
 
 enum { ELEMS = 4 };
 
@@ -236,9 +236,10 @@ TEST(a_missing_fence_is_found_by_the_emulator)
   free(text);
 }
 
-/* ---- folds ---------------------------------------------------------------------------------------------------------- */
+/* ---- folds ------------------------------------------------------------------------------------------------------- */
 
-/* The sums, 2055 and 263, lie in the middle of two numbers; with a rounding after each operation the ones would be lost. */
+/* The sums, 2055 and 263, lie in the middle of two numbers; with a rounding after
+ * each operation the ones would be lost. */
 TEST(narrow_floats_are_rounded_once)
 {
   static const struct { weft_dtype dtype; uint16_t big, one, want; } cases[] = {

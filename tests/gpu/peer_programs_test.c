@@ -1,6 +1,6 @@
-/* tests/gpu/peer_programs_test.c -- collectives of programs on platform "cuda" between eight emulated GPUs, by kernels and
- * copies: the bits of the CPU's collectives in rank order, also where all devices are one GPU; an error within the deadline
- * for each thing that goes wrong, after which the next launch works. */
+/* tests/gpu/peer_programs_test.c -- collectives of programs on platform "cuda" between eight emulated GPUs, by kernels
+ * and copies: the bits of the CPU's collectives in rank order, also where all devices are one GPU; an error within the
+ * deadline for each thing that goes wrong, after which the next launch works. */
 enum { DEVICES = 8, MOST_BYTES = 1 << 20 };
 #include "collective_programs.h"
 

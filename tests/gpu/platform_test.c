@@ -11,7 +11,8 @@
 #include "gpu/driver.h"
 #include "runtime/saved.h"
 
-/* A training step with everything that the platform has a way of its own for: kernels, a sort, a loop whose end depends on data, a branch, a copy, a donated parameter. */
+/* A training step with everything that the platform has a way of its own for: kernels, a sort, a loop whose end depends
+ * on data, a branch, a copy, a donated parameter. */
 static const char step_text[] =
   "HloModule training_step, input_output_alias={ {0}: (0, {}, may-alias) }\n"
   "less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n"

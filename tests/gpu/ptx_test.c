@@ -1,5 +1,5 @@
-/* tests/gpu/ptx_test.c -- the PTX interpreter: each family of instructions against exact arithmetic or the words of the PTX manual, what
- * warps and blocks do together, and that each check of a launch fires. */
+/* tests/gpu/ptx_test.c -- the PTX interpreter: each family of instructions against exact arithmetic or the words of the
+ * PTX manual, what warps and blocks do together, and that each check of a launch fires. */
 #include "ptx_run.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 
 /* ---- one instruction on given operands ---- */
 
-/* Registers %r, %h, %d, %f, %g hold the operands a, b, c as 1, 2, 3 in 32, 16 and 64 bits, f32 and f64; the result is number 0 of the
- * kind that `result` names. */
+/* Registers %r, %h, %d, %f, %g hold the operands a, b, c as 1, 2, 3 in 32, 16 and 64 bits, f32 and f64; the result is
+ * number 0 of the kind that `result` names. */
 static const char frame[] = HEAD
   ".visible .entry k(.param .u64 out, .param .u64 in)\n{\n"
   ".reg .pred %%p<8>; .reg .b16 %%h<8>; .reg .b32 %%r<16>; .reg .b64 %%d<16>; .reg .f32 %%f<8>; .reg .f64 %%g<8>;\n"
@@ -403,7 +403,8 @@ TEST(lanes_diverge_and_meet_again)
 
 TEST(teams_of_lanes_with_masks_of_their_own)
 {
-  /* Lanes 0..7 add up in pairs, lanes 8..15 in fours, the upper half has ended; each team waits for its own lanes only. */
+  /* Lanes 0..7 add up in pairs, lanes 8..15 in fours, the upper half has ended;
+   * each team waits for its own lanes only. */
   static const char text[] = KERNEL(
     "setp.ge.u32 %p1, %r5, 16; @%p1 bra END; mov.u32 %r6, 3; and.b32 %r7, %r5, 30; setp.lt.u32 %p2, %r5, 8; @%p2 bra PAIR;\n"
     "mov.u32 %r6, 15; and.b32 %r7, %r5, 28; PAIR: shl.b32 %r6, %r6, %r7; shfl.sync.bfly.b32 %r8, %r1, 1, 31, %r6; add.u32 %r9, %r1, %r8;\n"
@@ -653,7 +654,8 @@ TEST(barriers_that_some_threads_miss_are_found)
   static const char two[] = KERNEL("setp.ge.u32 %p1, %r1, 64; @%p1 bra B; bar.sync 1; ret;\nB: bar.sync 2;");
   faults(two, (ptx_launch){.block = {128}}, out, sizeof out, 719, "deadlock: all threads of the block wait");
   static const char half[] = KERNEL("setp.ge.u32 %p1, %r5, 16; @%p1 bra B; bar.sync 0; bra E;\nB: bar.sync 0;\nE:");
-  faults(half, (ptx_launch){.block = {32}}, out, sizeof out, 719, "deadlock");   /* aligned barriers at two places of one warp */
+  /* aligned barriers at two places of one warp */
+  faults(half, (ptx_launch){.block = {32}}, out, sizeof out, 719, "deadlock");
   static const char lane[] = KERNEL(
     "setp.ge.u32 %p1, %r5, 16; @%p1 bra E; shfl.sync.bfly.b32 %r6, %r5, 1, 31, -1;\nE: bar.warp.sync 0xffff0000;");
   faults(lane, (ptx_launch){.block = {32}}, out, sizeof out, 719, "");

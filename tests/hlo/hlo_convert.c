@@ -1,7 +1,8 @@
-/* tests/hlo/hlo_convert.c -- HLO from standard input to standard output, for tests that compare with other readers of it.
+/* tests/hlo/hlo_convert.c -- HLO from standard input to standard output, for
+ * tests that compare with other readers of it.
  *   hlo_convert text|proto|config|verify|value
- * The argument says what to write: `verify` writes nothing, `value` what a program without parameters computes.  The form
- * of the input follows from its content. */
+ * The argument says what to write: `verify` writes nothing, `value` what a program without parameters computes.  The
+ * form of the input follows from its content. */
 #include <config.h>
 
 #include <stdio.h>

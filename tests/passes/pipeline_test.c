@@ -285,8 +285,8 @@ TEST(computations_that_nest_cost_what_they_hold)
   }
 }
 
-/* Rounds of a cipher are one chain, longer than a kernel may be, whose every value is used twice: cut anywhere, it neither
- * computes much twice nor writes constants to memory. */
+/* Rounds of a cipher are one chain, longer than a kernel may be, whose every value is used twice: cut anywhere, it
+ * neither computes much twice nor writes constants to memory. */
 TEST(a_long_chain_is_cut_without_repeating_it)
 {
   enum { ROUNDS = 60 };

@@ -300,7 +300,8 @@ static const char all_reduce[] =
   "    %s = stablehlo.add %a, %b : tensor<f32>\n    stablehlo.return %s : tensor<f32> })\n"
   "    {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2x3xf32>) -> tensor<2x3xf32>\n"
   "  return %y : tensor<2x3xf32> } }";
-/* CompileOptions: two replicas on the devices 0 and 2048; then xla_cpu_collective_timeout_seconds = 1 as an override. */
+/* CompileOptions: two replicas on the devices 0 and 2048; then
+ * xla_cpu_collective_timeout_seconds = 1 as an override. */
 static const char two_replicas[] = "\x1a\x11\x20\x02\x28\x01\x4a\x0b\x08\x02\x10\x01\x1a\x05\x0a\x03\x00\x80\x10"
                                    "\x3a\x28\x0a\x22xla_cpu_collective_timeout_seconds\x12\x02\x18\x01";
 enum { WITHOUT_TIMEOUT = 19 };

@@ -248,7 +248,8 @@ TEST(a_program_takes_and_gives_the_layouts_and_memories_it_names)
 
 TEST(layouts_of_compile_options_are_those_of_arguments_and_result)
 {
-  /* f32[2,3]{0,1} as a ShapeProto; argument_layouts {it}, executable_build_options.result_layout it, or one that is wrong */
+  /* f32[2,3]{0,1} as a ShapeProto; argument_layouts {it},
+   * executable_build_options.result_layout it, or one that is wrong */
 #define SHAPE(rows) "\x10\x0b\x1a\x02" rows "\x03\x2a\x04\x0a\x02\x00\x01"
   static const char both[] = "\x0a\x0c" SHAPE("\x02") "\x1a\x0e\x12\x0c" SHAPE("\x02"),
                     result[] = "\x1a\x0e\x12\x0c" SHAPE("\x02"),

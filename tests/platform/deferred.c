@@ -270,7 +270,8 @@ static weft_status *device_fill(weft_device *device, weft_stream *stream, void *
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
 
-/* A thunk with `run` is queued. A thunk with `start` (a handler of a custom call) stays on the host, on real addresses. */
+/* A thunk with `run` is queued. A thunk with `start` (a handler of a custom call)
+ * stays on the host, on real addresses. */
 
 static void do_step(const rt_thunk *thunk, rt_ctx *ctx)
 {

@@ -32,8 +32,8 @@ weft_status *region_create(const weft_platform_ops *ops, const weft_platform_opt
 /* Lets `make` make the thunks of a program that is being compiled; `make` calls region_make. */
 void region_adapt(low_target *target, __typeof__(((low_target *)NULL)->make) make);
 
-/* Makes the CPU's thunk for a step.  `wrap` gets a copy of the thunk's operations and replaces what the platform does in
- * its own way. */
+/* Makes the CPU's thunk for a step.  `wrap` gets a copy of the thunk's operations and replaces
+ * what the platform does in its own way. */
 weft_status *region_make(void *ctx, low_step *step, void (*wrap)(rt_thunk_ops *ops), rt_thunk **out_thunk);
 
 /* The operations that the CPU gave a thunk. */

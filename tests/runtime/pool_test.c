@@ -1,5 +1,5 @@
-/* tests/runtime/pool_test.c -- Loops over the worker pool: each index runs once, for any number of threads; all sleeping workers that a
- * job wants are woken. */
+/* tests/runtime/pool_test.c -- Loops over the worker pool: each index runs once, for any number of threads; all
+ * sleeping workers that a job wants are woken. */
 #include "test.h"
 
 #include <stdatomic.h>

@@ -1,8 +1,9 @@
 /* tests/security/mitm_test.c -- somebody between two hosts of a job, who sees and changes all that passes.
  *
  * Each run is a job of two processes whose TCP connections, the control connection and libfabric's, all go through this
- * program: `connect` below sends them here.  At one place of one connection it drops, repeats, changes, reorders or splices
- * bytes.  Each process then has right results, or an error; never a wrong result, a crash or a wait beyond its deadline. */
+ * program: `connect` below sends them here.  At one place of one connection it drops, repeats,
+ * changes, reorders or splices bytes.  Each process then has right results, or an error; never a wrong
+ * result, a crash or a wait beyond its deadline. */
 #include "test.h"
 
 #include <arpa/inet.h>
@@ -132,7 +133,8 @@ typedef struct attack {
   size_t place, bit; /* where in it, as a part of 65536 */
 } attack;
 
-/* Of ALL_DATA: all connections but the first, which is for control, and both directions; their pieces count together. */
+/* Of ALL_DATA: all connections but the first, which is for control, and both
+ * directions; their pieces count together. */
 enum { ALL_DATA = -1, MOST_CONNECTIONS = 32, MOST_PIECE = 65536 };
 
 typedef struct middle {

@@ -1,7 +1,8 @@
 /* tests/security/stranger_test.c -- somebody who lacks the job's secret at the doors of a job's collectives.
  *
- * The job runs all-reduces meanwhile, on a communicator that stays and on new ones: they give the right results, no process
- * grows, and the stranger learns nothing but "authentication required".  WEFT_TEST_LONG=1: ten thousand attacks. */
+ * The job runs all-reduces meanwhile, on a communicator that stays and on new ones: they give the right
+ * results, no process grows, and the stranger learns nothing but "authentication required".
+ * WEFT_TEST_LONG=1: ten thousand attacks. */
 #include "job.h"
 
 #include <arpa/inet.h>

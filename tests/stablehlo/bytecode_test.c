@@ -152,8 +152,9 @@ TEST(a_newer_version_is_refused_by_name)
   T_FAILS(parse(text, sizeof text - 1), "vhlo.abs_v7: versions up to 1 are known");
 }
 
-/* Operations that are read as they are lowered take a short way where they are plain: with any bit turned it accepts what
- * reading all of it accepts, and makes the same of it.  The artifact is jax.export's of a step that trains three layers. */
+/* Operations that are read as they are lowered take a short way where they are plain: with any bit
+ * turned it accepts what reading all of it accepts, and makes the same of it.  The artifact is
+ * jax.export's of a step that trains three layers. */
 TEST(what_is_read_in_parts_is_what_is_read_at_once)
 {
   char path[1024];

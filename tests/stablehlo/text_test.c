@@ -562,7 +562,8 @@ TEST(broken_constraints_are_named)
 #undef Q
 }
 
-/* What cannot be lowered is no error if nothing reads it, nor what reads it (jaxlib drops both: taken_jaxlib_test.py). */
+/* What cannot be lowered is no error if nothing reads it, nor what reads it
+ * (jaxlib drops both: taken_jaxlib_test.py). */
 TEST(what_nothing_reads_may_be_what_cannot_be_lowered)
 {
 #define SLICE "%0 = stablehlo.real_dynamic_slice %a, %i, %i, %i : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<?xf32>\n"
@@ -623,7 +624,8 @@ TEST(dictionaries_of_vhlo_have_keys_of_vhlo)
   T_FAILS(parse(text), "mode of VHLO is of another dialect");
 }
 
-/* The second operation of a kind is made as the first was: operands that were one and are two, or the other way round. */
+/* The second operation of a kind is made as the first was: operands that were
+ * one and are two, or the other way round. */
 TEST(operations_like_earlier_ones_have_operands_of_their_own)
 {
   double got[1];

@@ -1,4 +1,5 @@
-/* codegen/emit/columns.c -- one column of a kernel of columns: where its elements lie, and the results made of its sums. */
+/* codegen/emit/columns.c -- one column of a kernel of columns: where its elements
+ * lie, and the results made of its sums. */
 #include <config.h>
 
 #include "codegen/emit/emit.h"

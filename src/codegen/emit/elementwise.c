@@ -1,5 +1,6 @@
-/* codegen/emit/elementwise.c -- one elementwise operation on values in registers, with XLA's semantics for the corner cases:
- * integer division by zero, shifts past the width, saturating conversions, NaN through max and min, total order. */
+/* codegen/emit/elementwise.c -- one elementwise operation on values in registers, with XLA's
+ * semantics for the corner cases: integer division by zero, shifts past the width, saturating
+ * conversions, NaN through max and min, total order. */
 #include <config.h>
 
 #include "codegen/emit/emit.h"

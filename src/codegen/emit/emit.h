@@ -149,8 +149,8 @@ gen_ssa gen_intrinsic1(gen_emit *e, const char *name, gen_ssa a);
 gen_ssa gen_intrinsic2(gen_emit *e, const char *name, gen_ssa a, gen_ssa b);
 /* a * b + c, rounded once if the machine has fused multiply-add, twice if not. */
 gen_ssa gen_fma(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa c);
-/* A call of an emitter appends instructions, and C leaves open in which order the arguments of a call are evaluated. These
- * macros evaluate the values from left to right, so that Weft makes the same code whatever compiler has built it.
+/* A call of an emitter appends instructions, and C leaves open in which order the arguments of a call are evaluated.
+ * These macros evaluate the values from left to right, so that Weft makes the same code whatever compiler has built it.
  * tests/codegen/order_test.py finds the other calls whose arguments append instructions. */
 #define GEN_IN_ORDER_2_(n, f, e, what, a, b) \
   __extension__({ gen_ssa gen_a##n = (a); gen_ssa gen_b##n = (b); (f)(e, what, gen_a##n, gen_b##n); })
@@ -310,8 +310,8 @@ WEFT_NODISCARD weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype
 gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b);
 /* The remainder of a / b with the sign of a, exact; f32 or f64 (exact.c). */
 gen_ssa gen_remainder(gen_emit *e, gen_ssa a, gen_ssa b);
-/* Where |x| > limit, which is at least 2^20: x = *quadrant * pi/2 + (*r + *low) modulo 2 pi, |*r| <= pi/4, for f64. Other
- * lanes keep what they have. Infinity yields NaN. */
+/* Where |x| > limit, which is at least 2^20: x = *quadrant * pi/2 + (*r + *low) modulo 2 pi, |*r| <= pi/4, for f64.
+ * Other lanes keep what they have. Infinity yields NaN. */
 void gen_reduce_angle(gen_emit *e, gen_ssa x, double limit, gen_ssa *r, gen_ssa *low, gen_ssa *quadrant);
 /* The operation on complex numbers; false: there is none for complex numbers. `b` counts for operations of two operands
  * only. */
@@ -469,7 +469,8 @@ typedef struct gen_scatter {
   int n;                          /* arrays scattered to */
   gen_affine at[HLO_MAX_RANK];
   gen_affine start[HLO_MAX_RANK]; /* of the window in the operand */
-  int window_dims[HLO_MAX_RANK], operand_dims[HLO_MAX_RANK], window_count; /* of the updates, and the operand's for each */
+  /* dimensions of the updates, and the operand's dimension for each */
+  int window_dims[HLO_MAX_RANK], operand_dims[HLO_MAX_RANK], window_count;
   int64_t window;                 /* elements of a window */
 } gen_scatter;
 typedef weft_status *gen_scatter_window(gen_scatter *s, gen_emit *e);

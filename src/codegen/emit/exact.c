@@ -1,5 +1,5 @@
-/* codegen/emit/exact.c -- arithmetic that needs more bits than a float has: the remainder of a division, and the distance
- * of a large number from the nearest multiple of pi/2. Both work on integers, one lane at a time. */
+/* codegen/emit/exact.c -- arithmetic that needs more bits than a float has: the remainder of a division, and the
+ * distance of a large number from the nearest multiple of pi/2. Both work on integers, one lane at a time. */
 #include <config.h>
 
 #include "codegen/emit/emit.h"

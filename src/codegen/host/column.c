@@ -39,7 +39,8 @@ typedef struct tile {
   gen_affine at[HLO_MAX_RANK];
 } tile;
 
-/* Makes the loop over columns stand for the lanes of `p`. Returns the piece's first column, an element of the result. */
+/* Makes the loop over columns stand for the lanes of `p`. Returns the piece's
+ * first column, an element of the result. */
 static gen_affine enter_piece(const tile *t, gen_emit *e, const piece *p)
 {
   gen_affine col;

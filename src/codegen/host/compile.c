@@ -1,4 +1,5 @@
-/* codegen/host/compile.c -- all kernels of a module: found, merged where equal, dealt to LLVM modules, compiled on threads. */
+/* codegen/host/compile.c -- all kernels of a module: found, merged where equal, dealt
+ * to LLVM modules, compiled on threads. */
 #include <config.h>
 
 #include "codegen/host/jit.h"

@@ -1,5 +1,5 @@
-/* codegen/model/processor.c -- what processors offer. Bits of CPUID: Intel's manual, volume 2, CPUID; AMD's manual, volume
- * 3, appendix E. */
+/* codegen/model/processor.c -- what processors offer. Bits of CPUID: Intel's manual, volume 2,
+ * CPUID; AMD's manual, volume 3, appendix E. */
 #include <config.h>
 
 #include "codegen/model/processor.h"

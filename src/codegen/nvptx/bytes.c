@@ -1,7 +1,7 @@
 /* codegen/nvptx/bytes.c -- loads of neighbouring bytes become loads of words.
  *
- * LLVM joins loads of neighbouring bytes to a load of a vector. The back end has no register for most vectors of bytes: it
- * may store such a vector to local memory, to load one byte of it. A word is taken apart by shifts. */
+ * LLVM joins loads of neighbouring bytes to a load of a vector. The back end has no register for most vectors of bytes:
+ * it may store such a vector to local memory, to load one byte of it. A word is taken apart by shifts. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"

@@ -1,8 +1,8 @@
 /* codegen/nvptx/join.c -- a concatenate of many operands: one launch moves their words.
  *
- * An operand is rows of neighbouring words, which are a part of each row of the result. A word is the largest access that
- * divides the rows of all operands, up to 16 bytes. Each operand has blocks of its own: a block finds its operand by
- * binary search in the code, so that the threads of a warp never part. */
+ * An operand is rows of neighbouring words, which are a part of each row of the result. A word is the largest access
+ * that divides the rows of all operands, up to 16 bytes. Each operand has blocks of its own: a block finds its operand
+ * by binary search in the code, so that the threads of a warp never part. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"
@@ -87,8 +87,8 @@ static gen_ssa number(const joining *j, gen_emit *e, gen_ssa slot, size_t field)
   return same ? gen_i64(e, first) : LLVMBuildLoad2(e->b, e->part->i64, slot, "");
 }
 
-/* Where word `at` of an operand goes in the result. Rows of the result are fewer than 2^31 words as a rule, and then the
- * division is one of 32 bits. */
+/* Where word `at` of an operand goes in the result. Rows of the result are fewer than 2^31 words as a rule,
+ * and then the division is one of 32 bits. */
 static gen_ssa place_of(const joining *j, gen_emit *e, gen_ssa at, gen_ssa width, gen_ssa offset, bool is_small)
 {
   LLVMTypeRef type = is_small ? e->part->i32 : e->part->i64;

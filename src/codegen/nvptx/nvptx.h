@@ -4,9 +4,9 @@
  *
  * What a launcher provides for a run of an artefact:
  *   - the launches in their order on one stream: each of them sees what the launches before it have stored;
- *   - `arg_count` pointers for every kernel: the leaf buffers of the operands, of the result, and then, if scratch_bytes
- *     is not 0, the scratch. Buffers are aligned to 64 bytes, the scratch to 256. For a token or an empty array any
- *     pointer will do, NULL included;
+ *   - `arg_count` pointers for every kernel: the leaf buffers of the operands, of the result, and then, if
+ *     scratch_bytes is not 0, the scratch. Buffers are aligned to 64 bytes, the scratch to 256. For a token or an empty
+ *     array any pointer will do, NULL included;
  *   - after the pointers, the launch's numbers as 64-bit integers;
  *   - the scratch: scratch_bytes of device memory with any contents, for this run alone. */
 #ifndef WEFT_CODEGEN_NVPTX_NVPTX_H

@@ -174,8 +174,8 @@ static weft_status *emit(job *j)
 
 /* ---- text ------------------------------------------------------------------------------------------------------ */
 
-/* The passes by which the back end joins neighbouring loads and stores. They run here, since vectors of bytes need another
- * form (gen_load_words). */
+/* The passes by which the back end joins neighbouring loads and stores. They run here, since vectors of
+ * bytes need another form (gen_load_words). */
 static const char joining[] =
   "function(infer-address-spaces,separate-const-offset-from-gep,slsr,gvn,nary-reassociate,early-cse,"
   "load-store-vectorizer)";
@@ -205,8 +205,8 @@ static void set_attribute(gen_part *part, const char *name, bool on)
   }
 }
 
-/* A thread has no vector registers, and noimplicitfloat keeps LLVM from making vectors, which the back end would take apart
- * in local memory. */
+/* A thread has no vector registers, and noimplicitfloat keeps LLVM from making vectors, which the back
+ * end would take apart in local memory. */
 static weft_status *optimise(gen_part *part, LLVMTargetMachineRef machine)
 {
   set_attribute(part, "noimplicitfloat", true);

@@ -1,12 +1,13 @@
 /* codegen/nvptx/scan.c -- prefixes: a reduce-window whose windows end (or begin) at each element of a dimension.
  *
- *   along the innermost dimension   a team of threads takes a row, tile by tile: each thread scans a few neighbours, the
- *                                   threads of a warp combine their sums by shuffles, warps through shared memory
- *   along any other                 a thread takes a column and walks along it; neighbouring threads have neighbouring columns
+ *   along the innermost dimension   a team of threads takes a row, tile by tile: each thread scans a few neighbours,
+ *                                   the threads of a warp combine their sums by shuffles, warps through shared memory
+ *   along any other                 a thread takes a column and walks along it; neighbouring threads have neighbouring
+ *                                   columns
  *
  * Each element is read once and each result is written once. If the slices are too few to fill the device, they are cut
- * into parts. A first launch then reduces each part, and the second one combines, for each part, what stands before it: every
- * element is read twice.
+ * into parts. A first launch then reduces each part, and the second one combines, for each part, what
+ * stands before it: every element is read twice.
  *
  * Only the grouping of operands differs from that of a loop, and it is the same in every run. Narrow floats are summed
  * in f32 and rounded when they are stored. */

@@ -123,8 +123,8 @@ static weft_status *rank_of(const sorting *s, gen_emit *e, gen_ssa slice, const 
   return NULL;
 }
 
-/* Moves position number `i` of a list of `length` from its run of `width` to its place in the merged run. Of a top-k only
- * the first k places of a run matter. */
+/* Moves position number `i` of a list of `length` from its run of `width` to its place in the merged run. Of a top-k
+ * only the first k places of a run matter. */
 static weft_status *merge_one(const sorting *s, gen_emit *e, gen_ssa slice, const list *from, const list *to, gen_ssa i,
                               gen_ssa width, gen_ssa length)
 {

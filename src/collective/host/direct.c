@@ -458,7 +458,7 @@ static void hand_over_all(coll_group *g, uint64_t seq)
 /* ---- arriving ---- */
 
 /* Ranks arrive at large operations only through the queue, so for these it is enough to count. */
-static bool all_have_met_locked(const coll_op *op, coll_meeting *m)
+static bool all_have_met_locked(const coll_op *op, coll_meeting *m) WEFT_REQUIRES_ASSERTED(op->comm->group->mu)
 {
   weft_mutex_assert_held(&op->comm->group->mu);
   const coll_group *g = op->comm->group;

@@ -28,10 +28,10 @@ void coll_direct_end_queued_locked(coll_group *g, uint64_t seq) WEFT_REQUIRES(g-
 
 /* Ends a slotted operation well, although its group is spent, if all ranks had arrived at it: other ranks may have
  * ended it well too.  True if so. */
-bool coll_direct_had_met_locked(coll_op *op);
+bool coll_direct_had_met_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
 
 /* The operation became its rank's oldest, or joined the queue after the rank had arrived at it */
-void coll_direct_arrive_locked(coll_op *op);
+void coll_direct_arrive_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
 bool coll_direct_work_locked(coll_group *g)
   WEFT_REQUIRES(g->mu); /* may release the lock meanwhile; true if an operation ended */
 

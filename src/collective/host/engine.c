@@ -258,7 +258,7 @@ static void hand_over(coll_op *op)
 }
 
 /* Starts or continues the active collective of a rank. */
-static void run_locked(coll_op *op)
+static void run_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu)
 {
   coll_group *g = op->comm->group;
   weft_mutex_assert_held(&g->mu);

@@ -8,6 +8,6 @@ bool coll_engine_drain_locked(coll_group *g)
   WEFT_REQUIRES(g->mu); /* runs the operations that can go on; true if there was one */
 
 /* Posts a send or receive operation. */
-void coll_p2p_post_locked(coll_op *op);
+void coll_p2p_post_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
 
 #endif

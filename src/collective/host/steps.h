@@ -14,12 +14,12 @@ int64_t coll_msg_bytes(const coll_msg *msg);
 void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes);
 
 /* The message has ended. With the last message of a round its operation becomes runnable; a send or receive ends. */
-void coll_engine_msg_done_locked(coll_msg *msg);
+void coll_engine_msg_done_locked(coll_msg *msg) WEFT_REQUIRES_ASSERTED(msg->op->comm->group->mu);
 /* Puts the operation on the group's runnable list, unless it is there. */
-void coll_engine_make_runnable_locked(coll_op *op);
+void coll_engine_make_runnable_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
 
 /* All ranks have met at the operation, or it is a send or receive: posts it to the platform's communicator.  The
  * rank's next collective may then begin to meet. */
-void coll_engine_hand_over_locked(coll_op *op);
+void coll_engine_hand_over_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
 
 #endif

@@ -23,7 +23,8 @@ bool coord_base64_decode(const char *text, size_t size, uint8_t *out, size_t *ou
 
 /* Inflates one gzip member into malloc'd memory owned by the caller.  The memory is charged to `budget` before it is
  * taken; on success *out_size bytes stay charged, for the caller to give back.
- * Errors: RESOURCE_EXHAUSTED over max_bytes or the budget; INVALID_ARGUMENT for anything that is no whole gzip stream. */
+ * Errors: RESOURCE_EXHAUSTED over max_bytes or the budget; INVALID_ARGUMENT for
+ * anything that is no whole gzip stream. */
 WEFT_NODISCARD weft_status *coord_gunzip(const uint8_t *data, size_t size, size_t max_bytes, coord_budget *budget,
                                          uint8_t **out, size_t *out_size);
 

@@ -31,7 +31,8 @@ typedef int wft_plan; /* of the context that is current when the plan is made */
 
 struct wcu_stream_st;
 
-/* cufftMakePlanMany64: `n` the sizes of the real array; without `embed`, arrays are dense and the steps are not read. */
+/* cufftMakePlanMany64: `n` the sizes of the real array; without `embed`, arrays
+ * are dense and the steps are not read. */
 #define WFT_ENTRIES(X) \
   X(wft_result, cufftCreate, (wft_plan *plan)) \
   X(wft_result, cufftDestroy, (wft_plan plan)) \

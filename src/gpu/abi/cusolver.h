@@ -1,8 +1,8 @@
 /* gpu/abi/cusolver.h -- the part of cuSOLVER's binary interface that Weft uses, declared without NVIDIA's headers.
  *
  * The interface is that of versions 11 and 12 of the library.  Matrices are column-major; arrays are void so that one
- * signature serves all element types.  tests/gpu/library_abi_test.c compares the numbers with NVIDIA's headers where they
- * are installed. */
+ * signature serves all element types.  tests/gpu/library_abi_test.c compares the numbers with
+ * NVIDIA's headers where they are installed. */
 #ifndef WEFT_GPU_ABI_CUSOLVER_H
 #define WEFT_GPU_ABI_CUSOLVER_H
 
@@ -37,7 +37,8 @@ typedef struct wsv_eigen_jacobi_st *wsv_eigen_jacobi; /* options of syevj */
 
 struct wcu_stream_st;
 
-/* X(type, name, arguments) for each of f32, f64, c64 and c128.  lwork counts elements; info and pivots are s32 on the device. */
+/* X(type, name, arguments) for each of f32, f64, c64 and c128.  lwork counts elements;
+ * info and pivots are s32 on the device. */
 #define WSV_FOUR(X, s, d, c, z, args) \
   X(wsv_status, cusolverDnS##s, args) X(wsv_status, cusolverDnD##d, args) X(wsv_status, cusolverDnC##c, args) \
   X(wsv_status, cusolverDnZ##z, args)

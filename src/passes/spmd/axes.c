@@ -7,7 +7,7 @@
 
 #include "hlo/sharding.h"
 
-/* ---- the grid ------------------------------------------------------------------------------------------------------ */
+/* ---- the grid ---------------------------------------------------------------------------------------------------- */
 
 enum { MAX_CUTS = 64 };
 
@@ -104,7 +104,7 @@ weft_status *spmd_grid_of(const hlo_module *module, weft_arena *arena, spmd_grid
   return NULL;
 }
 
-/* ---- small things ---------------------------------------------------------------------------------------------------- */
+/* ---- small things ------------------------------------------------------------------------------------------------ */
 
 weft_status *spmd_sharding_new(weft_arena *arena, int rank, spmd_sharding **out)
 {
@@ -209,7 +209,7 @@ weft_status *spmd_local_shape(const spmd_grid *grid, const spmd_sharding *s, con
   return NULL;
 }
 
-/* ---- from and to OpShardings ------------------------------------------------------------------------------------------ */
+/* ---- from and to OpShardings ------------------------------------------------------------------------------------- */
 
 /* The axes of which `number[place]` (0 .. size-1) is the row-major number. False: there are none. */
 static bool find_axes(const spmd_grid *grid, const int64_t *number, int64_t size, spmd_axes *out)

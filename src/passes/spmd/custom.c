@@ -56,7 +56,7 @@ const pass_custom_partitioner *spmd_custom_of(const hlo_instr *instr)
   return instr->op == HLO_CUSTOM_CALL ? pass_custom_partitioner_of(instr->u.custom->target) : NULL;
 }
 
-/* ---- asking --------------------------------------------------------------------------------------------------------------- */
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
 
 static weft_status *result_to_hlo(spmd_mover *m, const hlo_shape *shape, spmd_sharding *const *leaves,
                                   const hlo_sharding **out)

@@ -14,7 +14,7 @@ typedef struct span { int64_t step, first, size; } span;
  * tiles before and after its own; then `before` and `after` rows that no tile has are added around. */
 typedef struct plan { int64_t n, rows, tile, left, right, before, after; span want; } plan;
 
-/* ---- what each operation needs ----------------------------------------------------------------------------------------- */
+/* ---- what each operation needs ----------------------------------------------------------------------------------- */
 
 static span window_span(const hlo_window_dim *w, int64_t q)
 {
@@ -69,7 +69,7 @@ static int64_t begin_of(const plan *p, int64_t i)
   return i * (p->want.step - p->tile) + p->want.first + p->left + p->before;
 }
 
-/* ---- over an operation's fetched dimensions ------------------------------------------------------------------------------ */
+/* ---- over an operation's fetched dimensions ---------------------------------------------------------------------- */
 
 static int dim_of(const spmd_factors *f, int t, int factor)
 {
@@ -112,7 +112,7 @@ double spmd_edges_cost(const spmd_grid *grid, const hlo_instr *instr, const spmd
   return bytes;
 }
 
-/* ---- instructions ----------------------------------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
 
 /* Rows [from, to) of the tile on the partition that is `by` places before (negative: behind) this one along `axes`. */
 static weft_status *rows_of(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, int64_t by,

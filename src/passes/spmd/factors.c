@@ -627,7 +627,7 @@ weft_status *spmd_factors_alike(const hlo_shape *shape, int tensor_count, weft_a
   return NULL;
 }
 
-/* ---- axes of factors ---------------------------------------------------------------------------------------------------- */
+/* ---- axes of factors --------------------------------------------------------------------------------------------- */
 
 void spmd_factor_axes(const spmd_grid *grid, const spmd_factors *f, int t, const spmd_sharding *s, spmd_axes *out_axes)
 {

@@ -202,7 +202,7 @@ static weft_status *settle(partitioner *w, const hlo_instr *instr, hlo_instr *x,
   return tile != x && hlo_shape_is_array(instr->shape) ? add_form(w, instr, have[0], x) : NULL;
 }
 
-/* ---- operations on arrays ------------------------------------------------------------------------------------------------------ */
+/* ---- operations on arrays ---------------------------------------------------------------------------------------- */
 
 /* One way to compute an operation. */
 typedef struct choice {

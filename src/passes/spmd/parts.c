@@ -57,7 +57,7 @@ bool spmd_parts_can_index(const hlo_instr *instr, int operand, int64_t dim)
   return hlo_shape_is_array(instr->shape) && is_indexed_by(instr, operand, instr->operands[0]->shape->dims[dim]);
 }
 
-/* ---- dynamic slices ------------------------------------------------------------------------------------------------------- */
+/* ---- dynamic slices ---------------------------------------------------------------------------------------------- */
 
 /* s32[]: the first row of the slice, minus the first row of this partition's tile. */
 static weft_status *local_start(spmd_mover *m, pass_build *b, hlo_instr *start, int64_t size, const cut *c,
@@ -146,7 +146,7 @@ static weft_status *write_slice(spmd_mover *m, pass_build *b, hlo_instr *made, c
   return pass_build_finish(b);
 }
 
-/* ---- gather and scatter --------------------------------------------------------------------------------------------------- */
+/* ---- gather and scatter ------------------------------------------------------------------------------------------ */
 
 /* The component of the index vector for operand dimension `dim`. */
 static int component_of(hlo_ints map, int dim)
@@ -234,7 +234,7 @@ static weft_status *read_indexed(spmd_mover *m, pass_build *b, hlo_instr *made, 
   return pass_build_finish(b);
 }
 
-/* ---- cumulative windows ------------------------------------------------------------------------------------------------------ */
+/* ---- cumulative windows ------------------------------------------------------------------------------------------ */
 
 bool spmd_parts_is_cumulative(const hlo_instr *instr, int *out_dim, bool *out_reverse)
 {
@@ -298,7 +298,7 @@ static weft_status *accumulate(spmd_mover *m, pass_build *b, const hlo_instr *in
   return pass_build_finish(b);
 }
 
-/* ---- reductions of several arrays ---------------------------------------------------------------------------------------------- */
+/* ---- reductions of several arrays -------------------------------------------------------------------------------- */
 
 /* The results of all partitions, one behind the other in a new dimension, are reduced once more. */
 static weft_status *reduce_again(spmd_mover *m, pass_build *b, const hlo_instr *instr, hlo_instr *made, const cut *c,
@@ -324,7 +324,7 @@ static weft_status *reduce_again(spmd_mover *m, pass_build *b, const hlo_instr *
   return pass_build_finish(b);
 }
 
-/* ---- all ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 weft_status *spmd_parts_compute(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_factors *f,
                                 const spmd_axes *axes, hlo_instr *made, hlo_instr **out)

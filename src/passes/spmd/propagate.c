@@ -17,7 +17,7 @@ static const hlo_sharding *given_sharding(const hlo_instr *instr)
   return instr->extra ? instr->extra->sharding : NULL;
 }
 
-/* ---- objects ---------------------------------------------------------------------------------------------------------------- */
+/* ---- objects ----------------------------------------------------------------------------------------------------- */
 
 static weft_status *new_leaves(spmd_program *p, int count, spmd_leaves **out)
 {
@@ -290,7 +290,7 @@ static weft_status *visit(spmd_program *p, const hlo_computation *comp, int dept
   return NULL;
 }
 
-/* ---- the entry's parameters and results ------------------------------------------------------------------------------------------ */
+/* ---- the entry's parameters and results -------------------------------------------------------------------------- */
 
 static const hlo_sharding *element_sharding(const hlo_sharding *s, int i)
 {
@@ -358,7 +358,7 @@ static weft_status *bind_results(spmd_program *p)
   return require_root(p, entry, leaves);
 }
 
-/* ---- growing ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- growing ----------------------------------------------------------------------------------------------------- */
 
 /* The best axes that any tensor has for each factor: those of the largest tensor, or a list that continues them. */
 static void best_axes(const spmd_edge *e, spmd_axes *best, int64_t *weight)

@@ -7,7 +7,7 @@
 
 #include "hlo/literal.h"
 
-/* ---- groups and numbers -------------------------------------------------------------------------------------------------- */
+/* ---- groups and numbers ------------------------------------------------------------------------------------------ */
 
 static weft_status *new_attrs(spmd_mover *m, hlo_collective_attrs **out)
 {
@@ -102,7 +102,7 @@ weft_status *spmd_number_along(spmd_mover *m, pass_build *b, const spmd_axes *ax
   return spmd_value_along(m, b, axes, values, out);
 }
 
-/* ---- steps ---------------------------------------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 /* One collective or slice on the way. `axes` are those that it changes. */
 typedef enum step_kind { DONE, SCATTER_SUM, SUM, PLACE, PERMUTE, EXCHANGE, SLICE, GATHER, MASK } step_kind;
@@ -484,7 +484,7 @@ weft_status *spmd_combine_cost(const spmd_mover *m, const hlo_shape *whole, cons
   return NULL;
 }
 
-/* ---- shardings that no axes express ---------------------------------------------------------------------------------------- */
+/* ---- shardings that no axes express ------------------------------------------------------------------------------ */
 
 weft_status *spmd_slice(spmd_mover *m, pass_build *b, hlo_instr *whole, const spmd_tiling *t, hlo_instr **out)
 {

@@ -1,4 +1,5 @@
-/* passes/spmd/tiling.h -- how an array is cut over the partitions: a grid of tiles, each held by one or more of them. */
+/* passes/spmd/tiling.h -- how an array is cut over the partitions: a grid of
+ * tiles, each held by one or more of them. */
 #ifndef WEFT_PASSES_SPMD_TILING_H
 #define WEFT_PASSES_SPMD_TILING_H
 

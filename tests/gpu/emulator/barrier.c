@@ -1,8 +1,9 @@
 /* tests/gpu/emulator/barrier.c -- barriers of a block: bar.sync, bar.arrive, bar.red and their other spellings.
  *
- * A barrier without a count is complete when every thread of the block that has not ended waits there.  A barrier with a count is
- * complete when so many have come, and a warp that comes whole counts as 32.  bar.sync and barrier.aligned want the whole warp: lanes
- * that come first wait for the others (warp.c), so that a barrier which only a part of a warp reaches is found. */
+ * A barrier without a count is complete when every thread of the block that has not ended waits there.  A barrier
+ * with a count is complete when so many have come, and a warp that comes whole counts as 32.  bar.sync and
+ * barrier.aligned want the whole warp: lanes that come first wait for the others (warp.c), so that a barrier which
+ * only a part of a warp reaches is found. */
 #include <config.h>
 
 #include <stdio.h>

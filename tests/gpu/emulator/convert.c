@@ -64,7 +64,8 @@ static uint64_t to_float(const ptx_inst *i, double v)
   return ptx_bits32(i->flags & PTX_F_FTZ ? ptx_flush(r) : r);
 }
 
-/* What is out of range becomes the nearest integer of the type; NaN becomes 0, or the highest bit alone where either type has 64 bits. */
+/* What is out of range becomes the nearest integer of the type; NaN becomes 0, or the highest
+ * bit alone where either type has 64 bits. */
 static uint64_t to_int(const ptx_inst *i, double v)
 {
   ptx_type to = (ptx_type)i->type;

@@ -1,7 +1,8 @@
 /* tests/gpu/emulator/copy.c -- copies and fills.
  *
- * A copy from host memory that the driver does not know (pageable) takes the bytes during the call, as the driver stages them; a copy to
- * such memory waits for the stream.  Copies from and to pinned memory happen when the stream comes to them. */
+ * A copy from host memory that the driver does not know (pageable) takes the bytes during the call, as
+ * the driver stages them; a copy to such memory waits for the stream.  Copies from and to pinned memory
+ * happen when the stream comes to them. */
 #include <config.h>
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* tests/gpu/emulator/cudnn.c -- an emulated cuDNN: convolutions and their gradients, on the thread of their stream.
  *
  * It refuses sizes that do not fit together, arrays that are neither channels-first nor channels-last, types other than
- * the library's, a workspace that is too small.  The workspace is overwritten before the sums begin, so that a workspace
- * which the caller also uses for other things gives wrong results.  The first algorithm that it proposes is
+ * the library's, a workspace that is too small.  The workspace is overwritten before the sums begin, so that a
+ * workspace which the caller also uses for other things gives wrong results.  The first algorithm that it proposes is
  * not deterministic, and fails when it is used. */
 #include <config.h>
 

@@ -1,4 +1,5 @@
-/* tests/gpu/emulator/cufft.c -- an emulated cuFFT: transforms by their definition, in f64, on the thread of their stream.
+/* tests/gpu/emulator/cufft.c -- an emulated cuFFT: transforms by their
+ * definition, in f64, on the thread of their stream.
  *
  * As the library does, a transform to real numbers of several dimensions overwrites its input.  The workspace is
  * overwritten before a transform begins, so that a workspace which the caller also uses for other things gives wrong

@@ -1,4 +1,5 @@
-/* tests/gpu/emulator/device.c -- initialization, devices, contexts, peers, names of errors, and the table of entry points. */
+/* tests/gpu/emulator/device.c -- initialization, devices, contexts, peers, names of
+ * errors, and the table of entry points. */
 #include <config.h>
 
 #include <stdio.h>

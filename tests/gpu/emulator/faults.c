@@ -1,7 +1,9 @@
-/* tests/gpu/emulator/faults.c -- what every call begins with: its injected fault, the state that it needs, errors that stick.
+/* tests/gpu/emulator/faults.c -- what every call begins with: its injected fault,
+ * the state that it needs, errors that stick.
  *
- * WEFT_EMU_FAULTS is a list CALL:N=WHAT, separated by commas; N counts the calls of that name from 1.  WHAT is a number (the call returns
- * it and does nothing), delay:TIME (the call takes longer) or stall:TIME (what the call queues starts later).  TIME is 5ms, 2s or 10us. */
+ * WEFT_EMU_FAULTS is a list CALL:N=WHAT, separated by commas; N counts the calls of that name from 1.  WHAT is a
+ * number (the call returns it and does nothing), delay:TIME (the call takes longer) or stall:TIME (what the call
+ * queues starts later).  TIME is 5ms, 2s or 10us. */
 #include <config.h>
 
 #include <stdio.h>

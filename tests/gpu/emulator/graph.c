@@ -1,8 +1,9 @@
 /* tests/gpu/emulator/graph.c -- graphs, and streams that write their work into one instead of doing it (capture).
  *
- * A launch copies the nodes' work in an order that the edges allow (a random one where WEFT_EMU_ORDER is interleaved, so that an edge
- * which is missing shows) and does it in the stream's order.  An event that a capture records stands for the nodes before it; a stream
- * that waits for such an event joins the capture, and must be joined again before it ends. */
+ * A launch copies the nodes' work in an order that the edges allow (a random one where WEFT_EMU_ORDER is
+ * interleaved, so that an edge which is missing shows) and does it in the stream's order.  An event that a
+ * capture records stands for the nodes before it; a stream that waits for such an event joins the capture,
+ * and must be joined again before it ends. */
 #include <config.h>
 
 #include <stdatomic.h>
@@ -11,7 +12,8 @@
 
 #include "driver.h"
 
-struct wcu_graph_exec_st { struct wcu_graph_st nodes; wcu_graph_node *origin; };   /* origin: the graph's own node of each */
+/* origin: the graph's own node of each */
+struct wcu_graph_exec_st { struct wcu_graph_st nodes; wcu_graph_node *origin; };
 
 static atomic_size_t live; /* graphs and instances */
 
@@ -360,7 +362,8 @@ EMU_API cuGraphUpload(wcu_graph_exec exec, wcu_stream stream)
   return exec ? WCU_SUCCESS : WCU_ERROR_INVALID_VALUE;
 }
 
-/* Nodes that record an event give it a new mark at each launch; nodes that wait take the mark that the event has then. */
+/* Nodes that record an event give it a new mark at each launch; nodes that wait
+ * take the mark that the event has then. */
 static wcu_result bind_events(emu_work *w, size_t count)
 {
   for (size_t n = 0; n < count; n++) {

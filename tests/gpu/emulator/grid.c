@@ -1,8 +1,10 @@
-/* tests/gpu/emulator/grid.c -- runs a launch: which blocks are resident, in which order blocks and warps go, and what ends it.
+/* tests/gpu/emulator/grid.c -- runs a launch: which blocks are resident, in which
+ * order blocks and warps go, and what ends it.
  *
- * In normal and reversed order one block after another runs to its end.  Interleaved, some blocks are resident together and a random
- * one, and of it a random warp, runs for a random time.  A cooperative launch has all blocks resident in any order.  Registers, shared
- * memory and stack begin as bytes of 0xff, which is NaN in every float format and -1 as an integer. */
+ * In normal and reversed order one block after another runs to its end.  Interleaved, some blocks are resident
+ * together and a random one, and of it a random warp, runs for a random time.  A cooperative launch has all
+ * blocks resident in any order.  Registers, shared memory and stack begin as bytes of 0xff, which is NaN in
+ * every float format and -1 as an integer. */
 #include <config.h>
 
 #include <inttypes.h>

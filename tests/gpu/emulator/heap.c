@@ -1,9 +1,9 @@
 /* tests/gpu/emulator/heap.c -- the memory of all devices and the host memory that they may use.
  *
- * A device address cannot be used by the host: device memory is a range of addresses without rights, and its bytes lie in a second range
- * at a fixed distance, which only the emulator uses.  An address is never given out twice, so a use after free is found however much
- * later it comes; freed pages go back to the system.  Memory begins as bytes of 0xff (NaN).  Physical memory of the virtual memory
- * calls is a memfd, which other processes may map. */
+ * A device address cannot be used by the host: device memory is a range of addresses without rights, and its bytes lie
+ * in a second range at a fixed distance, which only the emulator uses.  An address is never given out twice, so a use
+ * after free is found however much later it comes; freed pages go back to the system.  Memory begins as bytes of 0xff
+ * (NaN).  Physical memory of the virtual memory calls is a memfd, which other processes may map. */
 #include <config.h>
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* tests/gpu/emulator/image.h -- what stands for a device's machine code: PTX in a form that only the emulator reads, for one
- * kind of device.  It begins as an ELF file does, tells its size, and has a checksum. */
+/* tests/gpu/emulator/image.h -- what stands for a device's machine code: PTX in a form that only the emulator reads,
+ * for one kind of device.  It begins as an ELF file does, tells its size, and has a checksum. */
 #ifndef WEFT_EMU_IMAGE_H
 #define WEFT_EMU_IMAGE_H
 
@@ -11,7 +11,8 @@
 void *emu_image_make(const char *ptx, int sm, size_t *out_size, char *error, size_t error_size);
 
 bool emu_image_is(const void *image); /* begins as an ELF file does */
-/* The PTX of the image, malloc'd.  NULL: the image is damaged; `error` says how.  *out_sm: for which devices the image is; 0: it is not the emulator's. */
+/* The PTX of the image, malloc'd.  NULL: the image is damaged; `error` says how.  *out_sm: for which devices the
+ * image is; 0: it is not the emulator's. */
 char *emu_image_open(const void *image, int *out_sm, char *error, size_t error_size);
 
 #endif

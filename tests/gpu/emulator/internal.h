@@ -57,7 +57,8 @@ typedef void ptx_handler(ptx_exec *x, const ptx_inst *i, uint32_t mask);
 
 struct ptx_inst {
   ptx_handler *run;   /* NULL: control flow, which warp.c does itself */
-  uint8_t op, type, from /* the second type */, space, mode, round, cmp, combine, atomic, sem, scope, vec, dst_count, src_count, types;
+  uint8_t op, type, from /* the second type */, space, mode, round, cmp, combine, atomic, sem, scope, vec;
+  uint8_t dst_count, src_count, types;
   bool negate;        /* the guard is negated */
   uint32_t flags;     /* PTX_F_* */
   uint16_t dst_pred, src_pred, src_not;   /* bit n: operand n is a predicate; operand n is negated */
@@ -202,7 +203,8 @@ ptx_handler *ptx_pick_warp(const ptx_inst *i);
 ptx_handler *ptx_pick_matrix(const ptx_inst *i);
 
 /* memory.c */
-enum { PTX_READ = 1, PTX_WRITE = 2, PTX_STRONG = 4 };   /* strong: atomic or with a scope; two strong accesses do not race */
+/* strong: atomic or with a scope; two strong accesses do not race */
+enum { PTX_READ = 1, PTX_WRITE = 2, PTX_STRONG = 4 };
 uint8_t *ptx_reach(ptx_exec *x, const ptx_inst *i, int lane, ptx_space space, uint64_t address, unsigned bytes,
                    unsigned access, const uint8_t *value);
 uint64_t ptx_get(const uint8_t *at, unsigned bytes);

@@ -1,8 +1,8 @@
 /* tests/gpu/emulator/lanes_float.c -- floating-point arithmetic, lane by lane.
  *
- * Results are rounded as PTX says.  The approximate functions (.approx, .full) are computed as exactly as the host can; PTX only bounds
- * their error, so a program must not depend on more than the bound.  f16 and bf16 are computed in f64, in which sums of products are
- * exact but for a rounding to odd, and rounded once. */
+ * Results are rounded as PTX says.  The approximate functions (.approx, .full) are computed as exactly as the host can;
+ * PTX only bounds their error, so a program must not depend on more than the bound.  f16 and bf16 are computed in f64,
+ * in which sums of products are exact but for a rounding to odd, and rounded once. */
 #include <config.h>
 
 #include "internal.h"

@@ -1,8 +1,8 @@
 /* tests/gpu/emulator/lanes_int.c -- integer arithmetic, lane by lane.
  *
- * A handler is made of an expression over a, b and c, which have the instruction's type.  The rows hold 64 bits; what an expression
- * leaves above the width of its type is never read.  Division by zero gives all ones and its remainder the dividend, as on the
- * device, where PTX says "unspecified". */
+ * A handler is made of an expression over a, b and c, which have the instruction's type.  The rows hold 64 bits; what
+ * an expression leaves above the width of its type is never read.  Division by zero gives all ones and its remainder
+ * the dividend, as on the device, where PTX says "unspecified". */
 #include <config.h>
 
 #include "internal.h"

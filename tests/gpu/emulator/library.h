@@ -38,8 +38,8 @@ enum { ILLEGAL_ADDRESS = 700, OUT_OF_MEMORY = 2 }; /* of wcu_result, for jobs */
 /* The beginning of each library call, which returns a `result`. */
 #define ENTER_CALL(result) do { int fault_ = weft_emu_fault(__func__); if (fault_) return (result)fault_; } while (0)
 
-/* Defines the calls that create and destroy an object of the library. `type` is a pointer to its struct. `absent` is the
- * result of a call without a place for the object or, for a handle, without a context. */
+/* Defines the calls that create and destroy an object of the library. `type` is a pointer to its struct. `absent` is
+ * the result of a call without a place for the object or, for a handle, without a context. */
 #define EMU_CREATE_IF(condition, result, call, type, absent, no_memory)   \
   API result call(type *out)                                              \
   {                                                                       \

@@ -1,4 +1,5 @@
-/* tests/gpu/emulator/memory.c -- loads, stores and atomic operations in every state space, with the checks of each access. */
+/* tests/gpu/emulator/memory.c -- loads, stores and atomic operations in every state
+ * space, with the checks of each access. */
 #include <config.h>
 
 #include <inttypes.h>
@@ -46,7 +47,8 @@ static uint8_t *within(ptx_exec *x, const ptx_inst *i, int lane, ptx_space s, ui
   return NULL;
 }
 
-/* Answers of ptx_memory are kept, one for each of some instructions: most go on reading the array that they read before. */
+/* Answers of ptx_memory are kept, one for each of some instructions: most go on
+ * reading the array that they read before. */
 static ptx_range *find_range(ptx_exec *x, const ptx_inst *i, int lane, uint64_t address, unsigned bytes,
                              unsigned access)
 {
@@ -161,7 +163,8 @@ static uint64_t loaded(ptx_type t, uint64_t v)
                         : v;
 }
 
-/* All lanes in the allocation that this instruction met last, aligned: the usual case, without a call for each lane.  NULL: not so. */
+/* All lanes in the allocation that this instruction met last, aligned: the usual case,
+ * without a call for each lane.  NULL: not so. */
 static const ptx_range *all_within(ptx_exec *x, const ptx_inst *i, const uint64_t *addresses, uint32_t mask,
                                    unsigned bytes)
 {
@@ -313,7 +316,8 @@ static void atomic(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 
 /* ---- asynchronous copies ---- */
 
-/* cp.async may be done at once: a program that is right for any time of completion up to the wait is right for this one. */
+/* cp.async may be done at once: a program that is right for any time of completion
+ * up to the wait is right for this one. */
 static void async_copy(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   if (i->mode != PTX_CP_COPY) return;

@@ -1,7 +1,9 @@
-/* tests/gpu/emulator/module.c -- reads a PTX module: its variables, its functions, their declarations.  Instructions: statement.c.
+/* tests/gpu/emulator/module.c -- reads a PTX module: its variables, its functions, their
+ * declarations.  Instructions: statement.c.
  *
- * The text is read twice.  The first pass notes where each function's body is; then the bodies of device functions are read, and
- * last those of entries, so that the registers and the stack of device functions have the lowest numbers in every entry. */
+ * The text is read twice.  The first pass notes where each function's body is; then the bodies of device
+ * functions are read, and last those of entries, so that the registers and the stack of device functions
+ * have the lowest numbers in every entry. */
 #include <config.h>
 
 #include <stdarg.h>

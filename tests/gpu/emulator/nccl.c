@@ -1,8 +1,8 @@
 /* tests/gpu/emulator/nccl.c -- an emulated NCCL: its functions, and the rules of their use.
  *
- * A rule that is broken is answered with InvalidUsage or InvalidArgument, and ncclGetLastError says which.  Communicators
- * are never freed, so that a use after their end is noticed.  WEFT_EMU_NCCL is a list, read whenever a communicator is
- * made:
+ * A rule that is broken is answered with InvalidUsage or InvalidArgument, and ncclGetLastError says
+ * which.  Communicators are never freed, so that a use after their end is noticed.  WEFT_EMU_NCCL is a
+ * list, read whenever a communicator is made:
  *   polls:N         each call on a communicator that does not block answers InProgress for N polls
  *   version:V       the library's version
  *   absent:R        rank R never comes

@@ -1,8 +1,8 @@
 /* tests/gpu/emulator/nccl.h -- what the files of the emulated NCCL share.
  *
- * A communicator's ranks meet in a file of shared memory (the *world*), named by the unique id, so they may be devices of
- * one process or of several.  All data goes through it: nccl_world.c has its layout and the exchanges, nccl_data.c what
- * the streams' threads do, nccl.c the library's functions and the rules of their use. */
+ * A communicator's ranks meet in a file of shared memory (the *world*), named by the unique id, so they may be devices
+ * of one process or of several.  All data goes through it: nccl_world.c has its layout and the exchanges, nccl_data.c
+ * what the streams' threads do, nccl.c the library's functions and the rules of their use. */
 #ifndef WEFT_EMU_NCCL_H
 #define WEFT_EMU_NCCL_H
 
@@ -39,7 +39,8 @@ typedef struct emu_nccl_about { int kind, type, op, root; uint64_t count, bytes;
 typedef struct emu_nccl_box { _Alignas(64) _Atomic uint64_t written, read; char bytes[NCCL_BOX]; } emu_nccl_box;
 
 typedef struct emu_nccl_member {
-  _Alignas(64) _Atomic uint64_t posted, taken; /* phases of exchanges: the chunk is there; this rank has read all chunks */
+  /* phases of exchanges: the chunk is there; this rank has read all chunks */
+  _Alignas(64) _Atomic uint64_t posted, taken;
   _Atomic uint64_t pid, device;                /* pid 0: has not come */
   _Atomic uint64_t splits;                     /* number of its splits; the next two belong to the last one */
   int color, key;

@@ -1,8 +1,8 @@
 /* tests/gpu/emulator/nccl_data.c -- operations of the emulated NCCL, on the threads of their streams.
  *
- * A collective goes in phases: each rank puts a chunk of its operand into the world, waits until all have, takes what it
- * needs of all chunks, and says so.  Sends and receives of one group go on together, through the boxes of pairs of ranks.
- * A rank that waits for others does so until they come or its communicator is aborted, as a device does. */
+ * A collective goes in phases: each rank puts a chunk of its operand into the world, waits until all have, takes what
+ * it needs of all chunks, and says so.  Sends and receives of one group go on together, through the boxes of pairs of
+ * ranks. A rank that waits for others does so until they come or its communicator is aborted, as a device does. */
 #include <config.h>
 
 #include <math.h>
@@ -158,7 +158,8 @@ static size_t result_bytes(const emu_nccl_op *op, int size)
   return blocks ? block * (size_t)size : block;
 }
 
-/* Copies the part of [at, at + n) of rank r's operand that lies in its block `block` to `to`, where that block begins. */
+/* Copies the part of [at, at + n) of rank r's operand that lies in its block
+ * `block` to `to`, where that block begins. */
 static void take_block(char *to, const char *chunk, size_t at, size_t n, size_t block, size_t block_bytes)
 {
   size_t first = block * block_bytes, end = first + block_bytes;

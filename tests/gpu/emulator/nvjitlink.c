@@ -1,4 +1,5 @@
-/* tests/gpu/emulator/nvjitlink.c -- libnvJitLink.so.13: machine code of one PTX text, by version 13.0 of the interface. */
+/* tests/gpu/emulator/nvjitlink.c -- libnvJitLink.so.13: machine code of one PTX
+ * text, by version 13.0 of the interface. */
 #include <config.h>
 
 #include "gpu/abi/nvjitlink.h"

@@ -1,7 +1,7 @@
 /* tests/gpu/emulator/pool.c -- allocation: cuMemAlloc, pinned host memory, and memory pools.
  *
- * A pool gives out addresses at once; what cuMemFreeAsync frees dies when its stream comes to it, so that a use by another stream which
- * is not ordered before is a use after free. */
+ * A pool gives out addresses at once; what cuMemFreeAsync frees dies when its stream comes to it, so that a use by
+ * another stream which is not ordered before is a use after free. */
 #include <config.h>
 
 #include <stdio.h>

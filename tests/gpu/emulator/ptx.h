@@ -52,7 +52,8 @@ typedef struct ptx_launch {
   const void *params;            /* at the offsets that ptx_param gives */
   size_t params_size;
   const ptx_memory *memory;
-  int device;                    /* launches of one device see releases of scope gpu, of other devices those of scope sys */
+  /* launches of one device see releases of scope gpu, those of other devices see releases of scope sys */
+  int device;
   bool cooperative;              /* all blocks are resident together, so that they may wait for one another */
   ptx_order order;
   uint64_t seed;                 /* of PTX_INTERLEAVED */

@@ -1,8 +1,8 @@
 /* tests/gpu/emulator/queue.c -- contexts and streams: a thread for each stream does the stream's work in order.
  *
- * The implicit (legacy) stream keeps CUDA's rule: its work waits for all that was queued before on the blocking streams of its context,
- * and work queued on those later waits for it.  After a fault of a kernel the context's error sticks: queued work is dropped, marks are
- * still reached, host functions are not called. */
+ * The implicit (legacy) stream keeps CUDA's rule: its work waits for all that was queued before on the blocking streams
+ * of its context, and work queued on those later waits for it.  After a fault of a kernel the context's error sticks:
+ * queued work is dropped, marks are still reached, host functions are not called. */
 #include <config.h>
 
 #include <stdio.h>

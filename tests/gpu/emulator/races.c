@@ -1,17 +1,19 @@
-/* tests/gpu/emulator/races.c -- finds accesses of two threads to one byte that nothing orders, where one of them writes.
+/* tests/gpu/emulator/races.c -- finds accesses of two threads to one byte that
+ * nothing orders, where one of them writes.
  *
  * Every byte that a launch touches has a cell with its last writer and its last reader.  What orders two accesses:
  *   - they are of one thread;
  *   - they are of one block, and a barrier of the block was completed in between;
  *   - they are of one warp, and a bar.warp.sync of the whole warp was completed in between;
- *   - they are of two blocks, the first block published (fence or release) after its access, and the second block learnt (fence or
- *     acquire) after that publication.  Which address carried the message is not followed, so a race may be missed; none is invented.
- * The blocks may be of two launches that run at the same time, on one device or on two: no stream orders those. Between two devices
- * both sides must have the scope sys. An access of a launch that has ended is forgotten.
- * Two strong accesses (atomic, or with a scope) do not race; nor does a write of the value that is there already.
+ *   - they are of two blocks, the first block published (fence or release) after its access, and the second block
+ *     learnt (fence or acquire) after that publication.  Which address carried the message is not followed, so a race
+ *     may be missed; none is invented.
+ * The blocks may be of two launches that run at the same time, on one device or on two: no stream orders those. Between
+ * two devices both sides must have the scope sys. An access of a launch that has ended is forgotten. Two strong
+ * accesses (atomic, or with a scope) do not race; nor does a write of the value that is there already.
  *
- * Publications are numbered by a clock of the process.  A cell keeps how many publications its writer's block had made; the next one is
- * the first that covers the write, and `releases` of the block tells its time. */
+ * Publications are numbered by a clock of the process.  A cell keeps how many publications its writer's block had made;
+ * the next one is the first that covers the write, and `releases` of the block tells its time. */
 #include <config.h>
 
 #include <inttypes.h>

@@ -293,7 +293,8 @@ static void copy_operands(ptx_parser *p, ptx_inst *i)
 
 static void push(ptx_parser *p, const ptx_inst *i) { *PTX_PUSH(p, p->m->code, p->m->code_count, p->m->code_room) = *i; }
 
-/* Moves one argument (to the callee's formal) or one result (from it).  The other side is a parameter variable or a register. */
+/* Moves one argument (to the callee's formal) or one result (from it).  The other side
+ * is a parameter variable or a register. */
 static void pass(ptx_parser *p, const ptx_inst *call, const ptx_variable *formal, ptx_token t, bool to_callee)
 {
   ptx_inst i = {.guard = call->guard, .negate = call->negate, .line = call->line, .base = ptx_constant(p, formal->at), .vec = 1};

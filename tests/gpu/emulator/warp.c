@@ -1,9 +1,10 @@
 /* tests/gpu/emulator/warp.c -- runs one warp: divergence, reconvergence, and the instructions that lanes do together.
  *
- * A warp is a set of groups of lanes, each at one place of the code.  The group that is deepest in calls, and among these the one with
- * the least place, runs; groups that meet become one.  So lanes that diverged at a branch come together again without any analysis of
- * the control flow, and each order that results is one that independent threads may have.  A group that jumps back many times while
- * others could run lets the others go first for a while: a lane may wait in a loop for another lane of its warp. */
+ * A warp is a set of groups of lanes, each at one place of the code.  The group that is deepest in calls, and among
+ * these the one with the least place, runs; groups that meet become one.  So lanes that diverged at a branch come
+ * together again without any analysis of the control flow, and each order that results is one that independent threads
+ * may have.  A group that jumps back many times while others could run lets the others go first for a while: a lane may
+ * wait in a loop for another lane of its warp. */
 #include <config.h>
 
 #include <sched.h>
@@ -227,9 +228,9 @@ static void leave_function(ptx_warp *w, const ptx_inst *i, int depth, uint32_t m
   PTX_EACH(mask) add_group(w, (int)back[l], depth - 1, 1u << l, PTX_RUNS);
 }
 
-/* Executes an instruction with .sync for those lanes whose members are all here, and returns these lanes; the others wait.
- * Lanes may name different members: each set of members is for itself. Lanes that have ended are not waited for, but a
- * whole-warp barrier reports them when it is complete. */
+/* Executes an instruction with .sync for those lanes whose members are all here, and returns these lanes; the others
+ * wait. Lanes may name different members: each set of members is for itself. Lanes that have ended are not waited for,
+ * but a whole-warp barrier reports them when it is complete. */
 static uint32_t together(ptx_exec *x, ptx_warp *w, const ptx_inst *i, int pc, int depth, uint32_t active)
 {
   uint32_t done = 0, members;

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Rules of style that a compiler does not check.  Prints TAP.
+
+Comments in C files fit 120 columns, and a function whose name ends in _locked says which lock it requires.
+"""
+import glob
+import os
+import re
+import sys
+
+ROOT = os.environ.get("WEFT_SRCDIR", ".")
+COLUMNS = 120
+# Comments and what can hold the beginning of one: literals.
+TOKEN = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+LOCKED = re.compile(r"^(?!\s|return|#)\w[\w \*]*?\b(\w+_locked)\([^;{]*?\)[^;{]*[;{]", re.M)
+
+
+def wide_comments(text):
+    """The numbers of the lines that a comment makes wider than it may be; a macro's lines are laid out by its author."""
+    lines = text.split("\n")
+    for token in TOKEN.finditer(text):
+        if not token.group().startswith("/*"):
+            continue
+        first = text.count("\n", 0, token.start())
+        for number in range(first, first + token.group().count("\n") + 1):
+            line = lines[number]
+            begin = token.start() - text.rfind("\n", 0, token.start()) - 1 if number == first else 0
+            if len(line) > COLUMNS and begin < COLUMNS and not line.endswith("\\") and '"' not in line[:begin]:
+                yield number + 1
+
+
+def unannotated(texts):
+    """Names of functions *_locked of which no declaration says what it requires."""
+    declared = {}
+    for text in texts:
+        for found in LOCKED.finditer(text):
+            declared.setdefault(found.group(1), []).append("WEFT_REQUIRES" in found.group(0))
+    return sorted(name for name, annotated in declared.items() if not any(annotated))
+
+
+def report(number, name, failures):
+    print(f"{'not ok' if failures else 'ok'} {number} - {name}")
+    for failure in failures:
+        print(f"# {failure}")
+
+
+def main():
+    paths = [p for folder in ("src", "include", "tests", "bench", "examples")
+             for kind in ("c", "h", "def") for p in glob.glob(os.path.join(ROOT, folder, "**", "*." + kind), recursive=True)
+             if ".pb-c." not in p]
+    texts = {path: open(path, encoding="utf-8").read() for path in sorted(paths)}
+    assert len(texts) > 400, "the sources are not where they are looked for"
+    report(1, f"comments fit {COLUMNS} columns",
+           [f"{os.path.relpath(path, ROOT)}:{line}" for path, text in texts.items() for line in wide_comments(text)])
+    report(2, "a comment that is too wide is noticed",
+           [] if list(wide_comments("int a; /* " + "b " * 60 + "*/\n")) == [1] else ["it is not"])
+    in_source = [text for path, text in texts.items() if os.path.relpath(path, ROOT).startswith("src")]
+    report(3, "functions *_locked say which lock they require", unannotated(in_source))
+    report(4, "one that does not say it is noticed",
+           [] if unannotated(["static void a_locked(int a)\n{\n"]) == ["a_locked"] else ["it is not"])
+    print("1..4")
+
+
+main()
