@@ -646,7 +646,7 @@ static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, 
   char *copy = (char *)scratch + p.left_at;
   quad *sums = p.in_place ? (quad *)c : (quad *)((char *)scratch + p.sum_at);
   int64_t sum_row = p.in_place ? g->c_row : p.n, height = cpu_even_part(p.m, MAX_ROWS), all = quads_of(f, g->k);
-  micro_steps steps = {p.left_row, 1, WIDTH, sum_row};
+  cpu_micro_steps steps = {p.left_row, 1, WIDTH, sum_row};
 
   if (f->flip) start_sums(p.m, p.n, g->k, left, (int32_t *)sums, sum_row);
   for (int64_t l = 0; l < g->k; l += p.block) {

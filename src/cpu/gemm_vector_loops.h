@@ -1,5 +1,5 @@
-/* cpu/gemm_vector_loops.h -- the loops of gemm_vector.c, which includes this file once for each type and length of vectors,
- * with these defined:
+/* cpu/gemm_vector_loops.h -- the loops of gemm_vector.c, which includes this file once for each type
+ * and length of vectors, with these defined:
  *   NAME(x) ELEM BITS LANES   names, element, the integer of its size, elements of a vector
  *   SUM_ROWS(c, step, v0, v1, v2, v3)   c[r * step] = the sum of v_r */
 
@@ -40,8 +40,8 @@ static CPU_HOT void NAME(columns)(int64_t n, int64_t k, const ELEM *m, int64_t r
   }
 }
 
-/* c[n] = m[n][k] . x. What does not fill a vector at the end of a row is read together with elements before it, which the
- * mask takes away from both factors: a product of zero and infinity would be no number. */
+/* c[n] = m[n][k] . x. What does not fill a vector at the end of a row is read together with elements before it, which
+ * the mask takes away from both factors: a product of zero and infinity would be no number. */
 static CPU_HOT void NAME(rows)(int64_t n, int64_t k, const ELEM *m, int64_t row, const ELEM *x, ELEM *c, int64_t c_step)
 {
   NAME(mask) mask = {0};

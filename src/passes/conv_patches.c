@@ -2,7 +2,7 @@
  * products of patches: all convolutions where the library is not installed (pass_options.has_dnn), and
  * those of other element types than floats.
  *
- *   patches[n, o, r, c] = x[n, o * stride + r * dilation, c]     a slice of the padded x for each position r of the window
+ *   patches[n, o, r, c] = x[n, o * stride + r * dilation, c]     a slice of the padded x for each position r
  *   y[n, o, k] = sum over r, c of patches * w[r, c, k]           a dot
  *   w[r, c, k] = sum over n, o of patches * y                    a dot, for the gradient of the filter
  *

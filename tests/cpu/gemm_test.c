@@ -270,8 +270,8 @@ TEST(products_of_few_rows_are_exact)
           check_few(form & 1 ? WEFT_BF16 : WEFT_F32, m, widths[w], depths[d], form & 2, form & 4);
 }
 
-/* A matrix of `count` by k times a vector, with steps of every kind. The last row of the sum meets infinities, where neither
- * what lies beside them nor the ends of rows may change another result. */
+/* A matrix of `count` by k times a vector, with steps of every kind. The last row of the sum meets infinities, where
+ * neither what lies beside them nor the ends of rows may change another result. */
 static void check_vector(weft_dtype type, int64_t count, int64_t k, int form)
 {
   bool is_left = form & 1, dense_sum = form & 2, steps = form & 4;

@@ -572,9 +572,9 @@ static bool break_text(gen_artefact *a, const char *from, const char *to)
 
 /* ---- sorts by radix ---------------------------------------------------------------------------------------------- */
 
-/* Sorts of a key with payloads: `key` has a comparator in which JAX's order of floats is %3$s. opaque: the same comparator in a
- * form that is not read as one by keys, so that the sort is by merging. moved: at most so many times the sectors that operands and
- * results have, 0 for small sorts; launches: of the sort by radix. */
+/* Sorts of a key with payloads: `key` has a comparator in which JAX's order of floats is %3$s. opaque: the same
+ * comparator in a form that is not read as one by keys, so that the sort is by merging. moved: at most so many times
+ * the sectors that operands and results have, 0 for small sorts; launches: of the sort by radix. */
 typedef struct radix_sort { const char *type, *payloads[3], *direction; int outer, n, inner; bool is_jax; double moved; int launches; } radix_sort;
 static const radix_sort radix_sorts[] = {
   {"f32", {NULL}, "LT", 1, 32768, 1, true, 10.3, 12}, {"f32", {"s32"}, "LT", 1, 32768, 1, true, 7.0, 12},
@@ -649,8 +649,8 @@ static void fill_keys(hlo_literal *x, uint64_t *state, bool with_nans)
   }
 }
 
-/* Makes the kernel and runs it: in each order of blocks, or once without checks for `stats`, or once with each `from` of
- * its text replaced. */
+/* Makes the kernel and runs it: in each order of blocks, or once without checks for `stats`, or once
+ * with each `from` of its text replaced. */
 static int run_radix(const radix_sort *s, bool opaque, size_t k, weft_arena *arena, ptx_stats *stats, const char *from,
                      const char *to, int *fault, hlo_literal **out, double *out_must)
 {
@@ -922,7 +922,7 @@ TEST(scans_read_each_element_once_or_twice)
   for (size_t k = 0; k < WEFT_COUNT(scans); k++) check_scan(k);
 }
 
-/* ---- NVIDIA's assembler ------------------------------------------------------------------------------------------- */
+/* ---- NVIDIA's assembler ------------------------------------------------------------------------------------------ */
 
 /* What ptxas tells of all kernels that it was given. */
 typedef struct assembled {
@@ -931,7 +931,8 @@ typedef struct assembled {
   int kernels, most_registers, stack;
 } assembled;
 
-/* Gives the instruction's kernels to ptxas. An error of ptxas or a register that is spilled to memory fails the test. */
+/* Gives the instruction's kernels to ptxas. An error of ptxas or a register that
+ * is spilled to memory fails the test. */
 static void assemble(const hlo_instr *root, const char *processor, const char *what, assembled *all)
 {
   char path[128], command[512], line[512];
@@ -973,17 +974,18 @@ static void assemble_text(const char *text, const char *what, assembled *all)
   for (size_t p = 0; p < WEFT_COUNT(processors); p++) assemble(module->entry->root, processors[p], what, all);
 }
 
-/* WEFT_PTXAS names the program; else it is looked for where programs are. WEFT_TEST_SEEDS counts the random programs. */
+/* WEFT_CUDA_PTXAS names the program; else it is looked for where programs are.
+ * WEFT_TEST_SEEDS counts the random programs. */
 TEST(ptxas_takes_all_kernels_and_spills_no_register)
 {
-  const char *seeds = getenv("WEFT_TEST_SEEDS"), *first = getenv("WEFT_TEST_SEED"), *named = getenv("WEFT_PTXAS");
+  const char *seeds = getenv("WEFT_TEST_SEEDS"), *first = getenv("WEFT_TEST_SEED"), *named = getenv("WEFT_CUDA_PTXAS");
   assembled all = {.ptxas = named ? named : "ptxas", .folder = "/tmp/weft-ptxas-XXXXXX"};
   int count = seeds ? atoi(seeds) : 4, from = first ? atoi(first) : 1;
   char command[512], what[128], text[4096];
 
   snprintf(command, sizeof command, "'%s' --version >/dev/null 2>&1", all.ptxas);
   if (system(command))
-    T_SKIP("there is no ptxas: WEFT_PTXAS names none, and PATH has none (pip install nvidia-cuda-nvcc-cu12)");
+    T_SKIP("there is no ptxas: WEFT_CUDA_PTXAS names none, and PATH has none (pip install nvidia-cuda-nvcc-cu12)");
   T_TRUE(mkdtemp(all.folder));
   for (int seed = from; seed < from + count; seed++) {
     const hlo_literal *arguments[ARGUMENTS];

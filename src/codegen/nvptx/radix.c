@@ -1,11 +1,12 @@
-/* codegen/nvptx/radix.c -- sorts by a single key: elements are dealt by a few bits of their keys at a time, the lowest bits first.
+/* codegen/nvptx/radix.c -- sorts by a single key: elements are dealt by a few bits of their keys at a time, the lowest
+ * bits first.
  *
  * Each pass is stable and has three launches. Slices are cut into parts, and a block takes a part, tile by tile.
  *
  *   count    how many elements of each part have each digit
  *   prefix   for each digit, how many elements the parts before a part have; and how many the slice has
- *   deal     a block brings its tile into the order of the digits in shared memory, and stores it from there, so that neighbouring
- *            threads store to neighbouring places
+ *   deal     a block brings its tile into the order of the digits in shared memory, and stores it from there, so that
+ *            neighbouring threads store to neighbouring places
  *
  * What is moved is the element of the key's operand as it is, and with it what else the sort has: nothing, one element
  * of a second operand, or the element's position, by which the last launches take the elements of all other operands.
@@ -111,7 +112,7 @@ typedef struct share {
   bool first, last;
   gen_team team;
   gen_ssa tid, slice, part, from, to;  /* i64; the part's elements are [from, to) of the slice */
-  gen_ssa shift, half;                 /* i64: the digit's lowest bit; which half the pass reads, and so which it writes */
+  gen_ssa shift, half;                 /* i64: the digit's lowest bit; which half the pass reads; it writes the other */
 } share;
 
 static void open_share(share *w, gen_emit *e)
@@ -210,8 +211,8 @@ static void add_shared(gen_emit *e, const gen_shared *array, gen_ssa at, gen_ssa
   LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, place, v, LLVMAtomicOrderingMonotonic, false);
 }
 
-/* The lanes of the warp that have the same digit, and whether this one is the lowest of them. Lanes without an element have the
- * digit behind all others. */
+/* The lanes of the warp that have the same digit, and whether this one is the lowest of them. Lanes without an
+ * element have the digit behind all others. */
 static gen_ssa lanes_of(gen_emit *e, const gen_team *team, gen_ssa digit, gen_ssa *out_is_first, gen_ssa *out_below)
 {
   gen_ssa alike = gen_lanes_alike(e, digit);
@@ -321,7 +322,7 @@ static weft_status *prefix_launch(radix *r)
 
 /* The arrays that a block has in shared memory. */
 typedef struct desk {
-  gen_shared ranks;  /* for each warp, of each digit: how many elements have come; then, how many come before the warp's */
+  gen_shared ranks;  /* for each warp and digit: how many elements have come; then, how many come before the warp's */
   gen_shared base;   /* of each digit: its next place in the slice */
   gen_shared local;  /* of each digit: its first place in the tile */
   gen_shared sums;   /* of each warp, for sums over the block */
@@ -384,8 +385,8 @@ static gen_ssa rank_at(const share *w, gen_emit *e, gen_ssa warp, gen_ssa digit)
   return gen_wide(e, LLVMBuildAdd(e->b, row, digit, ""));
 }
 
-/* What a thread has of a tile. mark: the digit of an element, and above RANK_SHIFT its number among those of the digit that the
- * warp has. One register holds both, since a thread that has many registers leaves room for few others. */
+/* What a thread has of a tile. mark: the digit of an element, and above RANK_SHIFT its number among those of the digit
+ * that the warp has. One register holds both, since a thread that has many registers leaves room for few others. */
 typedef struct hand {
   gen_ssa bits[MOST_ITEMS], load[MOST_ITEMS], mark[MOST_ITEMS];
 } hand;

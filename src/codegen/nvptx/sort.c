@@ -9,9 +9,9 @@
  *   gather          the elements at the sorted positions go to scratch, since a result may lie on its operand
  *   store           from there to the results
  *
- * Where a tile holds a whole slice, the first launch stores the results. A comparator that orders by keys (model/keys.h)
- * is a comparison of integers. One that is no strict weak order, and orders by no keys, gives some elements of the slice
- * in some order. */
+ * Where a tile holds a whole slice, the first launch stores the results. A comparator that orders by keys
+ * (model/keys.h) is a comparison of integers. One that is no strict weak order, and orders by no keys, gives
+ * some elements of the slice in some order. */
 #include <config.h>
 
 #include "codegen/nvptx/sort.h"

@@ -1,4 +1,5 @@
-/* codegen/nvptx/sort.h -- what the two ways of sorting share: by merging (sort.c) and by radix (radix.c).  sorted.c has it. */
+/* codegen/nvptx/sort.h -- what the two ways of sorting share: by merging (sort.c) and
+ * by radix (radix.c).  sorted.c has it. */
 #ifndef WEFT_CODEGEN_NVPTX_SORT_H
 #define WEFT_CODEGEN_NVPTX_SORT_H
 
@@ -22,21 +23,24 @@ typedef struct gen_sorting {
 gen_affine gen_sort_place(const gen_sorting *s, gen_emit *e, gen_ssa slice, gen_ssa at, int64_t length);
 /* The bits of an element as an integer, or as complex numbers if they are too many: they are moved as they are. */
 gen_buffer gen_sort_bits(gen_buffer buffer);
-/* The unsigned integer that orders elements: of the bits of an integer, or of a float whose infinity has the bits `inf`. */
+/* The unsigned integer that orders elements: of the bits of an integer, or of a
+ * float whose infinity has the bits `inf`. */
 gen_ssa gen_sort_key(gen_emit *e, const gen_key *key, gen_ssa bits, uint64_t inf);
 /* The slice and the position that a thread of a launch over all elements has. */
 void gen_sort_split(gen_emit *e, gen_affine at, int64_t length, gen_ssa *slice, gen_ssa *position);
 /* A launch in which a thread calls body(i) for each i in [0, n). */
 WEFT_NODISCARD weft_status *gen_sort_each(gen_sorting *s, int64_t n, gen_body_fn *body, void *ctx);
-/* Brings the elements of all operands but number `but` (-1: of all) to the results, in the order of the positions that lie
- * in the scratch at `positions`. They pass through the scratch at `gathered`, since a result may lie on its operand. */
+/* Brings the elements of all operands but number `but` (-1: of all) to the results, in the order of
+ * the positions that lie in the scratch at `positions`. They pass through the scratch at `gathered`,
+ * since a result may lie on its operand. */
 WEFT_NODISCARD weft_status *gen_sort_take(gen_sorting *s, int64_t positions, int64_t gathered, int but);
 /* The bytes of scratch that this needs at `gathered`. */
 int64_t gen_sort_take_bytes(const gen_sorting *s, int but);
 
 /* ---- by radix (radix.c) ---------------------------------------------------------------------------------------- */
 
-/* Is the sort one by a single key, of so many elements that dealing them by the key's digits is quicker than merging? */
+/* Is the sort one by a single key, of so many elements that dealing them by the
+ * key's digits is quicker than merging? */
 bool gen_radix_fits(const gen_sorting *s);
 WEFT_NODISCARD weft_status *gen_radix(gen_sorting *s);
 

@@ -212,8 +212,8 @@ static void check_byte(ptx_exec *x, const ptx_inst *i, int lane, bool shared, ui
                 .sync = x->warp->syncs, .thread = thread, .set = true, .strong = strong};
   if (write && (changes || !w->set)) c->writer = now;
   if (!(how & PTX_READ)) return;
-  /* Of several readers that nothing orders the last is kept, with a mark: a write by it races with the others. If they are
-   * of one warp, a barrier of the warp orders the write after them. */
+  /* Of several readers that nothing orders the last is kept, with a mark: a write by it races with the others. If they
+   * are of one warp, a barrier of the warp orders the write after them. */
   now.several = rd->set && rd->block == now.block && !is_ordered(x, rd, thread);
   now.of_warps = now.several && (rd->of_warps || rd->thread / PTX_LANES != thread / PTX_LANES);
   c->reader = now;
