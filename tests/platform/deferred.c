@@ -22,6 +22,7 @@
 #include "cpu/platform.h"
 #include "deferred.h"
 #include "region.h"
+#include "runtime/trace.h"
 
 enum { MOST_QUEUED = 512, PATIENCE_MS = 120000, ONE_IN = 4, MOST_DELAY_US = 300 };
 
@@ -34,6 +35,7 @@ typedef struct op {
   int byte;
   const rt_thunk *thunk;
   rt_ctx *ctx;
+  rt_trace_step traced; /* the step as traces name it; kind NULL: it is not recorded */
   uint64_t number;
   weft_stream *other;
   weft_stream_call *call;
@@ -102,12 +104,20 @@ static void wait_for(weft_stream *other, uint64_t number)
 /* Runs a thunk that the CPU's target has made, on real addresses. */
 static void do_step(const rt_thunk *thunk, rt_ctx *ctx);
 
+static void do_queued_step(const op *o)
+{
+  int64_t begin = o->traced.kind ? weft_now_ns() : 0;
+
+  do_step(o->thunk, o->ctx);
+  if (begin) rt_trace_on_device(&o->traced, begin, weft_now_ns());
+}
+
 static void perform(weft_stream *s, const op *o)
 {
   switch (o->kind) {
   case COPY: memmove(region_real(o->to), region_real(o->from), (size_t)o->bytes); break;
   case FILL: memset(region_real(o->to), o->byte, (size_t)o->bytes); break;
-  case STEP: do_step(o->thunk, o->ctx); break;
+  case STEP: do_queued_step(o); break;
   case RECORD: reach(s, o->number); break;
   case WAIT: wait_for(o->other, o->number); break;
   case CALL: o->call->fn(o->call->ctx, NULL); break;
@@ -285,7 +295,8 @@ static void do_step(const rt_thunk *thunk, rt_ctx *ctx)
 
 static weft_status *enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 {
-  put(weft_device_stream(ctx->info->device, WEFT_STREAM_COMPUTE), (op){STEP, .thunk = thunk, .ctx = ctx});
+  put(weft_device_stream(ctx->info->device, WEFT_STREAM_COMPUTE),
+      (op){STEP, .thunk = thunk, .ctx = ctx, .traced = rt_trace_current});
   return NULL;
 }
 
