@@ -95,7 +95,7 @@ static void dial(coll_inquiry *q, const coll_group *g, uint64_t seq)
   q->verdict = COLL_SILENT;
   if (st) not_connected(q, errno);
   weft_status_ignore(st);
-  if (q->verdict == COLL_SILENT && q->local) prove(q, g, seq);
+  if (q->fd >= 0 && q->local) prove(q, g, seq);
 }
 
 void coll_inquiries_ask(coll_group *g, coll_inquiry *qs, int count, uint64_t seq)
@@ -119,7 +119,8 @@ void coll_inquiries_ask(coll_group *g, coll_inquiry *qs, int count, uint64_t seq
   for (int i = 0; i < count; i++) {
     if (qs[i].verdict == COLL_SILENT && qs[i].connecting) qs[i].verdict = COLL_UNREACHED;
     if (qs[i].fd >= 0) close(qs[i].fd);
-    qs[i].fd = -1;
+    if (qs[i].reader.passed_fd >= 0) close(qs[i].reader.passed_fd);
+    qs[i].fd = qs[i].reader.passed_fd = -1;
     coll_session_fini(&qs[i].session);
     coll_key_wipe(&qs[i].shake.pair);
   }
@@ -241,8 +242,13 @@ static void ask_again(coll_group *g, coll_inquiry *qs, int count, uint64_t seq)
     if (qs[i].answered) again[i].to = qs[i].to;
   }
   if (again) coll_inquiries_ask(g, again, count, seq);
-  for (int i = 0; again && i < count; i++)
-    if (again[i].answered) qs[i].answer = again[i].answer;
+  for (int i = 0; again && i < count; i++) {
+    coll_inquiry *q = &qs[i];
+    if (again[i].answered) q->answer = again[i].answer;
+    if (again[i].verdict != COLL_GONE || again[i].error != ECONNREFUSED) continue;
+    q->answered = q->stuck = q->cut = false; /* it has ended since: so has its connection, with what it held */
+    q->frames_here = q->frames_there = 0;
+  }
   free(again);
 }
 

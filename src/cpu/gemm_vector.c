@@ -146,7 +146,7 @@ bool cpu_vector_fits(const cpu_gemm *g)
   if ((g->m != 1 && g->n != 1) || g->k < 1 || g->via != WEFT_INVALID) return false;
   if (g->a_type != g->c_type || g->b_type != g->c_type || (g->c_type != WEFT_F32 && g->c_type != WEFT_F64))
     return false;
-  return (v.along == 1 && g->k >= LEAST_DEPTH) || v.across == 1;
+  return v.along == 1 ? g->k >= LEAST_DEPTH : v.across == 1; /* both are 1 where k is 1 */
 }
 
 void cpu_vector_plan(cpu_gemm *g)

@@ -156,6 +156,23 @@ static bool read_words(int fd, weft_deadline deadline, char *words, size_t size)
   }
 }
 
+/* Waits for the end of a process, which may have closed its output long before. If it has not *ended when the deadline
+ * passes, it is killed. Returns what waitpid does. */
+static pid_t await_end(pid_t pid, weft_deadline deadline, bool *ended, int *status)
+{
+  for (;;) {
+    pid_t waited = waitpid(pid, status, *ended ? WNOHANG : 0);
+    if (waited > 0 || (waited < 0 && errno != EINTR)) return waited;
+    if (waited < 0) continue;
+    if (weft_deadline_passed(deadline)) {
+      *ended = false;
+      kill(pid, SIGKILL);
+    } else {
+      usleep(500);
+    }
+  }
+}
+
 /* Runs a program without input; `words` gets the beginning of what it prints. */
 static weft_status *run(char *const *argv, char *words, size_t size)
 {
@@ -171,12 +188,12 @@ static weft_status *run(char *const *argv, char *words, size_t size)
   int error = posix_spawn(&pid, argv[0], &actions, NULL, argv, environ);
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
-  bool ended = error == 0 && read_words(ends[0], weft_deadline_after_ms(PTXAS_SECONDS * 1000), words, size);
+  weft_deadline deadline = weft_deadline_after_ms(PTXAS_SECONDS * 1000);
+  bool ended = error == 0 && read_words(ends[0], deadline, words, size);
   close(ends[0]);
   if (error) return WEFT_ERR(UNAVAILABLE, "%s does not start: %s", argv[0], strerror(error));
   if (!ended) kill(pid, SIGKILL);
-  pid_t waited;
-  while ((waited = waitpid(pid, &status, 0)) < 0 && errno == EINTR) {}
+  pid_t waited = await_end(pid, deadline, &ended, &status);
   if (!ended) return WEFT_ERR(DEADLINE_EXCEEDED, "%s has not ended after %d s", argv[0], PTXAS_SECONDS);
   /* a process that ignores SIGCHLD learns no status: whether there is code tells then */
   if (waited < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return NULL;

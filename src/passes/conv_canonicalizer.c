@@ -174,8 +174,20 @@ static hlo_instr *conv_of(pass_build *b, const hlo_shape *shape, hlo_instr *lhs,
   return conv;
 }
 
+/* Has the padded array a size that a shape can have? */
+static bool pad_fits(const hlo_shape *x, const hlo_pad_dim *pads)
+{
+  int64_t dims[HLO_MAX_RANK];
+  hlo_shape padded = *x;
+
+  for (int i = 0; i < x->rank; i++)
+    dims[i] = x->dims[i] + pads[i].low + pads[i].high + (x->dims[i] > 0 ? (x->dims[i] - 1) * pads[i].interior : 0);
+  padded.dims = dims;
+  return hlo_shape_is_sane(&padded);
+}
+
 /* Padding and base dilation of the window become a pad of the lhs.  *out_conv is the new convolution; NULL: the
- * convolution has neither. */
+ * convolution has neither, or the padded array would be too large. */
 static weft_status *pad_lhs(hlo_instr *conv, hlo_instr **out_conv)
 {
   weft_arena *arena = &conv->parent->module->arena;
@@ -195,7 +207,7 @@ static weft_status *pad_lhs(hlo_instr *conv, hlo_instr **out_conv)
     d->pad_low = d->pad_high = 0;
     d->base_dilation = 1;
   }
-  if (!is_needed) return NULL;
+  if (!is_needed || !pad_fits(conv->operands[0]->shape, pads)) return NULL;
   hlo_instr *padded = pb_pad(&b, conv->operands[0], pb_scalar(&b, conv->operands[0]->shape->type, 0), pads);
   *out_conv = conv_of(&b, conv->shape, padded, conv->operands[1], conv, attrs);
   return pass_build_replace(&b, conv, *out_conv);

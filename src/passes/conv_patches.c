@@ -36,6 +36,24 @@ static bool library_has(const hlo_instr *conv)
   return (type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32 || type == WEFT_F64) && pass_conv_read(conv, &c);
 }
 
+/* Do the padded x and the patches have sizes that a shape can have? */
+static bool sizes_fit(const patches *p)
+{
+  const hlo_conv_attrs *a = p->conv->u.conv;
+  const hlo_shape *lhs = p->conv->operands[0]->shape;
+  double each = (double)p->n * (double)p->c * (double)weft_dtype_bytes(lhs->type), padded = each, all = each;
+
+  for (int i = 0; i < p->spatial; i++) {
+    const hlo_window_dim *d = &a->window.dims[i];
+    double size = (double)lhs->dims[a->lhs_spatial.v[i]];
+    if (size > 0) size = (size - 1) * (double)d->base_dilation + 1;
+    size += (double)d->pad_low + (double)d->pad_high;
+    padded *= size > 1 ? size : 1;
+    all *= (double)p->size[i] * (double)p->out[i];
+  }
+  return padded < 0x1p62 && all < 0x1p62;
+}
+
 /* The window as it slides over x, whichever of the three arrays is computed. */
 static bool read(hlo_instr *conv, patches *p)
 {
@@ -59,10 +77,11 @@ static bool read(hlo_instr *conv, patches *p)
     p->out[i] = p->is_filter ? d->size : there;
     p->stride[i] = p->is_filter ? d->window_dilation : d->stride;
     p->dilation[i] = p->is_filter ? d->stride : d->window_dilation;
+    if (p->size[i] < 1 || p->out[i] < 1) return false; /* a window of no elements: the sums are empty */
     p->places *= p->out[i];
     if (p->size[i] > MOST_POSITIONS || (p->positions *= p->size[i]) > MOST_POSITIONS) return false;
   }
-  return true;
+  return sizes_fit(p);
 }
 
 /* Dimensions [first, spatial..., last], of an array whose dimensions those are. */

@@ -55,13 +55,14 @@ static hlo_instr *beside(const hlo_instr *instr, hlo_opcode op, const hlo_instr 
   return instr->operands[1] == x ? instr->operands[0] : NULL;
 }
 
-/* A scalar constant, broadcast, within the rounding of a narrow float. */
+/* A scalar constant, broadcast, within the rounding of its type. */
 static bool is_splat(group *g, hlo_instr *x, double value)
 {
   if (!x || x->op != HLO_BROADCAST || x->operands[0]->op != HLO_CONSTANT || x->operands[0]->shape->rank != 0)
     return false;
   double got = hlo_literal_get_f64(x->operands[0]->u.literal, 0);
-  return fabs(got - value) <= fabs(value) / 128 && join(g, x);
+  double near = x->shape->type == WEFT_F16 ? 0x1.1p-12 : 0x1.1p-9; /* half of the way to its neighbours */
+  return fabs(got - value) <= fabs(value) * near && join(g, x);
 }
 
 /* ---- what follows a dot ---------------------------------------------------------------------------------------- */
@@ -196,7 +197,8 @@ static weft_status *fuse_dots(hlo_computation *comp, pass_ctx *ctx, pass_map *ma
   for (int i = 0; i < count; i++) {
     group g = {.members = {dots[i]}, .count = 1};
     hlo_instr *result = take_epilogue(&g, dots[i]);
-    if (!result) continue;
+    /* the step takes the dot's operands as parameters, which a member of the fusion is not */
+    if (!result || has_member(&g, dots[i]->operands[0]) || has_member(&g, dots[i]->operands[1])) continue;
     WEFT_TRY(fuse(&g, result, map));
     *changed = true;
   }

@@ -15,6 +15,10 @@
 #include "passes/passes.h"
 #include "passes/scopes.h"
 
+/* Names of a chain of calls grow with each call: a longer one stays as it is, or they would take the square of their
+ * text. */
+enum { MOST_NAME_BYTES = 4096 };
+
 /* The length of the first scope of a name: jit(f) of jit(f)/sin. */
 static size_t first_scope(const char *name) { return strcspn(name, "/"); }
 
@@ -45,7 +49,7 @@ weft_status *pass_complete_scopes(hlo_instr *instr, const char *outer, bool is_c
   int kept = outer && old && old->op_name && *old->op_name ? kept_length(outer, old->op_name, is_call) : -1;
   hlo_metadata *complete;
 
-  if (kept < 0) return NULL;
+  if (kept < 0 || (size_t)kept + strlen(old->op_name) >= MOST_NAME_BYTES) return NULL;
   complete = WEFT_ARENA_NEW(arena, hlo_metadata);
   WEFT_TRY_ALLOC(complete);
   *complete = *old;

@@ -96,8 +96,10 @@ char *weft_storage_host(const weft_storage *storage)
 
 weft_status *weft_storage_write(weft_storage *storage, int64_t offset, const void *host, int64_t bytes)
 {
-  rt_packed_drop(storage->device->platform, &storage->packed);
-  return weft_device_write(storage->device, NULL, (char *)storage->data + offset, host, bytes);
+  weft_status *st = weft_device_write(storage->device, NULL, (char *)storage->data + offset, host, bytes);
+
+  rt_packed_drop(storage->device->platform, &storage->packed); /* a run may have packed the old bytes meanwhile */
+  return st;
 }
 
 weft_status *weft_storage_read(const weft_storage *storage, int64_t offset, void *host, int64_t bytes)

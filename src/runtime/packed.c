@@ -183,8 +183,9 @@ bool rt_packed_trim(weft_platform *platform)
     idle = form;
   }
   weft_mutex_unlock(&all->mu);
+  bool any = idle != NULL;
   free_list(all, idle);
-  return idle != NULL;
+  return any;
 }
 
 int64_t rt_packed_bytes(weft_platform *platform)

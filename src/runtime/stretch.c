@@ -103,6 +103,7 @@ static weft_status *make_stretch(search *s, int begin, int end, rt_thunk **out_t
   rt_stretch *stretch;
 
   WEFT_TRY(s->stretcher->make(s->stretcher->ctx, &program->arena, &stretch));
+  WEFT_TRY(rt_program_adopt(program, &stretch->base)); /* it is destroyed also if what follows fails */
   const char *name = weft_arena_printf(&program->arena, "%s to %s", steps[0]->name, steps[end - begin - 1]->name);
   rt_seq *inner = WEFT_ARENA_NEW(&program->arena, rt_seq);
   WEFT_TRY_ALLOC(name);
@@ -139,7 +140,6 @@ static weft_status *replace_steps(search *s, rt_seq *seq)
     rt_thunk *stretch;
     int end = s->ends[next];
     WEFT_TRY(make_stretch(s, t, end, &stretch));
-    WEFT_TRY(rt_program_adopt(s->program, stretch));
     while (t < end) place[t++] = count;
     seq->thunks[count] = stretch;
     next++;

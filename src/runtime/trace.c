@@ -19,6 +19,7 @@
 typedef rt_trace_record event;
 
 enum { MOST_EVENTS = 1 << 20 }; /* 100 MB; later ones are counted and dropped */
+enum { MOST_PROTO_BYTES = 512 << 20 }; /* of all programs: nobody reads a message of 2 GiB */
 
 atomic_bool rt_trace_on;
 static const char *path;
@@ -29,6 +30,7 @@ static int captures WEFT_GUARDED_BY(mu);
 static bool keeps_programs WEFT_GUARDED_BY(mu);
 static rt_trace_program *programs WEFT_GUARDED_BY(mu); /* name and proto are malloc'd */
 static size_t program_count WEFT_GUARDED_BY(mu), program_capacity WEFT_GUARDED_BY(mu);
+static size_t proto_bytes WEFT_GUARDED_BY(mu); /* of all programs */
 static atomic_int_least64_t launches;
 static weft_mutex file_mu = WEFT_MUTEX_INITIALIZER; /* of the threads that write the file, one does; taken before mu */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -153,7 +155,7 @@ static void forget_programs_locked(void) WEFT_REQUIRES(mu)
   }
   free(programs);
   programs = NULL;
-  program_count = program_capacity = 0;
+  program_count = program_capacity = proto_bytes = 0;
 }
 
 void rt_trace_release(void)
@@ -194,7 +196,16 @@ int64_t rt_trace_launch(int64_t program, const hlo_module *module)
   weft_mutex_lock(&mu);
   rt_trace_program *p = program_of_locked(program);
   if (p && !p->name) p->name = strdup(module->name);
-  if (p && !p->proto && keeps_programs) st = hlo_to_proto(module, &p->proto, &p->proto_size);
+  if (p && !p->asked && keeps_programs) {
+    p->asked = true;
+    st = hlo_to_proto(module, &p->proto, &p->proto_size);
+    if (st || proto_bytes + p->proto_size > MOST_PROTO_BYTES) {
+      free(p->proto);
+      p->proto = NULL;
+      p->proto_size = 0;
+    }
+    proto_bytes += p->proto_size;
+  }
   weft_mutex_unlock(&mu);
   weft_status_ignore(st); /* the profile lacks the program */
   return atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed) + 1;

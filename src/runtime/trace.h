@@ -73,6 +73,7 @@ typedef struct rt_trace_program {
   char *name;     /* the module's */
   void *proto;    /* HloModuleProto; NULL: it was not kept */
   size_t proto_size;
+  bool asked;     /* the proto was asked for: once, even if there is none */
 } rt_trace_program;
 /* A copy of what is known of the programs that ran, in one block of memory that the caller frees. NULL and 0 if there
  * are none, or no memory. */

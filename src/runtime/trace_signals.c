@@ -18,7 +18,7 @@
 typedef struct watched {
   int number;
   bool ends; /* its default action, which follows when the file is written; else the process goes on */
-  bool is_installed;
+  bool is_installed; /* stays true if a handler that was installed later, and may call ours, hides it at the end */
   struct sigaction old;
   atomic_bool came; /* the thread has yet to write the file */
 } watched;
@@ -85,6 +85,7 @@ static void install(watched *w)
 {
   struct sigaction action = {.sa_sigaction = on_signal};
 
+  if (w->is_installed) return; /* else the two handlers would call each other for ever */
   w->is_installed = sigaction(w->number, NULL, &w->old) == 0 && !(w->old.sa_flags & SA_RESETHAND) &&
                     (has_handler(&w->old) || w->old.sa_handler == SIG_DFL);
   if (!w->is_installed) return;
@@ -99,7 +100,8 @@ static void remove_handler(watched *w)
   struct sigaction now;
 
   if (!w->is_installed || sigaction(w->number, NULL, &now) != 0) return;
-  if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_signal) sigaction(w->number, &w->old, NULL);
+  if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_signal) return;
+  sigaction(w->number, &w->old, NULL);
   w->is_installed = false;
 }
 

@@ -335,6 +335,15 @@ TEST(products_by_a_vector_are_exact)
   cpu_vector_narrow = false;
 }
 
+/* A sum of one factor has no row to read along: vectors that end with it would begin before the matrix. */
+TEST(a_sum_of_one_factor_is_no_product_by_a_vector)
+{
+  cpu_gemm g = {.a_type = WEFT_F32, .b_type = WEFT_F32, .c_type = WEFT_F32, .m = 1000, .n = 1, .k = 1,
+                .a_row = 1, .a_col = 1, .b_row = 1, .b_col = 1, .c_row = 1, .via = WEFT_INVALID};
+
+  T_TRUE(!cpu_vector_fits(&g));
+}
+
 /* Converted operands, as panels: narrow types, orders of the operands, one panel of k and several. */
 TEST(products_of_narrow_floats_are_exact)
 {
@@ -597,6 +606,7 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
-TEST_MAIN(UNIT(products_of_few_rows_are_exact), UNIT(products_by_a_vector_are_exact), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
+TEST_MAIN(UNIT(products_of_few_rows_are_exact), UNIT(products_by_a_vector_are_exact),
+          UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
           UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact))

@@ -195,7 +195,7 @@ TEST(convolutions_that_the_library_does_not_have_are_refused)
      "convolution of s32"},
     {"HloModule m\nENTRY e {\n a = f32[2,1,4,4] parameter(0)\n b = f32[2,1,2,2] parameter(1)\n"
      " ROOT c = f32[1,2,3,3] convolution(a, b), window={size=2x2}, dim_labels=bf01_oi01->bf01, batch_group_count=2\n}\n",
-     "window or groups"},
+     "order of cuDNN"},
     {"HloModule m\nENTRY e {\n a = f32[1,1,4,4] parameter(0)\n b = f32[1,1,2,2] parameter(1)\n"
      " ROOT c = f32[1,1,3,3] convolution(a, b), window={size=2x2 rhs_reversal=1x0}, dim_labels=bf01_oi01->bf01\n}\n",
      "window or groups"},

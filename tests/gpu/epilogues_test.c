@@ -55,6 +55,11 @@ static const struct { const char *what, *dot, *text; int kernels; } programs[] =
    " d = f32[24,32] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
    " w = f32[24,32] broadcast(v), dimensions={1}\n s = f32[24,32] add(d, w)\n"
    " e = f32[24,32] dot(s, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n ROOT q = f32[24,32] add(e, w)\n}\n", 0},
+  {"a bias whose broadcast the dot reads too", "dot",
+   "HloModule m\nENTRY e {\n a = f32[32,32] parameter(0)\n v = f32[32] parameter(1)\n"
+   " w = f32[32,32] broadcast(v), dimensions={1}\n"
+   " d = f32[32,32] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   " ROOT s = f32[32,32] add(d, w)\n}\n", 2},
   {"a sum whose sign the backward pass reads", "[with bias]",
    "HloModule m\nENTRY e {\n" DOT("f32") BIAS("f32") ZERO("f32")
    " r = f32[24,32] maximum(s, y)\n ROOT q = f32[24,32] add(r, s)\n}\n", 1},

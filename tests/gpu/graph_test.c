@@ -495,7 +495,6 @@ TEST(graphs_stand_between_collectives_of_several_devices)
   static float got[4][VALUES], want[4][VALUES];
 
   char *steps = test_steps_of(exe);
-  print_message("%s", steps);
   T_TRUE(strstr(steps, "a0 to a1") != NULL);
   T_TRUE(strstr(steps, "b0 to b1") != NULL);
   T_TRUE(strstr(steps, "c0 to c1") != NULL);

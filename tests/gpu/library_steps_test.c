@@ -209,6 +209,20 @@ static void convolutions_run(bool has_library)
 
 TEST(convolutions_of_all_forms_run_on_the_device) { convolutions_run(true); }
 
+/* No library has such a window, and there are no patches of it. */
+TEST(a_window_of_no_elements_gives_zeros)
+{
+  static const char text[] =
+    "HloModule m\nENTRY e {\n a = f32[1,5,5,3] parameter(0)\n b = f32[0,3,3,4] parameter(1)\n"
+    " ROOT c = f32[1,5,3,4] convolution(a, b), window={size=0x3}, dim_labels=b01f_01io->b01f\n}\n";
+  uint64_t seed = 3;
+  program p;
+
+  run_program(&p, text, &seed);
+  T_TRUE(literals_within(p.got, p.want, "a window of no elements", 0));
+  free_program(&p);
+}
+
 static void link_library(const char *from, const char *to, const char *name)
 {
   char target[4096], path[4096];
@@ -230,6 +244,7 @@ TEST(without_cudnn_convolutions_are_products_of_patches)
   fflush(stdout);
   pid_t child = fork();
   if (child == 0) {
+    dup2(STDERR_FILENO, STDOUT_FILENO); /* its TAP is not this program's */
     setenv("WEFT_TEST_LIBRARIES", folder, 1);
     execl("/proc/self/exe", "library_steps_test", (char *)NULL);
     _exit(98);
@@ -439,7 +454,8 @@ int main(void)
   const struct CMUnitTest units[] = {
           UNIT(three_diagonals_are_solved_with_exchanges_of_rows), UNIT(a_factor_is_updated_by_a_vector),
           UNIT(steps_are_library_calls_and_give_the_evaluators_results),
-          UNIT(convolutions_of_all_forms_run_on_the_device), UNIT(without_cudnn_convolutions_are_products_of_patches),
+          UNIT(convolutions_of_all_forms_run_on_the_device), UNIT(a_window_of_no_elements_gives_zeros),
+          UNIT(without_cudnn_convolutions_are_products_of_patches),
           UNIT(each_device_uses_its_own_states_of_the_libraries),
           UNIT(a_call_that_fails_is_the_runs_error_and_the_next_run_succeeds), UNIT(lu_and_its_permutation_are_the_matrix),
           UNIT(a_factor_of_empty_matrices_succeeds), UNIT(a_custom_call_with_wrong_shapes_is_refused_when_it_is_compiled)};

@@ -436,7 +436,7 @@ TEST(a_connection_that_is_cut_between_the_living_is_no_death)
   run_one((attack){.kind = SEVER, .connection = ALL_DATA, .piece = piece / 3}, &how, &t, NULL);
   T_EQ_INT(t.struck, 1);
   T_EQ_INT(t.named, 1);
-  T_EQ_INT(t.outcomes[LOST], 0);
+  T_TRUE(t.outcomes[INTEGRITY] >= 1); /* a rank whose peer has given up before cannot ask it any more */
 }
 
 TEST(who_sits_between_two_hosts_changes_no_result)

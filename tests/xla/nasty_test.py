@@ -46,6 +46,13 @@ def hlo_calls(levels, what):
     return hlo(f"  a = f32[4] parameter(0)\n  ROOT r = f32[4] call(a), to_apply=f{levels}", text)
 
 
+def hlo_scopes(levels):
+    """Each computation calls the next, under a name of its own: the names of all callers together have the square of the text."""
+    text = lines(levels, lambda i: f'c{i} {{ p = f32[] parameter(0) ROOT r = f32[] call(p), to_apply=c{i + 1}, metadata={{op_name="{i}_{"x" * 50}"}} }}')
+    return hlo("  a = f32[] parameter(0)\n  ROOT r = f32[] call(a), to_apply=c0",
+               f"c{levels} {{ p = f32[] parameter(0) ROOT n = f32[] negate(p) }}\n" + "\n".join(reversed(text.split("\n"))))
+
+
 def hlo_deep(levels, kind):
     """Loops or branches, each inside the one before."""
     text = "c { s = (s32[], f32[4]) parameter(0) i = s32[] get-tuple-element(s), index=0 n = s32[] constant(0) ROOT l = pred[] compare(i, n), direction=LT }\n" \
@@ -120,6 +127,7 @@ def programs():
     yield "hlo_wide_parameter.hlo", lambda: hlo("  ROOT p = (" + ", ".join(["f32[]"] * 60000) + ") parameter(0)")
     yield "hlo_calls_double.hlo", lambda: hlo_calls(40, "call(X), to_apply=F")
     yield "hlo_calls_deep.hlo", lambda: hlo_calls(5000, "call(X), to_apply=F")
+    yield "hlo_calls_with_scopes.hlo", lambda: hlo_scopes(6500)
     yield "hlo_fusions_double.hlo", lambda: hlo_calls(40, "fusion(X), kind=kLoop, calls=F")
     yield "hlo_maps_double.hlo", lambda: hlo_calls(40, "call(X), to_apply=F").replace("f32[4]", "f32[]").replace("call(", "map(").replace("ROOT r = f32[] map(a)", "ROOT r = f32[] call(a)")
     yield "hlo_loops_deep.hlo", lambda: hlo_deep(1200, "while")

@@ -568,7 +568,7 @@ static void shape_of(radix *r)
   r->items = WEFT_MIN(MOST_ITEMS, TILE_BYTES / (THREADS * bytes));
   int64_t most = (s->n + tile_of(r) - 1) / tile_of(r);
   r->parts = WEFT_MAX(WEFT_MIN((int64_t)s->g->part->target->cores * PARTS_A_CORE / s->slices, most), 1);
-  r->part = WEFT_ALIGN_UP((s->n + r->parts - 1) / r->parts, tile_of(r));
+  r->part = (most + r->parts - 1) / r->parts * tile_of(r); /* a tile may be no power of 2 */
   r->parts = (s->n + r->part - 1) / r->part;
 }
 

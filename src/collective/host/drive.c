@@ -83,7 +83,8 @@ static void look_what_is_wrong(coll_link *link)
   else if (weft_status_code(st) != WEFT_UNAVAILABLE) coll_link_garbage(link, weft_status_message(st));
   else if (weft_now_ns() - link->broken_ns > WORD_NS && left && g->ending)
     coll_group_fail_locked(g, weft_status_dup(g->ending));
-  else if (weft_now_ns() - link->broken_ns > WORD_NS) data_connection_lost(link, weft_status_message(st));
+  else if (weft_now_ns() - link->broken_ns > WORD_NS && !link->doubted) /* else its process is being asked */
+    data_connection_lost(link, weft_status_message(st));
   weft_status_free(st);
 }
 

@@ -136,7 +136,7 @@ void coll_links_close_locked(coll_group *g)
   for (coll_link *link = g->open_links, *next; link; link = next) {
     next = link->next_open;
     if (link->stream) link->stream->unwanted = g->error && coll_link_peer_has_ended(link);
-    if (link->fd >= 0 && !g->error && link->state == LINK_READY) say_goodbye(link);
+    if (link->fd >= 0 && !g->error && (link->state == LINK_READY || link->state == LINK_GREETING)) say_goodbye(link);
     coll_link_hang_up(link);
     for (coll_offer *o = link->offers, *after; o; o = after) {
       after = o->next;

@@ -44,7 +44,7 @@ coll_stream_counts coll_link_counts(coll_group *g, int rank, int peer)
   coll_stream_counts counts = {0};
   int local = g->local_of[rank];
 
-  if (local < 0 || peer < 0 || peer >= g->size) return counts;
+  if (local < 0 || peer < 0 || peer >= g->size || !g->links) return counts;
   const coll_link *link = g->links[(size_t)local * (size_t)g->size + (size_t)peer];
   if (link && link->stream && link->stream->ops->counts) link->stream->ops->counts(link->stream, &counts);
   return counts;

@@ -1,0 +1,40 @@
+/* Handlers of the trace's signals beside those of others. */
+#include <config.h>
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include "runtime/trace.h"
+#include "runtime/trace_signals.h"
+#include "tests/test.h"
+
+static struct sigaction before; /* what the chaining handler replaced */
+static volatile sig_atomic_t came;
+
+static void chain(int number, siginfo_t *info, void *context)
+{
+  came++;
+  if (came < 10) before.sa_sigaction(number, info, context);
+}
+
+/* The handler that came later is in front when the first platform ends, so the trace's stays behind it, and must not be
+ * put in front of it again. */
+TEST(a_handler_that_calls_ours_outlives_the_platform)
+{
+  struct sigaction action = {.sa_sigaction = chain, .sa_flags = SA_SIGINFO};
+
+  setenv("WEFT_TRACE", "/dev/null", 1);
+  rt_trace_init();
+  T_OK(rt_trace_signals_begin());
+  T_EQ_INT(sigaction(SIGUSR1, &action, &before), 0);
+  T_TRUE(before.sa_flags & SA_SIGINFO);
+  raise(SIGUSR1);
+  T_EQ_INT(came, 1);
+  rt_trace_signals_end();
+  T_OK(rt_trace_signals_begin());
+  raise(SIGUSR1);
+  T_EQ_INT(came, 2);
+  rt_trace_signals_end();
+}
+
+TEST_MAIN(UNIT(a_handler_that_calls_ours_outlives_the_platform))
