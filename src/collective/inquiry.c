@@ -206,6 +206,7 @@ static void compare_once_locked(coll_group *g, coll_inquiry *qs, int count, bool
     q->frames_there = WEFT_MAX(q->frames_there, was.frames_there);
     q->stuck |= was.stuck;
     q->cut |= was.cut;
+    if (q->ended) q->cut = false; /* the end of the connection is that of its process */
   }
 }
 
@@ -245,9 +246,7 @@ static void ask_again(coll_group *g, coll_inquiry *qs, int count, uint64_t seq)
   for (int i = 0; again && i < count; i++) {
     coll_inquiry *q = &qs[i];
     if (again[i].answered) q->answer = again[i].answer;
-    if (again[i].verdict != COLL_GONE || again[i].error != ECONNREFUSED) continue;
-    q->answered = q->stuck = q->cut = false; /* it has ended since: so has its connection, with what it held */
-    q->frames_here = q->frames_there = 0;
+    q->ended = again[i].verdict == COLL_GONE && again[i].error == ECONNREFUSED;
   }
   free(again);
 }
