@@ -1,4 +1,4 @@
-/* Handlers of the trace's signals beside those of others. */
+/* tests/runtime/trace_signals_test.c -- handlers of the signals that write the trace, beside those of others. */
 #include <config.h>
 
 #include <signal.h>
