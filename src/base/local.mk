@@ -1,6 +1,7 @@
 libweftjob_la_SOURCES += \
   %D%/arena.c %D%/arena.h \
   %D%/atomic.h \
+  %D%/child.c %D%/child.h \
   %D%/deadline.c %D%/deadline.h \
   %D%/dtype.c %D%/dtype.def %D%/dtype.h \
   %D%/event.c %D%/event.h \

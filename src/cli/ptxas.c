@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/macros.h"
 #include "cli/ptxas.h"
+
+enum { MOST_SECONDS = 120 }; /* as src/gpu gives it for a program's kernels */
 
 static void read_log(FILE *log, cli_registers *out, char *error, size_t error_size)
 {
@@ -50,11 +52,13 @@ static weft_status *run(FILE *text, FILE *log, const char *processor, cli_regist
 {
   char error[512] = "";
   int status = 0, failed;
+  bool ended = true;
   pid_t pid;
 
   if (!start(processor, fileno(text), fileno(log), &pid, &failed)) return NULL;
   if (failed) return WEFT_ERR(UNAVAILABLE, "ptxas: %s", strerror(failed));
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  weft_child_await(pid, weft_deadline_after_ms(MOST_SECONDS * 1000), &ended, &status);
+  if (!ended) return WEFT_ERR(DEADLINE_EXCEEDED, "ptxas has not ended after %d s", MOST_SECONDS);
   read_log(log, out, error, sizeof error);
   if (status == 0) return NULL;
   return WEFT_ERR(INTERNAL, "ptxas refuses a kernel: %s", *error ? error : "it says nothing");

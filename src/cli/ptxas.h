@@ -11,7 +11,7 @@ typedef struct cli_registers {
 
 /* Gives the kernels of a PTX text to the program "ptxas" in PATH, for a processor such as "sm_90".
  * Without that program *out is zero. Errors: INTERNAL with what ptxas says, if it refuses the text;
- * UNAVAILABLE if no file can be written. */
+ * UNAVAILABLE if no file can be written; DEADLINE_EXCEEDED. */
 WEFT_NODISCARD weft_status *cli_ptxas(const char *text, const char *processor, cli_registers *out);
 
 #endif

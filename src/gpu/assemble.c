@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/deadline.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -156,23 +157,6 @@ static bool read_words(int fd, weft_deadline deadline, char *words, size_t size)
   }
 }
 
-/* Waits for the end of a process, which may have closed its output long before. If it has not *ended when the deadline
- * passes, it is killed. Returns what waitpid does. */
-static pid_t await_end(pid_t pid, weft_deadline deadline, bool *ended, int *status)
-{
-  for (;;) {
-    pid_t waited = waitpid(pid, status, *ended ? WNOHANG : 0);
-    if (waited > 0 || (waited < 0 && errno != EINTR)) return waited;
-    if (waited < 0) continue;
-    if (weft_deadline_passed(deadline)) {
-      *ended = false;
-      kill(pid, SIGKILL);
-    } else {
-      usleep(500);
-    }
-  }
-}
-
 /* Runs a program without input; `words` gets the beginning of what it prints. */
 static weft_status *run(char *const *argv, char *words, size_t size)
 {
@@ -193,7 +177,7 @@ static weft_status *run(char *const *argv, char *words, size_t size)
   close(ends[0]);
   if (error) return WEFT_ERR(UNAVAILABLE, "%s does not start: %s", argv[0], strerror(error));
   if (!ended) kill(pid, SIGKILL);
-  pid_t waited = await_end(pid, deadline, &ended, &status);
+  pid_t waited = weft_child_await(pid, deadline, &ended, &status); /* its output may be closed long before */
   if (!ended) return WEFT_ERR(DEADLINE_EXCEEDED, "%s has not ended after %d s", argv[0], PTXAS_SECONDS);
   /* a process that ignores SIGCHLD learns no status: whether there is code tells then */
   if (waited < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return NULL;

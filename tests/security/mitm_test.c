@@ -382,18 +382,27 @@ static void open_way(void)
   load_libfabric();
 }
 
+/* How many pieces pass over connections of data in a job that nobody disturbs. */
+static int pieces_of_data(void)
+{
+  int pieces[MOST_CONNECTIONS][2], sum = 0;
+  tally t = {0};
+  int connections = run_one((attack){.kind = NONE}, &(setup){true, NULL, LONG_MS}, &t, pieces);
+
+  for (int c = 1; c < connections; c++) sum += pieces[c][0] + pieces[c][1];
+  return sum;
+}
+
 /* From the middle of the operations on nothing comes through libfabric's connections.  The ranks wait until their
  * deadline has passed; then they compare what has left and what has come. */
 TEST(what_is_held_back_of_the_data_is_missed)
 {
   setup how = {.payload = true, .deadline_ms = 8000, .diagnose = "3s"};
-  int pieces[MOST_CONNECTIONS][2], piece = 0;
   tally t = {0};
 
   if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
   open_way();
-  int connections = run_one((attack){.kind = NONE}, &(setup){true, NULL, LONG_MS}, &t, pieces);
-  for (int c = 1; c < connections; c++) piece += pieces[c][0] + pieces[c][1];
+  int piece = pieces_of_data();
   do { /* pieces are larger in some runs than in others, and then they are fewer */
     t = (tally){0};
     piece = piece * 2 / 3;
@@ -425,13 +434,11 @@ TEST(what_is_held_back_while_ranks_meet_is_missed)
 TEST(a_connection_that_is_cut_between_the_living_is_no_death)
 {
   setup how = {.payload = true, .deadline_ms = 20000, .diagnose = "3s"};
-  int pieces[MOST_CONNECTIONS][2], piece = 0;
   tally t = {0};
 
   if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
   open_way();
-  int connections = run_one((attack){.kind = NONE}, &(setup){true, NULL, LONG_MS}, &t, pieces);
-  for (int c = 1; c < connections; c++) piece += pieces[c][0] + pieces[c][1];
+  int piece = pieces_of_data();
   t = (tally){0};
   run_one((attack){.kind = SEVER, .connection = ALL_DATA, .piece = piece / 3}, &how, &t, NULL);
   T_EQ_INT(t.struck, 1);
