@@ -50,8 +50,12 @@ static weft_status *measure(const char *name, const char *text)
 
 int main(void)
 {
-  weft_status *st = measure("scalar add", "HloModule m\nENTRY e { a = f32[] parameter(0) b = f32[] parameter(1) "
-                                          "ROOT r = f32[] add(a, b) }\n");
+  weft_status *st = measure("scalar add", "HloModule m\n"
+                                          "ENTRY e {\n"
+                                          "  a = f32[] parameter(0)\n"
+                                          "  b = f32[] parameter(1)\n"
+                                          "  ROOT r = f32[] add(a, b)\n"
+                                          "}\n");
   if (st) fprintf(stderr, "%s\n", weft_status_text(st, true));
   return st != NULL;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Rules of style that a compiler does not check.  Prints TAP.
 
-Comments in C files fit 120 columns, and a function whose name ends in _locked says which lock it requires.
+Comments in C files fit 120 columns, a function whose name ends in _locked says which lock it requires, and HLO in a
+C file has each instruction on a line of its own.
 """
 import glob
 import os
@@ -13,6 +14,12 @@ COLUMNS = 120
 # Comments and what can hold the beginning of one: literals.
 TOKEN = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 LOCKED = re.compile(r"^(?!\s|return|#)\w[\w \*]*?\b(\w+_locked)\([^;{]*?\)[^;{]*[;{]", re.M)
+
+# In a line of C: a literal, and what joins two literals on a line to one text.
+LITERAL = re.compile(r'"((?:\\.|[^"\\])*)"')
+JOINT = re.compile(r'" *\w+(?:\("[^"]*"\))? *"')
+# The beginning of an HLO instruction: a name, `=`, a shape and an opcode; in templates, letters and formats stand for them.
+INSTRUCTION = re.compile(r'(?<![\w.%$@#{,=-])(?:ROOT )?[%A-Za-z_][\w.%-]* = (?:\([^="]*?\)|[^\s()=;"]+) [a-zX%][\w%-]*\(')
 
 
 def wide_comments(text):
@@ -38,6 +45,18 @@ def unannotated(texts):
     return sorted(name for name, annotated in declared.items() if not any(annotated))
 
 
+def packed_hlo(text):
+    """The numbers of the lines where an HLO instruction does not begin the text of its literal.
+
+    A computation of one instruction may stand on one line: `negated { ROOT n = f32[] negate(p) }`."""
+    for number, line in enumerate(text.split("\n"), 1):
+        for literal in LITERAL.finditer(JOINT.sub("X", line)):
+            body = literal.group(1).replace("\\n", "\n")
+            found = list(INSTRUCTION.finditer(body))
+            if len(found) > 1 or any(body[:i.start()].strip() and body[:i.start()].rstrip()[-1] != "{" for i in found):
+                yield number
+
+
 def report(number, name, failures):
     print(f"{'not ok' if failures else 'ok'} {number} - {name}")
     for failure in failures:
@@ -58,7 +77,15 @@ def main():
     report(3, "functions *_locked say which lock they require", unannotated(in_source))
     report(4, "one that does not say it is noticed",
            [] if unannotated(["static void a_locked(int a)\n{\n"]) == ["a_locked"] else ["it is not"])
-    print("1..4")
+    report(5, "HLO has one instruction on a line of a C file",
+           [f"{os.path.relpath(path, ROOT)}:{line}" for path, text in texts.items() for line in packed_hlo(text)])
+    packed = ['"a = f32[] parameter(0) b = f32[] negate(a)"', '"  a = f32[] parameter(0)\\n  ROOT b = f32[] negate(a)\\n"',
+              '"a = f32" SHAPE " parameter(0) b = f32" SHAPE " negate(a)"', '"dimensions={0} ROOT r = (f32[2], s32[]) tuple(a, b)"',
+              '"  y = f32[2] " OF("add") "(a, b) ROOT z = %s %s(y)"']
+    plain = ['"negated { ROOT n = f32[] negate(p) }\\n"', '"  ROOT b = f32[2] add(a, c), metadata={op_name=\\"x = y\\"}\\n"']
+    report(6, "packed HLO is noticed",
+           [line for line in packed if list(packed_hlo(line)) != [1]] + [line for line in plain if list(packed_hlo(line))])
+    print("1..6")
 
 
 main()

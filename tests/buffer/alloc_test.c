@@ -24,21 +24,55 @@ static weft_status *read_and_plan(const char *text)
 }
 
 static const struct { const char *what, *text; } programs[] = {
-  {"a fusion", "e { a = f32[64] parameter(0) b = f32[64] sine(a) c = f32[64] add(a, b) ROOT r = f32[64] exponential(c) }"},
+  {"a fusion",
+   "e {\n"
+   "  a = f32[64] parameter(0)\n"
+   "  b = f32[64] sine(a)\n"
+   "  c = f32[64] add(a, b)\n"
+   "  ROOT r = f32[64] exponential(c)\n"
+   "}"},
   {"a loop around a sort",
-   "less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n"
-   "body { p = (s32[], f32[64]) parameter(0) i = s32[] get-tuple-element(p), index=0 x = f32[64] get-tuple-element(p), index=1\n"
-   " one = s32[] constant(1) j = s32[] add(i, one) n = f32[64] negate(x) y = f32[64] sort(n), dimensions={0}, to_apply=less\n"
-   " ROOT r = (s32[], f32[64]) tuple(j, y) }\n"
-   "cond { p = (s32[], f32[64]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(3)\n"
-   " ROOT lt = pred[] compare(i, n), direction=LT }\n"
-   "ENTRY e { z = s32[] constant(0) a = f32[64] parameter(0) t = (s32[], f32[64]) tuple(z, a)\n"
-   " ROOT w = (s32[], f32[64]) while(t), condition=cond, body=body }"},
+   "less {\n"
+   "  a = f32[] parameter(0)\n"
+   "  b = f32[] parameter(1)\n"
+   "  ROOT r = pred[] compare(a, b), direction=LT\n"
+   "}\n"
+   "body {\n"
+   "  p = (s32[], f32[64]) parameter(0)\n"
+   "  i = s32[] get-tuple-element(p), index=0\n"
+   "  x = f32[64] get-tuple-element(p), index=1\n"
+   "  one = s32[] constant(1)\n"
+   "  j = s32[] add(i, one)\n"
+   "  n = f32[64] negate(x)\n"
+   "  y = f32[64] sort(n), dimensions={0}, to_apply=less\n"
+   "  ROOT r = (s32[], f32[64]) tuple(j, y)\n"
+   "}\n"
+   "cond {\n"
+   "  p = (s32[], f32[64]) parameter(0)\n"
+   "  i = s32[] get-tuple-element(p), index=0\n"
+   "  n = s32[] constant(3)\n"
+   "  ROOT lt = pred[] compare(i, n), direction=LT\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  z = s32[] constant(0)\n"
+   "  a = f32[64] parameter(0)\n"
+   "  t = (s32[], f32[64]) tuple(z, a)\n"
+   "  ROOT w = (s32[], f32[64]) while(t), condition=cond, body=body\n"
+   "}"},
   {"products and a reduction",
-   "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
-   "ENTRY e { a = f32[40,50] parameter(0) b = f32[50,60] parameter(1)\n"
-   " d = f32[40,60] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0} z = f32[] constant(0)\n"
-   " t = f32[60,40] transpose(d), dimensions={1,0} ROOT r = f32[60] reduce(t, z), dimensions={1}, to_apply=add }"},
+   "add {\n"
+   "  a = f32[] parameter(0)\n"
+   "  b = f32[] parameter(1)\n"
+   "  ROOT r = f32[] add(a, b)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  a = f32[40,50] parameter(0)\n"
+   "  b = f32[50,60] parameter(1)\n"
+   "  d = f32[40,60] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  z = f32[] constant(0)\n"
+   "  t = f32[60,40] transpose(d), dimensions={1,0}\n"
+   "  ROOT r = f32[60] reduce(t, z), dimensions={1}, to_apply=add\n"
+   "}"},
 };
 
 TEST(every_allocation_on_the_way_to_a_plan_may_fail)

@@ -26,7 +26,8 @@ static const char *fusion(const char *params, const char *body, const char *resu
            "%s\n"
            "}\n"
            "ENTRY e {\n"
-           "%s  ROOT r = %s fusion(%s), kind=kLoop, calls=f\n"
+           "%s\n"
+           "  ROOT r = %s fusion(%s), kind=kLoop, calls=f\n"
            "}\n",
            body, entry, result, list);
   return text;
@@ -381,27 +382,35 @@ TEST(neighbours_that_differ)
       int m = rows[(t + (size_t)n) % WEFT_COUNT(rows)], whole = (m - 1) * n + 1;
       /* a row turned by one, and what a column says of each row */
       snprintf(params, sizeof params, "%s[%d,%d] %s[%d] %s[3,%d]", x, m, n, x, m, x, m * n);
-      snprintf(
-        body, sizeof body,
-        "  a = %s[%d,%d] slice(p0), slice={[0:%d], [1:%d]}\n  b = %s[%d,1] slice(p0), slice={[0:%d], [0:1]}\n"
-        "  c = %s[%d,%d] concatenate(a, b), dimensions={1}\n  d = %s[%d,%d] broadcast(p1), dimensions={0}\n"
-        "  e = %s[%d,%d] add(c, d)\n  f = %s[1,%d] slice(p2), slice={[1:2], [0:%d]}\n  g = %s[%d,%d] reshape(f)\n"
-        "  h = %s[%d,%d] multiply(e, g)\n"
-        "  ROOT r = (%s[%d,%d], %s[%d,%d]) tuple(h, e)",
-        x, m, n - 1, m, n, x, m, m, x, m, n, x, m, n, x, m, n, x, m * n, m * n, x, m, n, x, m, n, x, m, n, x, m, n);
+      snprintf(body, sizeof body,
+               "  a = %s[%d,%d] slice(p0), slice={[0:%d], [1:%d]}\n"
+               "  b = %s[%d,1] slice(p0), slice={[0:%d], [0:1]}\n"
+               "  c = %s[%d,%d] concatenate(a, b), dimensions={1}\n"
+               "  d = %s[%d,%d] broadcast(p1), dimensions={0}\n"
+               "  e = %s[%d,%d] add(c, d)\n"
+               "  f = %s[1,%d] slice(p2), slice={[1:2], [0:%d]}\n"
+               "  g = %s[%d,%d] reshape(f)\n"
+               "  h = %s[%d,%d] multiply(e, g)\n"
+               "  ROOT r = (%s[%d,%d], %s[%d,%d]) tuple(h, e)",
+               x, m, n - 1, m, n, x, m, m, x, m, n, x, m, n, x, m, n, x, m * n, m * n, x, m, n, x, m, n, x, m, n, x, m,
+               n);
       snprintf(result, sizeof result, "(%s[%d,%d], %s[%d,%d])", x, m, n, x, m, n);
       check_kernel(fusion(params, body, result), &(kernel_check){.int_low = -5, .int_high = 30});
       /* two arrays between each other's elements, one of them the sum of two such, and every n-th of another */
       snprintf(params, sizeof params, "%s[%d] %s[%d] %s[%d] %s[]", x, m, x, 2 * m, x, 3 * whole + n, x);
-      snprintf(
-        body, sizeof body,
-        "  a = %s[%d] pad(p0, p3), padding=0_1_1\n  b = %s[%d] add(a, p1)\n  c = %s[%d] slice(b), slice={[0:%d:2]}\n"
-        "  d = %s[%d] pad(c, p3), padding=0_%d_%d\n  e = %s[%d] pad(c, p3), padding=%d_0_%d\n  f = %s[%d] add(d, e)\n"
-        "  g = %s[%d] slice(p2), slice={[1:%d:%d]}\n  h = %s[%d] pad(g, p3), padding=1_%d_1\n"
-        "  ROOT r = %s[%d] add(f, h)",
-        x, 2 * m, x, 2 * m, x, m, 2 * m, x, whole + n - 1, n - 1, n - 1, x, whole + n - 1, n - 1, n - 1, x,
-        whole + n - 1, x, (m + 1) / 2, 1 + n * ((m + 1) / 2 - 1) + 1, n, x, whole + n - 1,
-        whole + n - 2 - (2 * ((m + 1) / 2) - 1), x, whole + n - 1);
+      snprintf(body, sizeof body,
+               "  a = %s[%d] pad(p0, p3), padding=0_1_1\n"
+               "  b = %s[%d] add(a, p1)\n"
+               "  c = %s[%d] slice(b), slice={[0:%d:2]}\n"
+               "  d = %s[%d] pad(c, p3), padding=0_%d_%d\n"
+               "  e = %s[%d] pad(c, p3), padding=%d_0_%d\n"
+               "  f = %s[%d] add(d, e)\n"
+               "  g = %s[%d] slice(p2), slice={[1:%d:%d]}\n"
+               "  h = %s[%d] pad(g, p3), padding=1_%d_1\n"
+               "  ROOT r = %s[%d] add(f, h)",
+               x, 2 * m, x, 2 * m, x, m, 2 * m, x, whole + n - 1, n - 1, n - 1, x, whole + n - 1, n - 1, n - 1, x,
+               whole + n - 1, x, (m + 1) / 2, 1 + n * ((m + 1) / 2 - 1) + 1, n, x, whole + n - 1,
+               whole + n - 2 - (2 * ((m + 1) / 2) - 1), x, whole + n - 1);
       snprintf(result, sizeof result, "%s[%d]", x, whole + n - 1);
       check_kernel(fusion(params, body, result), &(kernel_check){.int_low = -5, .int_high = 30});
     }
@@ -437,13 +446,15 @@ TEST(stacks_of_stacks)
       size_t at = 0, p = (size_t)snprintf(params, sizeof params, "%s[%d]", x, n);
       for (int l = 0; l < levels; l++, n *= 2) {
         p += (size_t)snprintf(params + p, sizeof params - p, " %s[%d]", x, n);
-        at += (size_t)snprintf(
-          body + at, sizeof body - at,
-          "  a%d = %s[%d] add(%s, p%d)\n  s%d = %s[%d] subtract(%s, p%d)\n  x%d = %s[%d,1] reshape(a%d)\n"
-          "  y%d = %s[%d,1] reshape(s%d)\n  c%d = %s[%d,2] concatenate(x%d, y%d), dimensions={1}\n"
-          "  %sr%d = %s[%d] reshape(c%d)\n",
-          l, x, n, last, l + 1, l, x, n, last, l + 1, l, x, n, l, l, x, n, l, l, x, n, l, l,
-          l == levels - 1 ? "ROOT " : "", l, x, 2 * n, l);
+        at += (size_t)snprintf(body + at, sizeof body - at,
+                               "  a%d = %s[%d] add(%s, p%d)\n"
+                               "  s%d = %s[%d] subtract(%s, p%d)\n"
+                               "  x%d = %s[%d,1] reshape(a%d)\n"
+                               "  y%d = %s[%d,1] reshape(s%d)\n"
+                               "  c%d = %s[%d,2] concatenate(x%d, y%d), dimensions={1}\n"
+                               "  %sr%d = %s[%d] reshape(c%d)\n",
+                               l, x, n, last, l + 1, l, x, n, last, l + 1, l, x, n, l, l, x, n, l, l, x, n, l, l,
+                               l == levels - 1 ? "ROOT " : "", l, x, 2 * n, l);
         snprintf(last, sizeof last, "r%d", l);
       }
       snprintf(result, sizeof result, "%s[%d]", x, n);
@@ -475,15 +486,35 @@ TEST(rows_of_stacks_of_stacks)
 /* A small loop's elements that are computed alike are computed together. */
 TEST(elements_of_a_small_loop_are_vectors)
 {
-  static const char program[] =
-    "HloModule m\n"
-    "body { s = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(s), index=0 one = s32[] constant(1) n = s32[] add(i, one) "
-    "x = f32[8] get-tuple-element(s), index=1 e = f32[8] exponential(x) m = f32[8] negate(e) ROOT t = (s32[], f32[8]) tuple(n, m) }\n"
-    "cond { s = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(s), index=0 ten = s32[] constant(10) "
-    "ROOT c = pred[] compare(i, ten), direction=LT }\n"
-    "f { i = s32[] parameter(0) x = f32[8] parameter(1) t = (s32[], f32[8]) tuple(i, x) "
-    "w = (s32[], f32[8]) while(t), condition=cond, body=body ROOT r = f32[8] get-tuple-element(w), index=1 }\n"
-    "ENTRY e { i = s32[] parameter(0) x = f32[8] parameter(1) ROOT r = f32[8] fusion(i, x), kind=kCustom, calls=f }\n";
+  static const char program[] = "HloModule m\n"
+                                "body {\n"
+                                "  s = (s32[], f32[8]) parameter(0)\n"
+                                "  i = s32[] get-tuple-element(s), index=0\n"
+                                "  one = s32[] constant(1)\n"
+                                "  n = s32[] add(i, one)\n"
+                                "  x = f32[8] get-tuple-element(s), index=1\n"
+                                "  e = f32[8] exponential(x)\n"
+                                "  m = f32[8] negate(e)\n"
+                                "  ROOT t = (s32[], f32[8]) tuple(n, m)\n"
+                                "}\n"
+                                "cond {\n"
+                                "  s = (s32[], f32[8]) parameter(0)\n"
+                                "  i = s32[] get-tuple-element(s), index=0\n"
+                                "  ten = s32[] constant(10)\n"
+                                "  ROOT c = pred[] compare(i, ten), direction=LT\n"
+                                "}\n"
+                                "f {\n"
+                                "  i = s32[] parameter(0)\n"
+                                "  x = f32[8] parameter(1)\n"
+                                "  t = (s32[], f32[8]) tuple(i, x)\n"
+                                "  w = (s32[], f32[8]) while(t), condition=cond, body=body\n"
+                                "  ROOT r = f32[8] get-tuple-element(w), index=1\n"
+                                "}\n"
+                                "ENTRY e {\n"
+                                "  i = s32[] parameter(0)\n"
+                                "  x = f32[8] parameter(1)\n"
+                                "  ROOT r = f32[8] fusion(i, x), kind=kCustom, calls=f\n"
+                                "}\n";
 
   T_TRUE(is_in_code(program, "x float>"));
 }

@@ -236,11 +236,19 @@ TEST(power_and_remainder_of_f64_and_their_corners)
     gen_code *code;
     char text[512];
     double worst = 0;
-    snprintf(
-      text, sizeof text,
-      "HloModule t\nf { x = f64[%1$d] parameter(0) y = f64[%1$d] parameter(1) ROOT r = f64[%1$d] %2$s(x, y) }\n"
-      "ENTRY e { x = f64[%1$d] parameter(0) y = f64[%1$d] parameter(1) ROOT r = f64[%1$d] fusion(x, y), kind=kLoop, calls=f }\n",
-      BLOCK, binary[k].op);
+    snprintf(text, sizeof text,
+             "HloModule t\n"
+             "f {\n"
+             "  x = f64[%1$d] parameter(0)\n"
+             "  y = f64[%1$d] parameter(1)\n"
+             "  ROOT r = f64[%1$d] %2$s(x, y)\n"
+             "}\n"
+             "ENTRY e {\n"
+             "  x = f64[%1$d] parameter(0)\n"
+             "  y = f64[%1$d] parameter(1)\n"
+             "  ROOT r = f64[%1$d] fusion(x, y), kind=kLoop, calls=f\n"
+             "}\n",
+             BLOCK, binary[k].op);
     T_OK(hlo_parse(text, strlen(text), &module));
     T_OK(gen_options_load(&options));
     T_OK(gen_compile(module, &options, &code));

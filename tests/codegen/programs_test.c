@@ -212,13 +212,24 @@ TEST(kernels_of_interpreted_programs)
 /* Whatever bound on memory stops an emission, it ends with an error, and leaks nothing (sanitizers look). */
 TEST(emission_without_memory_is_an_error)
 {
-  static const char text[] =
-    "HloModule m\n"
-    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
-    "f { x = f32[8,40,30] parameter(0) t = f32[40,8,30] transpose(x), dimensions={1,0,2} e = f32[40,8,30] exponential(t)\n"
-    "  z = f32[] constant(0) p = f32[42,8,30] pad(e, z), padding=1_1x0_0x0_0\n"
-    " ROOT s = f32[42,8] reduce(p, z), dimensions={2}, to_apply=add }\n"
-    "ENTRY e { x = f32[8,40,30] parameter(0) ROOT r = f32[42,8] fusion(x), kind=kLoop, calls=f }\n";
+  static const char text[] = "HloModule m\n"
+                             "add {\n"
+                             "  a = f32[] parameter(0)\n"
+                             "  b = f32[] parameter(1)\n"
+                             "  ROOT r = f32[] add(a, b)\n"
+                             "}\n"
+                             "f {\n"
+                             "  x = f32[8,40,30] parameter(0)\n"
+                             "  t = f32[40,8,30] transpose(x), dimensions={1,0,2}\n"
+                             "  e = f32[40,8,30] exponential(t)\n"
+                             "  z = f32[] constant(0)\n"
+                             "  p = f32[42,8,30] pad(e, z), padding=1_1x0_0x0_0\n"
+                             "  ROOT s = f32[42,8] reduce(p, z), dimensions={2}, to_apply=add\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[8,40,30] parameter(0)\n"
+                             "  ROOT r = f32[42,8] fusion(x), kind=kLoop, calls=f\n"
+                             "}\n";
   int failures = 0;
 
   for (int64_t bytes = 1024; bytes < 1 << 20; bytes *= 2) {
@@ -257,10 +268,15 @@ static char *assembly_of(const char *text)
 /* tests/codegen/random_test compares the results of both. */
 TEST(code_is_optimised_little_on_request)
 {
-  static const char text[] =
-    "HloModule m\n"
-    "f { x = f32[1000] parameter(0) ROOT e = f32[1000] exponential(x) }\n"
-    "ENTRY e { x = f32[1000] parameter(0) ROOT r = f32[1000] fusion(x), kind=kLoop, calls=f }\n";
+  static const char text[] = "HloModule m\n"
+                             "f {\n"
+                             "  x = f32[1000] parameter(0)\n"
+                             "  ROOT e = f32[1000] exponential(x)\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[1000] parameter(0)\n"
+                             "  ROOT r = f32[1000] fusion(x), kind=kLoop, calls=f\n"
+                             "}\n";
   char *full = assembly_of(text);
 
   setenv("WEFT_QUICK_COMPILE", "1", 1);

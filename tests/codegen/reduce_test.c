@@ -28,7 +28,8 @@ static const char *fusion(const char *defs, const char *params, const char *body
            "%s\n"
            "}\n"
            "ENTRY e {\n"
-           "%s  ROOT r = %s fusion(%s), kind=kInput, calls=f\n"
+           "%s\n"
+           "  ROOT r = %s fusion(%s), kind=kInput, calls=f\n"
            "}\n",
            body, entry, result, list);
   return text;
@@ -106,10 +107,21 @@ TEST(other_reducers)
   }
 }
 
-#define ARGMAX "argmax {\n  v = f32[] parameter(0)\n  i = s32[] parameter(1)\n  w = f32[] parameter(2)\n  j = s32[] parameter(3)\n" \
-  "  gt = pred[] compare(v, w), direction=GT\n  eq = pred[] compare(v, w), direction=EQ\n  lt = pred[] compare(i, j), direction=LT\n" \
-  "  both = pred[] and(eq, lt)\n  keep = pred[] or(gt, both)\n  a = f32[] select(keep, v, w)\n  b = s32[] select(keep, i, j)\n" \
-  "  ROOT r = (f32[], s32[]) tuple(a, b)\n}\n"
+#define ARGMAX \
+  "argmax {\n" \
+  "  v = f32[] parameter(0)\n" \
+  "  i = s32[] parameter(1)\n" \
+  "  w = f32[] parameter(2)\n" \
+  "  j = s32[] parameter(3)\n" \
+  "  gt = pred[] compare(v, w), direction=GT\n" \
+  "  eq = pred[] compare(v, w), direction=EQ\n" \
+  "  lt = pred[] compare(i, j), direction=LT\n" \
+  "  both = pred[] and(eq, lt)\n" \
+  "  keep = pred[] or(gt, both)\n" \
+  "  a = f32[] select(keep, v, w)\n" \
+  "  b = s32[] select(keep, i, j)\n" \
+  "  ROOT r = (f32[], s32[]) tuple(a, b)\n" \
+  "}\n"
 
 TEST(argmax_and_fused_forms)
 {
@@ -183,20 +195,25 @@ static void check_extreme(const char *value, const char *index, const char *dire
            value, index, value, index, direction, is_float ? "o" : "b", value, is_float ? "o" : "b", index, value,
            index);
   snprintf(in, sizeof in, "s32[3,%d]", cols);
-  snprintf(
-    body, sizeof body,
-    "  k = s32[] constant(%d)\n"
-    "  kb = s32[3,%d] broadcast(k), dimensions={}\n"
-    "  m = pred[3,%d] compare(p0, kb), direction=EQ\n"
-    "  x = %s[3,%d] convert(p0)\n  y = %s[] constant(%s)\n  yb = %s[3,%d] broadcast(y), dimensions={}\n  q = %s[3,%d] select(m, yb, x)\n"
-    "  io = %s[%d] iota(), iota_dimension=0\n  ib = %s[3,%d] broadcast(io), dimensions={1}\n  n = %s[] constant(%s)\n  z = %s[] constant(0)\n"
-    "  ROOT r = (%s[3], %s[3]) reduce(q, ib, n, z), dimensions={1}, to_apply=best",
-    nans ? 17 : 1000, cols, cols, value, cols, value, is_float ? "nan" : "1", value, cols, value, cols, index, cols,
-    index, cols, value,
-    is_float ? is_min ? "inf" : "-inf"
-    : is_min ? "127"
-             : "0",
-    index, value, index);
+  snprintf(body, sizeof body,
+           "  k = s32[] constant(%d)\n"
+           "  kb = s32[3,%d] broadcast(k), dimensions={}\n"
+           "  m = pred[3,%d] compare(p0, kb), direction=EQ\n"
+           "  x = %s[3,%d] convert(p0)\n"
+           "  y = %s[] constant(%s)\n"
+           "  yb = %s[3,%d] broadcast(y), dimensions={}\n"
+           "  q = %s[3,%d] select(m, yb, x)\n"
+           "  io = %s[%d] iota(), iota_dimension=0\n"
+           "  ib = %s[3,%d] broadcast(io), dimensions={1}\n"
+           "  n = %s[] constant(%s)\n"
+           "  z = %s[] constant(0)\n"
+           "  ROOT r = (%s[3], %s[3]) reduce(q, ib, n, z), dimensions={1}, to_apply=best",
+           nans ? 17 : 1000, cols, cols, value, cols, value, is_float ? "nan" : "1", value, cols, value, cols, index,
+           cols, index, cols, value,
+           is_float ? is_min ? "inf" : "-inf"
+           : is_min ? "127"
+                    : "0",
+           index, value, index);
   snprintf(out, sizeof out, "(%s[3], %s[3])", value, index);
   check_kernel(fusion(reducer, in, body, out), &(kernel_check){.int_low = 1, .int_high = 20});
 }
@@ -247,23 +264,34 @@ TEST(softmax_and_layer_norm_by_rows)
     snprintf(in, sizeof in, "%s%s", t, shapes[i].dims);
     snprintf(rows, sizeof rows, "%s%s", t, shapes[i].rows);
     snprintf(defs, sizeof defs, "%s%s", reducer("add", t), reducer("maximum", t));
-    snprintf(
-      body, sizeof body,
-      "  n = %s[] constant(-inf)\n  z = %s[] constant(0)\n  m = %s reduce(p0, n), dimensions={%s}, to_apply=max\n"
-      "  mb = %s broadcast(m), dimensions={%s}\n  d = %s subtract(p0, mb)\n  x = %s exponential(d)\n  s = %s reduce(x, z), dimensions={%s}, to_apply=add\n"
-      "  sb = %s broadcast(s), dimensions={%s}\n"
-      "  ROOT r = %s divide(x, sb)",
-      t, t, rows, last, in, shapes[i].bcast, in, in, rows, last, in, shapes[i].bcast, in);
+    snprintf(body, sizeof body,
+             "  n = %s[] constant(-inf)\n"
+             "  z = %s[] constant(0)\n"
+             "  m = %s reduce(p0, n), dimensions={%s}, to_apply=max\n"
+             "  mb = %s broadcast(m), dimensions={%s}\n"
+             "  d = %s subtract(p0, mb)\n"
+             "  x = %s exponential(d)\n"
+             "  s = %s reduce(x, z), dimensions={%s}, to_apply=add\n"
+             "  sb = %s broadcast(s), dimensions={%s}\n"
+             "  ROOT r = %s divide(x, sb)",
+             t, t, rows, last, in, shapes[i].bcast, in, in, rows, last, in, shapes[i].bcast, in);
     check_kernel(fusion(defs, in, body, in), NULL);
-    snprintf(
-      body, sizeof body,
-      "  z = %s[] constant(0)\n  k = %s[] constant(0.01)\n  kb = %s broadcast(k), dimensions={}\n"
-      "  s = %s reduce(p0, z), dimensions={%s}, to_apply=add\n  mean = %s multiply(s, kb)\n  mb = %s broadcast(mean), dimensions={%s}\n"
-      "  d = %s subtract(p0, mb)\n  q = %s multiply(d, d)\n  v = %s reduce(q, z), dimensions={%s}, to_apply=add\n  ve = %s add(v, kb)\n"
-      "  rs = %s rsqrt(ve)\n"
-      "  rb = %s broadcast(rs), dimensions={%s}\n"
-      "  ROOT r = %s multiply(d, rb)",
-      t, t, rows, rows, last, rows, in, shapes[i].bcast, in, in, rows, last, rows, rows, in, shapes[i].bcast, in);
+    snprintf(body, sizeof body,
+             "  z = %s[] constant(0)\n"
+             "  k = %s[] constant(0.01)\n"
+             "  kb = %s broadcast(k), dimensions={}\n"
+             "  s = %s reduce(p0, z), dimensions={%s}, to_apply=add\n"
+             "  mean = %s multiply(s, kb)\n"
+             "  mb = %s broadcast(mean), dimensions={%s}\n"
+             "  d = %s subtract(p0, mb)\n"
+             "  q = %s multiply(d, d)\n"
+             "  v = %s reduce(q, z), dimensions={%s}, to_apply=add\n"
+             "  ve = %s add(v, kb)\n"
+             "  rs = %s rsqrt(ve)\n"
+             "  rb = %s broadcast(rs), dimensions={%s}\n"
+             "  ROOT r = %s multiply(d, rb)",
+             t, t, rows, rows, last, rows, in, shapes[i].bcast, in, in, rows, last, rows, rows, in, shapes[i].bcast,
+             in);
     check_kernel(fusion(defs, in, body, in), NULL);
   }
 }
@@ -431,14 +459,15 @@ TEST(sums_of_values_that_are_sums_themselves)
   for (size_t i = 0; i < WEFT_COUNT(shapes); i++) {
     char in[64], body[500];
     snprintf(in, sizeof in, "%s f32[16] %s", shapes[i][0], shapes[i][1]);
-    snprintf(
-      body, sizeof body,
-      "  z = f32[] constant(0)\n"
-      "  q = f32[16] multiply(p1, p1)\n"
-      "  s = f32[] reduce(q, z), dimensions={0}, to_apply=add\n"
-      "  b = %s broadcast(s), dimensions={}\n  m = %s maximum(p0, b)\n  t = %s reduce(m, z), dimensions={1}, to_apply=add\n"
-      "  ROOT r = %s multiply(t, p2)",
-      shapes[i][0], shapes[i][0], shapes[i][1], shapes[i][1]);
+    snprintf(body, sizeof body,
+             "  z = f32[] constant(0)\n"
+             "  q = f32[16] multiply(p1, p1)\n"
+             "  s = f32[] reduce(q, z), dimensions={0}, to_apply=add\n"
+             "  b = %s broadcast(s), dimensions={}\n"
+             "  m = %s maximum(p0, b)\n"
+             "  t = %s reduce(m, z), dimensions={1}, to_apply=add\n"
+             "  ROOT r = %s multiply(t, p2)",
+             shapes[i][0], shapes[i][0], shapes[i][1], shapes[i][1]);
     check_kernel(fusion(reducer("add", "f32"), in, body, shapes[i][1]), &(kernel_check){.rtol = 1e-5, .atol = 1e-4});
   }
   check_kernel(fusion(reducer("add", "f32"), "f32[700] f32[16]", /* no rows at all */

@@ -18,9 +18,20 @@ static hlo_module *parsed(const char *fused, const char *call)
   T_TRUE(out != NULL);
   fprintf(out,
           "HloModule m\n"
-          "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
-          "last { a = f32[] parameter(0) ROOT b = f32[] parameter(1) }\n"
-          "ge { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=GE }\n"
+          "add {\n"
+          "  a = f32[] parameter(0)\n"
+          "  b = f32[] parameter(1)\n"
+          "  ROOT c = f32[] add(a, b)\n"
+          "}\n"
+          "last {\n"
+          "  a = f32[] parameter(0)\n"
+          "  ROOT b = f32[] parameter(1)\n"
+          "}\n"
+          "ge {\n"
+          "  a = f32[] parameter(0)\n"
+          "  b = f32[] parameter(1)\n"
+          "  ROOT c = pred[] compare(a, b), direction=GE\n"
+          "}\n"
           "%s\n"
           "ENTRY e { %s }\n",
           fused, call);
@@ -42,46 +53,124 @@ static gen_strategy decided(const char *fused, const char *call)
   return strategy;
 }
 
-#define CALL_X(result, kind) "x = f32[64,128] parameter(0) ROOT r = " result " fusion(x), kind=" kind ", calls=f"
+#define CALL_X(result, kind) \
+  "x = f32[64,128] parameter(0)\n" \
+  "ROOT r = " result " fusion(x), kind=" kind ", calls=f"
 static const struct { gen_strategy want; const char *fused, *call; } forms[] = {
-  {GEN_STRATEGY_LOOP, "f { x = f32[64,128] parameter(0) ROOT r = f32[64,128] exponential(x) }", CALL_X("f32[64,128]", "kLoop")},
-  {GEN_STRATEGY_ROWS, "f { x = f32[64,128] parameter(0) z = f32[] constant(0) ROOT r = f32[64] reduce(x, z), dimensions={1}, to_apply=add }",
+  {GEN_STRATEGY_LOOP,
+   "f {\n"
+   "  x = f32[64,128] parameter(0)\n"
+   "  ROOT r = f32[64,128] exponential(x)\n"
+   "}", CALL_X("f32[64,128]", "kLoop")},
+  {GEN_STRATEGY_ROWS,
+   "f {\n"
+   "  x = f32[64,128] parameter(0)\n"
+   "  z = f32[] constant(0)\n"
+   "  ROOT r = f32[64] reduce(x, z), dimensions={1}, to_apply=add\n"
+   "}",
    CALL_X("f32[64]", "kInput")},
   {GEN_STRATEGY_ROWS, /* a softmax's denominator, spread to its rows again */
-   "f { x = f32[64,128] parameter(0) e = f32[64,128] exponential(x) z = f32[] constant(0) "
-   "s = f32[64] reduce(e, z), dimensions={1}, to_apply=add b = f32[64,128] broadcast(s), dimensions={0} "
-   "ROOT r = f32[64,128] divide(e, b) }", CALL_X("f32[64,128]", "kLoop")},
+   "f {\n"
+   "  x = f32[64,128] parameter(0)\n"
+   "  e = f32[64,128] exponential(x)\n"
+   "  z = f32[] constant(0)\n"
+   "  s = f32[64] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  b = f32[64,128] broadcast(s), dimensions={0}\n"
+   "  ROOT r = f32[64,128] divide(e, b)\n"
+   "}", CALL_X("f32[64,128]", "kLoop")},
   {GEN_STRATEGY_LOOP, /* the sums of rows are spread over the columns of another row: no row form */
-   "f { x = f32[128,128] parameter(0) z = f32[] constant(0) s = f32[128] reduce(x, z), dimensions={1}, to_apply=add "
-   "b = f32[128,128] broadcast(s), dimensions={1} ROOT r = f32[128,128] divide(x, b) }",
-   "x = f32[128,128] parameter(0) ROOT r = f32[128,128] fusion(x), kind=kLoop, calls=f"},
-  {GEN_STRATEGY_COLUMNS, "f { x = f32[64,128] parameter(0) z = f32[] constant(0) ROOT r = f32[128] reduce(x, z), dimensions={0}, to_apply=add }",
+   "f {\n"
+   "  x = f32[128,128] parameter(0)\n"
+   "  z = f32[] constant(0)\n"
+   "  s = f32[128] reduce(x, z), dimensions={1}, to_apply=add\n"
+   "  b = f32[128,128] broadcast(s), dimensions={1}\n"
+   "  ROOT r = f32[128,128] divide(x, b)\n"
+   "}",
+   "x = f32[128,128] parameter(0)\n"
+   "ROOT r = f32[128,128] fusion(x), kind=kLoop, calls=f"},
+  {GEN_STRATEGY_COLUMNS,
+   "f {\n"
+   "  x = f32[64,128] parameter(0)\n"
+   "  z = f32[] constant(0)\n"
+   "  ROOT r = f32[128] reduce(x, z), dimensions={0}, to_apply=add\n"
+   "}",
    CALL_X("f32[128]", "kInput")},
-  {GEN_STRATEGY_TURN, "f { x = f32[64,128] parameter(0) t = f32[128,64] transpose(x), dimensions={1,0} ROOT r = f32[128,64] negate(t) }",
+  {GEN_STRATEGY_TURN,
+   "f {\n"
+   "  x = f32[64,128] parameter(0)\n"
+   "  t = f32[128,64] transpose(x), dimensions={1,0}\n"
+   "  ROOT r = f32[128,64] negate(t)\n"
+   "}",
    CALL_X("f32[128,64]", "kLoop")},
   {GEN_STRATEGY_SCATTER,
-   "f { x = f32[64,128] parameter(0) i = s32[2,1] parameter(1) u = f32[2,128] parameter(2) ROOT r = f32[64,128] scatter(x, i, u), "
-   "update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last }",
-   "x = f32[64,128] parameter(0) i = s32[2,1] parameter(1) u = f32[2,128] parameter(2) ROOT r = f32[64,128] fusion(x, i, u), kind=kCustom, calls=f"},
+   "f {\n"
+   "  x = f32[64,128] parameter(0)\n"
+   "  i = s32[2,1] parameter(1)\n"
+   "  u = f32[2,128] parameter(2)\n"
+   "  ROOT r = f32[64,128] scatter(x, i, u), update_window_dims={1}, "
+   "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last\n"
+   "}",
+   "x = f32[64,128] parameter(0)\n"
+   "i = s32[2,1] parameter(1)\n"
+   "u = f32[2,128] parameter(2)\n"
+   "ROOT r = f32[64,128] fusion(x, i, u), kind=kCustom, calls=f"},
   {GEN_STRATEGY_UPDATE,
-   "f { x = f32[64,128] parameter(0) u = f32[1,128] parameter(1) z = s32[] constant(0) "
-   "ROOT r = f32[64,128] dynamic-update-slice(x, u, z, z) }",
-   "x = f32[64,128] parameter(0) u = f32[1,128] parameter(1) ROOT r = f32[64,128] fusion(x, u), kind=kCustom, calls=f, "
-   "output_to_operand_aliasing={{}: (0, {})}"},
+   "f {\n"
+   "  x = f32[64,128] parameter(0)\n"
+   "  u = f32[1,128] parameter(1)\n"
+   "  z = s32[] constant(0)\n"
+   "  ROOT r = f32[64,128] dynamic-update-slice(x, u, z, z)\n"
+   "}",
+   "x = f32[64,128] parameter(0)\n"
+   "u = f32[1,128] parameter(1)\n"
+   "ROOT r = f32[64,128] fusion(x, u), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}"},
   {GEN_STRATEGY_LOOP, /* without an alias the whole result is made */
-   "f { x = f32[64,128] parameter(0) u = f32[1,128] parameter(1) z = s32[] constant(0) "
-   "ROOT r = f32[64,128] dynamic-update-slice(x, u, z, z) }",
-   "x = f32[64,128] parameter(0) u = f32[1,128] parameter(1) ROOT r = f32[64,128] fusion(x, u), kind=kLoop, calls=f"},
+   "f {\n"
+   "  x = f32[64,128] parameter(0)\n"
+   "  u = f32[1,128] parameter(1)\n"
+   "  z = s32[] constant(0)\n"
+   "  ROOT r = f32[64,128] dynamic-update-slice(x, u, z, z)\n"
+   "}",
+   "x = f32[64,128] parameter(0)\n"
+   "u = f32[1,128] parameter(1)\n"
+   "ROOT r = f32[64,128] fusion(x, u), kind=kLoop, calls=f"},
   {GEN_STRATEGY_PICK,
-   "f { x = f32[64,128] parameter(0) u = f32[32,64] parameter(1) z = f32[] constant(0) "
-   "ROOT r = f32[64,128] select-and-scatter(x, u, z), window={size=2x2 stride=2x2}, select=ge, scatter=add }",
-   "x = f32[64,128] parameter(0) u = f32[32,64] parameter(1) ROOT r = f32[64,128] fusion(x, u), kind=kInput, calls=f"},
+   "f {\n"
+   "  x = f32[64,128] parameter(0)\n"
+   "  u = f32[32,64] parameter(1)\n"
+   "  z = f32[] constant(0)\n"
+   "  ROOT r = f32[64,128] select-and-scatter(x, u, z), window={size=2x2 stride=2x2}, select=ge, scatter=add\n"
+   "}",
+   "x = f32[64,128] parameter(0)\n"
+   "u = f32[32,64] parameter(1)\n"
+   "ROOT r = f32[64,128] fusion(x, u), kind=kInput, calls=f"},
   {GEN_STRATEGY_SMALL_LOOP,
-   "body { s = (s32[]) parameter(0) i = s32[] get-tuple-element(s), index=0 one = s32[] constant(1) n = s32[] add(i, one) ROOT t = (s32[]) tuple(n) }\n"
-   "cond { s = (s32[]) parameter(0) i = s32[] get-tuple-element(s), index=0 ten = s32[] constant(10) ROOT c = pred[] compare(i, ten), direction=LT }\n"
-   "f { i = s32[] parameter(0) t = (s32[]) tuple(i) w = (s32[]) while(t), condition=cond, body=body ROOT r = s32[] get-tuple-element(w), index=0 }",
-   "i = s32[] parameter(0) ROOT r = s32[] fusion(i), kind=kCustom, calls=f"},
-  {GEN_STRATEGY_REGION, "f { x = f32[64,128] parameter(0) ROOT r = f32[64,128] copy(x) }",
+   "body {\n"
+   "  s = (s32[]) parameter(0)\n"
+   "  i = s32[] get-tuple-element(s), index=0\n"
+   "  one = s32[] constant(1)\n"
+   "  n = s32[] add(i, one)\n"
+   "  ROOT t = (s32[]) tuple(n)\n"
+   "}\n"
+   "cond {\n"
+   "  s = (s32[]) parameter(0)\n"
+   "  i = s32[] get-tuple-element(s), index=0\n"
+   "  ten = s32[] constant(10)\n"
+   "  ROOT c = pred[] compare(i, ten), direction=LT\n"
+   "}\n"
+   "f {\n"
+   "  i = s32[] parameter(0)\n"
+   "  t = (s32[]) tuple(i)\n"
+   "  w = (s32[]) while(t), condition=cond, body=body\n"
+   "  ROOT r = s32[] get-tuple-element(w), index=0\n"
+   "}",
+   "i = s32[] parameter(0)\n"
+   "ROOT r = s32[] fusion(i), kind=kCustom, calls=f"},
+  {GEN_STRATEGY_REGION,
+   "f {\n"
+   "  x = f32[64,128] parameter(0)\n"
+   "  ROOT r = f32[64,128] copy(x)\n"
+   "}",
    CALL_X("f32[64,128]", "kCustom") ", backend_config=\"region\""},
 };
 
@@ -97,10 +186,12 @@ TEST(each_form_has_its_strategy)
 TEST(the_pipeline_leaves_no_fusion_undecided)
 {
   WEFT_AUTO(hlo_module)
-  module = parsed("",
-                  "x = f32[64,128] parameter(0) e = f32[64,128] exponential(x) z = f32[] constant(0) "
-                  "s = f32[64] reduce(e, z), dimensions={1}, to_apply=add c = f32[128] reduce(e, z), dimensions={0}, "
-                  "to_apply=add ROOT t = (f32[64], f32[128]) tuple(s, c)");
+  module = parsed("", "x = f32[64,128] parameter(0)\n"
+                      "e = f32[64,128] exponential(x)\n"
+                      "z = f32[] constant(0)\n"
+                      "s = f32[64] reduce(e, z), dimensions={1}, to_apply=add\n"
+                      "c = f32[128] reduce(e, z), dimensions={0}, to_apply=add\n"
+                      "ROOT t = (f32[64], f32[128]) tuple(s, c)");
   const pass_options options = {.num_threads = 1};
   int fusions = 0;
 

@@ -3,8 +3,18 @@
 
 #include "harness.h"
 
-#define ADD(t) "add {\n  x = " t "[] parameter(0)\n  y = " t "[] parameter(1)\n  ROOT r = " t "[] add(x, y)\n}\n"
-#define MAX "ge {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT r = pred[] compare(x, y), direction=GE\n}\n"
+#define ADD(t) \
+  "add {\n" \
+  "  x = " t "[] parameter(0)\n" \
+  "  y = " t "[] parameter(1)\n" \
+  "  ROOT r = " t "[] add(x, y)\n" \
+  "}\n"
+#define MAX \
+  "ge {\n" \
+  "  x = f32[] parameter(0)\n" \
+  "  y = f32[] parameter(1)\n" \
+  "  ROOT r = pred[] compare(x, y), direction=GE\n" \
+  "}\n"
 #define F(body) "HloModule t\n" ADD("f32") MAX "f {\n" body "}\n"
 
 static const char *const scatters[] = {
@@ -74,13 +84,16 @@ TEST(wide_windows_that_overlap_are_taken_in_order)
 {
   static const char text[] =
     "HloModule t\n"
-    "last {\n  x = f32[] parameter(0)\n  ROOT y = f32[] parameter(1)\n}\n"
+    "last {\n"
+    "  x = f32[] parameter(0)\n"
+    "  ROOT y = f32[] parameter(1)\n"
+    "}\n"
     "f {\n"
     "  p0 = f32[2,700] parameter(0)\n"
     "  p1 = s32[9,1] parameter(1)\n"
     "  p2 = f32[9,2,300] parameter(2)\n"
-    "  ROOT r = f32[2,700] scatter(p0, p1, p2), update_window_dims={1,2}, inserted_window_dims={}, "
-    "scatter_dims_to_operand_dims={1}, index_vector_dim=1, to_apply=last\n"
+    "  ROOT r = f32[2,700] scatter(p0, p1, p2), update_window_dims={1,2}, "
+    "inserted_window_dims={}, scatter_dims_to_operand_dims={1}, index_vector_dim=1, to_apply=last\n"
     "}\n"
     "ENTRY e {\n"
     "  a = f32[2,700] parameter(0)\n"
@@ -90,13 +103,16 @@ TEST(wide_windows_that_overlap_are_taken_in_order)
     "}\n";
   static const char flat[] =
     "HloModule t\n"
-    "last {\n  x = f32[] parameter(0)\n  ROOT y = f32[] parameter(1)\n}\n"
+    "last {\n"
+    "  x = f32[] parameter(0)\n"
+    "  ROOT y = f32[] parameter(1)\n"
+    "}\n"
     "f {\n"
     "  p0 = f32[700] parameter(0)\n"
     "  p1 = s32[9,1] parameter(1)\n"
     "  p2 = f32[9,300] parameter(2)\n"
-    "  ROOT r = f32[700] scatter(p0, p1, p2), update_window_dims={1}, inserted_window_dims={}, "
-    "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last\n"
+    "  ROOT r = f32[700] scatter(p0, p1, p2), update_window_dims={1}, "
+    "inserted_window_dims={}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last\n"
     "}\n"
     "ENTRY e {\n"
     "  a = f32[700] parameter(0)\n"

@@ -129,10 +129,17 @@ static const struct {
 } cases[] = {
   {"all-reduce", "ROOT y = X all-reduce(x), " G ", to_apply=add", sum, "rc", true},
   {"all-reduce, maximum", "ROOT y = X all-reduce(x), " G ", to_apply=max", greatest, "rc", true},
-  {"all-reduce of a tuple", "f = f32[3] broadcast(half), dimensions={} t = (X, f32[3]) all-reduce(x, f), " G ", to_apply=add_both "
+  {"all-reduce of a tuple",
+   "f = f32[3] broadcast(half), dimensions={}\n"
+   "t = (X, f32[3]) all-reduce(x, f), " G ", to_apply=add_both\n"
    "ROOT y = X get-tuple-element(t), index=0", sum, "rc", true},
-  {"all-reduces, one of which needs another", "z = X add(x, x) a = X all-reduce(x), " G ", to_apply=add b = X all-reduce(z), " G ", "
-   "to_apply=add_both c = X all-reduce(a), " G ", to_apply=add d = X add(a, b) ROOT y = X add(c, d)", several_sums, "rc", true},
+  {"all-reduces, one of which needs another",
+   "z = X add(x, x)\n"
+   "a = X all-reduce(x), " G ", to_apply=add\n"
+   "b = X all-reduce(z), " G ", to_apply=add_both\n"
+   "c = X all-reduce(a), " G ", to_apply=add\n"
+   "d = X add(a, b)\n"
+   "ROOT y = X add(c, d)", several_sums, "rc", true},
   {"all-gather of rows", "ROOT y = Q all-gather(x), " G ", dimensions={0}", gathered0, "Rc", true},
   {"all-gather of columns", "ROOT y = Q all-gather(x), " G ", dimensions={1}", gathered1, "rC", true},
   {"reduce-scatter of rows", "ROOT y = Q reduce-scatter(x), " G ", dimensions={0}, to_apply=add", scattered0, "2c", true},
@@ -142,11 +149,22 @@ static const struct {
   {"all-to-all of a tuple", "TUPLE", exchanged_tuple, "Rc", false},
   {"ragged-all-to-all", "RAGGED", ragged, "rc", false},
   {"collective-broadcast", "ROOT y = X collective-broadcast(x), " G, from_root, "rc", false},
-  {"all-reduce-start", "s = X all-reduce-start(x), " G ", to_apply=add z = X add(x, x) d = X all-reduce-done(s) ROOT y = X add(d, z)",
+  {"all-reduce-start",
+   "s = X all-reduce-start(x), " G ", to_apply=add\n"
+   "z = X add(x, x)\n"
+   "d = X all-reduce-done(s)\n"
+   "ROOT y = X add(d, z)",
    summed_and_more, "rc", true},
-  {"all-gather-start", "s = (X, Q) all-gather-start(x), " G ", dimensions={1} ROOT y = Q all-gather-done(s)", gathered1, "rC", true},
-  {"reduce-scatter in async-start", "s = ((X), Q, s32[]) async-start(x), calls=scatter ROOT y = Q async-done(s)", scattered1, "r1", true},
-  {"all-to-all in async-start", "s = ((X), X, s32[]) async-start(x), calls=exchange u = ((X), X, s32[]) async-update(s) ROOT y = X async-done(u)",
+  {"all-gather-start",
+   "s = (X, Q) all-gather-start(x), " G ", dimensions={1}\n"
+   "ROOT y = Q all-gather-done(s)", gathered1, "rC", true},
+  {"reduce-scatter in async-start",
+   "s = ((X), Q, s32[]) async-start(x), calls=scatter\n"
+   "ROOT y = Q async-done(s)", scattered1, "r1", true},
+  {"all-to-all in async-start",
+   "s = ((X), X, s32[]) async-start(x), calls=exchange\n"
+   "u = ((X), X, s32[]) async-update(s)\n"
+   "ROOT y = X async-done(u)",
    exchanged1, "rc", false},
 };
 
@@ -178,8 +196,11 @@ static void tuple_text(const setup *s, char *body)
   char *at = body, shapes[512] = "";
 
   for (int k = 0; k < s->size; k++) {
-    at += sprintf(at, "k%d = s32[] constant(%d) b%d = X broadcast(k%d), dimensions={} o%d = X add(x, b%d)\n", k, k, k,
-                  k, k, k);
+    at += sprintf(at,
+                  "k%d = s32[] constant(%d)\n"
+                  "b%d = X broadcast(k%d), dimensions={}\n"
+                  "o%d = X add(x, b%d)\n",
+                  k, k, k, k, k, k);
     sprintf(shapes + strlen(shapes), "%sX", k ? "," : "");
   }
   at += sprintf(at, "t = (%s) all-to-all(", shapes);
@@ -198,15 +219,27 @@ static void ragged_text(const setup *s, char *body)
 
   at += sprintf(at, "ranks = s32[%d] constant({", s->replicas * s->partitions);
   for (int d = 0; d < s->replicas * s->partitions; d++) at += sprintf(at, "%s%d", d ? "," : "", rank_in(s, d));
-  sprintf(
-    at,
-    "})\n"
-    " x0 = s32[1,1] slice(x), slice={[0:1],[0:1]} x1 = s32[] reshape(x0) k = s32[] constant(1000) me = s32[] divide(x1, k)\n"
-    "r0 = s32[1] dynamic-slice(ranks, me), dynamic_slice_sizes={1} r1 = s32[] reshape(r0) rank = I broadcast(r1), dimensions={}\n"
-    "i = I iota(), iota_dimension=0 c2 = s32[] constant(2) two = I broadcast(c2), dimensions={} c1 = s32[] constant(1)\n"
-    "one = I broadcast(c1), dimensions={} both = I add(i, rank) odd = I remainder(both, two) sizes = I add(odd, one)\n"
-    "from = I multiply(i, two) to = I multiply(rank, two) c7 = s32[] constant(-7) out = X broadcast(c7), dimensions={}\n"
-    "ROOT y = X ragged-all-to-all(x, out, from, sizes, to, sizes), " G);
+  sprintf(at, "})\n"
+              "x0 = s32[1,1] slice(x), slice={[0:1],[0:1]}\n"
+              "x1 = s32[] reshape(x0)\n"
+              "k = s32[] constant(1000)\n"
+              "me = s32[] divide(x1, k)\n"
+              "r0 = s32[1] dynamic-slice(ranks, me), dynamic_slice_sizes={1}\n"
+              "r1 = s32[] reshape(r0)\n"
+              "rank = I broadcast(r1), dimensions={}\n"
+              "i = I iota(), iota_dimension=0\n"
+              "c2 = s32[] constant(2)\n"
+              "two = I broadcast(c2), dimensions={}\n"
+              "c1 = s32[] constant(1)\n"
+              "one = I broadcast(c1), dimensions={}\n"
+              "both = I add(i, rank)\n"
+              "odd = I remainder(both, two)\n"
+              "sizes = I add(odd, one)\n"
+              "from = I multiply(i, two)\n"
+              "to = I multiply(rank, two)\n"
+              "c7 = s32[] constant(-7)\n"
+              "out = X broadcast(c7), dimensions={}\n"
+              "ROOT y = X ragged-all-to-all(x, out, from, sizes, to, sizes), " G);
   char index[16];
   sprintf(index, "s32[%d] ", s->size);
   replace(body, "I ", index);
@@ -226,12 +259,32 @@ static void write_program(const setup *s, size_t c, char *text)
   sprintf(y, "s32[%d,%d]", dim_of(s, cases[c].result[0]), dim_of(s, cases[c].result[1]));
   sprintf(text,
           "HloModule m, replica_count=%d, num_partitions=%d\n"
-          "add { a = s32[] parameter(0) b = s32[] parameter(1) ROOT r = s32[] add(a, b) }\n"
-          "max { a = s32[] parameter(0) b = s32[] parameter(1) ROOT r = s32[] maximum(a, b) }\n"
-          "add_both { a = s32[] parameter(0) b = s32[] parameter(1) ROOT r = s32[] add(a, b) }\n"
-          "scatter { a = X parameter(0) ROOT r = Q reduce-scatter(a), " G ", dimensions={1}, to_apply=add }\n"
-          "exchange { a = X parameter(0) ROOT r = X all-to-all(a), " G ", dimensions={1} }\n"
-          "ENTRY e { x = X parameter(0) half = f32[] constant(0.5)\n"
+          "add {\n"
+          "  a = s32[] parameter(0)\n"
+          "  b = s32[] parameter(1)\n"
+          "  ROOT r = s32[] add(a, b)\n"
+          "}\n"
+          "max {\n"
+          "  a = s32[] parameter(0)\n"
+          "  b = s32[] parameter(1)\n"
+          "  ROOT r = s32[] maximum(a, b)\n"
+          "}\n"
+          "add_both {\n"
+          "  a = s32[] parameter(0)\n"
+          "  b = s32[] parameter(1)\n"
+          "  ROOT r = s32[] add(a, b)\n"
+          "}\n"
+          "scatter {\n"
+          "  a = X parameter(0)\n"
+          "  ROOT r = Q reduce-scatter(a), " G ", dimensions={1}, to_apply=add\n"
+          "}\n"
+          "exchange {\n"
+          "  a = X parameter(0)\n"
+          "  ROOT r = X all-to-all(a), " G ", dimensions={1}\n"
+          "}\n"
+          "ENTRY e {\n"
+          "  x = X parameter(0)\n"
+          "  half = f32[] constant(0.5)\n"
           "%s }\n",
           s->replicas, s->partitions, body);
   if (!strstr(body, "calls=scatter")) {
@@ -332,14 +385,27 @@ TEST(permutations_transfers_and_ids)
   static const struct { const char *name, *body; int (*want)(const setup *, int, int); bool ring; } forms[] = {
     {"collective-permute", "ROOT y = X collective-permute(x), source_target_pairs=P", shifted, false},
     {"collective-permute in a ring", "ROOT y = X collective-permute(x), source_target_pairs=P", turned, true},
-    {"collective-permute-start", "s = (X, X) collective-permute-start(x), source_target_pairs=P z = X add(x, x) "
-     "d = X collective-permute-done(s) e = X add(d, z) ROOT y = X subtract(e, z)", turned, true},
-    {"send and recv", "t = token[] after-all()\n"
+    {"collective-permute-start",
+     "s = (X, X) collective-permute-start(x), source_target_pairs=P\n"
+     "z = X add(x, x)\n"
+     "d = X collective-permute-done(s)\n"
+     "e = X add(d, z)\n"
+     "ROOT y = X subtract(e, z)", turned, true},
+    {"send and recv",
+     "t = token[] after-all()\n"
      "r = (X, u32[], token[]) recv(t), CH, frontend_attributes={_xla_send_recv_source_target_pairs=\"P\"}\n"
      "s = (X, u32[], token[]) send(x, t), CH, frontend_attributes={_xla_send_recv_source_target_pairs=\"P\"}\n"
-     "rd = (X, token[]) recv-done(r), CH sd = token[] send-done(s), CH ROOT y = X get-tuple-element(rd), index=0", shifted, false},
-    {"ids", "a = u32[] replica-id() b = u32[] partition-id() c = s32[] convert(a) d = s32[] convert(b) e = s32[1] reshape(c) "
-     "f = s32[1] reshape(d) ROOT y = s32[2] concatenate(e, f), dimensions={0}", own_id, false},
+     "rd = (X, token[]) recv-done(r), CH\n"
+     "sd = token[] send-done(s), CH\n"
+     "ROOT y = X get-tuple-element(rd), index=0", shifted, false},
+    {"ids",
+     "a = u32[] replica-id()\n"
+     "b = u32[] partition-id()\n"
+     "c = s32[] convert(a)\n"
+     "d = s32[] convert(b)\n"
+     "e = s32[1] reshape(c)\n"
+     "f = s32[1] reshape(d)\n"
+     "ROOT y = s32[2] concatenate(e, f), dimensions={0}", own_id, false},
   };
   static char text[16384];
 

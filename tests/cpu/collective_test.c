@@ -36,7 +36,12 @@ static float want_id(int d, int i)
 static float want_mean(int d, int i) { return want_sum(d, i) / 4; }
 static float want_async(int d, int i) { return want_sum(d, i) + x_of(d, i) * 2; }
 
-#define ADD "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
+#define ADD \
+  "add {\n" \
+  "  a = f32[] parameter(0)\n" \
+  "  b = f32[] parameter(1)\n" \
+  "  ROOT r = f32[] add(a, b)\n" \
+  "}\n"
 
 static const struct {
   const char *name, *text; /* the computations before the entry, then its body after x */
@@ -46,7 +51,11 @@ static const struct {
 } cases[] = {
   {"all-reduce of all replicas", "ROOT r = f32[2,4] all-reduce(x), replica_groups={}, to_apply=add", ADD, 8, want_sum},
   {"all-reduce in pairs", "ROOT r = f32[2,4] all-reduce(x), replica_groups={{0,2},{1,3}}, to_apply=max",
-   "max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] maximum(a, b) }\n", 8, want_pair_max},
+   "max {\n"
+   "  a = f32[] parameter(0)\n"
+   "  b = f32[] parameter(1)\n"
+   "  ROOT r = f32[] maximum(a, b)\n"
+   "}\n", 8, want_pair_max},
   {"all-gather along the first dimension", "ROOT r = f32[8,4] all-gather(x), replica_groups=[1,4]<=[4], dimensions={0}",
    "", 32, want_gather0},
   {"all-gather along the second", "ROOT r = f32[2,16] all-gather(x), replica_groups={{0,1,2,3}}, dimensions={1}", "", 32,
@@ -55,9 +64,10 @@ static const struct {
    "to_apply=add", ADD, 2, want_scatter1},
   {"all-gathers along the second that travel as one", /* of x and of a row of twice x: f32[2,16] and f32[1,16] above each other */
    "g = f32[2,16] all-gather(x), replica_groups={{0,1,2,3}}, dimensions={1}\n"
-   " y = f32[2,4] add(x, x)\n"
-   " row = f32[1,4] slice(y), slice={[1:2],[0:4]} h = f32[1,16] all-gather(row), replica_groups={{0,1,2,3}}, dimensions={1}\n"
-   " ROOT r = f32[3,16] concatenate(g, h), dimensions={0}", "", 48, want_gathers},
+   "y = f32[2,4] add(x, x)\n"
+   "row = f32[1,4] slice(y), slice={[1:2],[0:4]}\n"
+   "h = f32[1,16] all-gather(row), replica_groups={{0,1,2,3}}, dimensions={1}\n"
+   "ROOT r = f32[3,16] concatenate(g, h), dimensions={0}", "", 48, want_gathers},
   {"reduce-scatters along the second that travel as one",
    "g = f32[2,1] reduce-scatter(x), replica_groups={{0,1,2,3}}, dimensions={1}, to_apply=add\n"
    " y = f32[2,4] add(x, x)\n"
@@ -68,22 +78,38 @@ static const struct {
   {"collective-permute", "ROOT r = f32[2,4] collective-permute(x), source_target_pairs={{0,1},{1,2},{3,3}}", "", 8,
    want_permute},
   {"collective-broadcast", "ROOT r = f32[2,4] collective-broadcast(x), replica_groups={{1,0,2}}", "", 8, want_broadcast},
-  {"replica-id", "i = u32[] replica-id() ROOT r = f32[] convert(i)", "", 1, want_id},
+  {"replica-id",
+   "i = u32[] replica-id()\n"
+   "ROOT r = f32[] convert(i)", "", 1, want_id},
   {"an asynchronous all-reduce with work beside it",
    "s = f32[2,4] all-reduce-start(x), replica_groups={}, to_apply=add\n"
    " y = f32[2,4] add(x, x)\n"
    " d = f32[2,4] all-reduce-done(s)\n"
    " ROOT r = f32[2,4] add(d, y)", ADD, 8, want_async},
   {"collectives in a loop",
-   "z = s32[] constant(0) t = (s32[], f32[2,4]) tuple(z, x)\n"
-   " w = (s32[], f32[2,4]) while(t), condition=cond, body=body\n"
-   " ROOT r = f32[2,4] get-tuple-element(w), index=1",
-   ADD "body { p = (s32[], f32[2,4]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
-   " x = f32[2,4] get-tuple-element(p), index=1 one = s32[] constant(1) j = s32[] add(i, one)\n"
-   " s = f32[2,4] all-reduce(x), replica_groups={}, to_apply=add q = f32[] constant(0.25)\n"
-   " b = f32[2,4] broadcast(q), dimensions={} m = f32[2,4] multiply(s, b) ROOT t = (s32[], f32[2,4]) tuple(j, m) }\n"
-   "cond { p = (s32[], f32[2,4]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(3)\n"
-   " ROOT c = pred[] compare(i, n), direction=LT }\n", 8, want_mean},
+   "z = s32[] constant(0)\n"
+   "t = (s32[], f32[2,4]) tuple(z, x)\n"
+   "w = (s32[], f32[2,4]) while(t), condition=cond, body=body\n"
+   "ROOT r = f32[2,4] get-tuple-element(w), index=1",
+   ADD
+   "body {\n"
+   "  p = (s32[], f32[2,4]) parameter(0)\n"
+   "  i = s32[] get-tuple-element(p), index=0\n"
+   "  x = f32[2,4] get-tuple-element(p), index=1\n"
+   "  one = s32[] constant(1)\n"
+   "  j = s32[] add(i, one)\n"
+   "  s = f32[2,4] all-reduce(x), replica_groups={}, to_apply=add\n"
+   "  q = f32[] constant(0.25)\n"
+   "  b = f32[2,4] broadcast(q), dimensions={}\n"
+   "  m = f32[2,4] multiply(s, b)\n"
+   "  ROOT t = (s32[], f32[2,4]) tuple(j, m)\n"
+   "}\n"
+   "cond {\n"
+   "  p = (s32[], f32[2,4]) parameter(0)\n"
+   "  i = s32[] get-tuple-element(p), index=0\n"
+   "  n = s32[] constant(3)\n"
+   "  ROOT c = pred[] compare(i, n), direction=LT\n"
+   "}\n", 8, want_mean},
 };
 
 static void launch_on_all(weft_executable *exe, float (*out)[64])

@@ -414,10 +414,12 @@ static const char jax_less[] = "  a = T[] parameter(0)\n"
                                "  z = T[] constant(0)\n"
                                "  na = pred[] compare(a, a), direction=NE\n"
                                "  za = pred[] compare(a, z), direction=EQ\n"
-                               "  sa = T[] select(za, z, a)\n  ka = T[] select(na, n, sa)\n"
+                               "  sa = T[] select(za, z, a)\n"
+                               "  ka = T[] select(na, n, sa)\n"
                                "  nb = pred[] compare(b, b), direction=NE\n"
                                "  zb = pred[] compare(b, z), direction=EQ\n"
-                               "  sb = T[] select(zb, z, b)\n  kb = T[] select(nb, n, sb)\n";
+                               "  sb = T[] select(zb, z, b)\n"
+                               "  kb = T[] select(nb, n, sb)\n";
 static const char plain[] = "  a = T[] parameter(0)\n"
                             "  b = T[] parameter(1)\n";
 
@@ -528,7 +530,8 @@ TEST(sort_is_the_evaluators_to_the_bit)
       snprintf(text, sizeof text,
                "HloModule m\n"
                "less {\n"
-               "%s  c = s32[] parameter(2)\n"
+               "%s\n"
+               "  c = s32[] parameter(2)\n"
                "  d = s32[] parameter(3)\n"
                "  ROOT r = pred[] %s\n"
                "}\n"

@@ -14,9 +14,13 @@
 
 /* x + 1 in the memory of a donated x, over arrays large enough not to run on the launching thread. */
 #define STEP_TEXT                                                                                                  \
-  "HloModule step, input_output_alias={ {}: (0, {}, may-alias) }\n"                                                \
-  "ENTRY e { x = f32[100000] parameter(0) one = f32[] constant(1) b = f32[100000] broadcast(one), dimensions={}\n" \
-  " ROOT r = f32[100000] add(x, b) }\n"
+  "HloModule step, input_output_alias={ {}: (0, {}, may-alias) }\n" \
+  "ENTRY e {\n" \
+  "  x = f32[100000] parameter(0)\n" \
+  "  one = f32[] constant(1)\n" \
+  "  b = f32[100000] broadcast(one), dimensions={}\n" \
+  "  ROOT r = f32[100000] add(x, b)\n" \
+  "}\n"
 enum { STEP_N = 100000 };
 
 static const weft_array_type step_type = {.type = WEFT_F32, .rank = 1, .dims = {STEP_N}};
@@ -151,11 +155,14 @@ TEST(wrong_inputs_are_refused_before_anything_runs)
 {
   weft_platform *platform = test_platform(2, 2);
   weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
-  weft_executable *two = test_compile(
-    platform,
-    "HloModule two, input_output_alias={ {}: (0, {}, may-alias) }\n"
-    "ENTRY e { x = f32[100000] parameter(0) y = f32[100000] parameter(1) ROOT r = f32[100000] add(x, y) }\n",
-    BUF_TOPOLOGICAL);
+  weft_executable *two = test_compile(platform,
+                                      "HloModule two, input_output_alias={ {}: (0, {}, may-alias) }\n"
+                                      "ENTRY e {\n"
+                                      "  x = f32[100000] parameter(0)\n"
+                                      "  y = f32[100000] parameter(1)\n"
+                                      "  ROOT r = f32[100000] add(x, y)\n"
+                                      "}\n",
+                                      BUF_TOPOLOGICAL);
   weft_buffer *x = zeros(weft_platform_device(platform, 0)), *other = zeros(weft_platform_device(platform, 1)), *out;
   weft_buffer *small =
     test_buffer(weft_platform_device(platform, 0), &(weft_array_type){.type = WEFT_F32}, &(float){1});
@@ -290,10 +297,19 @@ TEST(the_last_reference_may_go_while_work_is_in_flight)
 
 /* x + 1, which takes longer than a launch. */
 #define SLOW_STEP_TEXT                                                                                          \
-  "HloModule slow\n"                                                                                            \
-  "ENTRY e { x = f32[100000] parameter(0) one = f32[] constant(1) b = f32[100000] broadcast(one), dimensions={}\n" \
-  " zero = f32[] constant(0) z = f32[100000] broadcast(zero), dimensions={} s = f32[100000] sine(x)\n"           \
-  " t = f32[100000] tan(s) n = f32[100000] multiply(t, z) m = f32[100000] add(n, b) ROOT r = f32[100000] add(x, m) }\n"
+  "HloModule slow\n" \
+  "ENTRY e {\n" \
+  "  x = f32[100000] parameter(0)\n" \
+  "  one = f32[] constant(1)\n" \
+  "  b = f32[100000] broadcast(one), dimensions={}\n" \
+  "  zero = f32[] constant(0)\n" \
+  "  z = f32[100000] broadcast(zero), dimensions={}\n" \
+  "  s = f32[100000] sine(x)\n" \
+  "  t = f32[100000] tan(s)\n" \
+  "  n = f32[100000] multiply(t, z)\n" \
+  "  m = f32[100000] add(n, b)\n" \
+  "  ROOT r = f32[100000] add(x, m)\n" \
+  "}\n"
 enum { AHEAD = 300, MOST_QUEUED = 64 };
 
 /* Runs on the emulated GPU under a sanitizer take longer than a launch waits for room before it goes on. */
@@ -418,9 +434,18 @@ TEST(every_allocation_of_a_launch_may_fail)
 TEST(denormals_are_kept_unless_the_platform_flushes_them)
 {
   static const char *const texts[] = {
-    "HloModule one ENTRY e { x = f32[1] parameter(0) y = f32[1] parameter(1) ROOT r = f32[1] multiply(x, y) }\n",
-    "HloModule many ENTRY e { x = f32[100000] parameter(0) y = f32[100000] parameter(1)\n"
-    " ROOT r = f32[100000] multiply(x, y) }\n"};
+    "HloModule one\n"
+    "ENTRY e {\n"
+    "  x = f32[1] parameter(0)\n"
+    "  y = f32[1] parameter(1)\n"
+    "  ROOT r = f32[1] multiply(x, y)\n"
+    "}\n",
+    "HloModule many\n"
+    "ENTRY e {\n"
+    "  x = f32[100000] parameter(0)\n"
+    "  y = f32[100000] parameter(1)\n"
+    "  ROOT r = f32[100000] multiply(x, y)\n"
+    "}\n"};
   static float x[STEP_N], y[STEP_N], z[STEP_N];
 
   if (test_is_on_gpu()) T_SKIP("a GPU keeps denormals");

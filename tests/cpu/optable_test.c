@@ -36,29 +36,68 @@ static const weft_dtype types[] = {
 enum { TYPES = WEFT_COUNT(types) };
 
 /* The computations that programs name. */
-#define SCALARS "a = T[] parameter(0) b = T[] parameter(1) "
-#define KEYED(ab) "a = T[] parameter(0) b = T[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3) " ab
+#define SCALARS \
+  "a = T[] parameter(0)\n" \
+  "b = T[] parameter(1) "
+#define KEYED(ab) \
+  "a = T[] parameter(0)\n" \
+  "b = T[] parameter(1)\n" \
+  "c = s32[] parameter(2)\n" \
+  "d = s32[] parameter(3) " ab
 static const struct { const char *name, *body; } regions[] = {
   {"add", SCALARS "ROOT r = T[] add(a, b)"}, {"mul", SCALARS "ROOT r = T[] multiply(a, b)"},
   {"max", SCALARS "ROOT r = T[] maximum(a, b)"}, {"min", SCALARS "ROOT r = T[] minimum(a, b)"},
   {"and", SCALARS "ROOT r = T[] and(a, b)"}, {"or", SCALARS "ROOT r = T[] or(a, b)"},
-  {"xor", SCALARS "ROOT r = T[] xor(a, b)"}, {"second", "a = T[] parameter(0) ROOT b = T[] parameter(1)"},
+  {"xor", SCALARS "ROOT r = T[] xor(a, b)"}, {"second",
+   "a = T[] parameter(0)\n"
+   "ROOT b = T[] parameter(1)"},
   {"ge", SCALARS "ROOT r = pred[] compare(a, b), direction=GE"}, {"less", SCALARS "ROOT r = pred[] compare(a, b), direction=LT"},
   {"more", SCALARS "ROOT r = pred[] compare(a, b), direction=GT"},
   {"less_total", SCALARS "ROOT r = pred[] compare(a, b), direction=LT, type=TOTALORDER"},
   {"less_by_key", KEYED("ROOT r = pred[] compare(a, b), direction=LT")},
-  {"argmin", "a = T[] parameter(0) i = s32[] parameter(1) b = T[] parameter(2) j = s32[] parameter(3) "
-   "l = pred[] compare(a, b), direction=LE v = T[] select(l, a, b) w = s32[] select(l, i, j) ROOT t = (T[], s32[]) tuple(v, w)"},
-  {"add_both", "a = s32[] parameter(0) b = T[] parameter(1) c = s32[] parameter(2) d = T[] parameter(3) "
-   "e = s32[] add(a, c) f = T[] add(b, d) ROOT t = (s32[], T[]) tuple(e, f)"},
-  {"running", "a = T[3] parameter(0) b = T[3] parameter(1) s = T[3] add(a, b) ROOT t = (T[3], T[3]) tuple(s, s)"},
-  {"swap6", "a = T[6] parameter(0) b = T[6] parameter(1) ROOT r = T[6] add(b, a)"},
+  {"argmin",
+   "a = T[] parameter(0)\n"
+   "i = s32[] parameter(1)\n"
+   "b = T[] parameter(2)\n"
+   "j = s32[] parameter(3)\n"
+   "l = pred[] compare(a, b), direction=LE\n"
+   "v = T[] select(l, a, b)\n"
+   "w = s32[] select(l, i, j)\n"
+   "ROOT t = (T[], s32[]) tuple(v, w)"},
+  {"add_both",
+   "a = s32[] parameter(0)\n"
+   "b = T[] parameter(1)\n"
+   "c = s32[] parameter(2)\n"
+   "d = T[] parameter(3)\n"
+   "e = s32[] add(a, c)\n"
+   "f = T[] add(b, d)\n"
+   "ROOT t = (s32[], T[]) tuple(e, f)"},
+  {"running",
+   "a = T[3] parameter(0)\n"
+   "b = T[3] parameter(1)\n"
+   "s = T[3] add(a, b)\n"
+   "ROOT t = (T[3], T[3]) tuple(s, s)"},
+  {"swap6",
+   "a = T[6] parameter(0)\n"
+   "b = T[6] parameter(1)\n"
+   "ROOT r = T[6] add(b, a)"},
   {"same6", "ROOT a = T[6] parameter(0)"}, {"same6b", "ROOT a = T[6] parameter(0)"},
-  {"rev6", "a = T[6] parameter(0) ROOT r = T[6] reverse(a), dimensions={0}"},
-  {"below5", "t = (s32[], T[6]) parameter(0) i = s32[] get-tuple-element(t), index=0 n = s32[] constant(5) "
+  {"rev6",
+   "a = T[6] parameter(0)\n"
+   "ROOT r = T[6] reverse(a), dimensions={0}"},
+  {"below5",
+   "t = (s32[], T[6]) parameter(0)\n"
+   "i = s32[] get-tuple-element(t), index=0\n"
+   "n = s32[] constant(5)\n"
    "ROOT r = pred[] compare(i, n), direction=LT"},
-  {"turn6", "t = (s32[], T[6]) parameter(0) i = s32[] get-tuple-element(t), index=0 x = T[6] get-tuple-element(t), index=1 "
-   "o = s32[] constant(1) j = s32[] add(i, o) y = T[6] reverse(x), dimensions={0} ROOT r = (s32[], T[6]) tuple(j, y)"},
+  {"turn6",
+   "t = (s32[], T[6]) parameter(0)\n"
+   "i = s32[] get-tuple-element(t), index=0\n"
+   "x = T[6] get-tuple-element(t), index=1\n"
+   "o = s32[] constant(1)\n"
+   "j = s32[] add(i, o)\n"
+   "y = T[6] reverse(x), dimensions={0}\n"
+   "ROOT r = (s32[], T[6]) tuple(j, y)"},
 };
 
 /* ---- programs of a type ------------------------------------------------------------------------------------------ */

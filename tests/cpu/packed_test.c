@@ -15,13 +15,20 @@ static const weft_array_type w_type = {.type = WEFT_F32, .rank = 2, .dims = {K, 
 
 #define DOT "dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 #define PRODUCT                                                                              \
-  "HloModule product\n"                                                                      \
-  "ENTRY e { x = f32[24,520] parameter(0) w = f32[520,528] parameter(1)\n"                   \
-  " ROOT y = f32[24,528] " DOT " }\n"
+  "HloModule product\n" \
+  "ENTRY e {\n" \
+  "  x = f32[24,520] parameter(0)\n" \
+  "  w = f32[520,528] parameter(1)\n" \
+  "  ROOT y = f32[24,528] " \
+  DOT \
+  " }\n"
 /* w + w, in the memory of w if it is donated. */
 #define DOUBLE                                                                               \
-  "HloModule twice, input_output_alias={ {}: (0, {}, may-alias) }\n"                         \
-  "ENTRY e { w = f32[520,528] parameter(0) ROOT v = f32[520,528] add(w, w) }\n"
+  "HloModule twice, input_output_alias={ {}: (0, {}, may-alias) }\n" \
+  "ENTRY e {\n" \
+  "  w = f32[520,528] parameter(0)\n" \
+  "  ROOT v = f32[520,528] add(w, w)\n" \
+  "}\n"
 
 static float x_data[M * K], w_data[K * N];
 
@@ -241,7 +248,10 @@ TEST(constants_are_packed_in_the_first_run)
   static float y[M * N];
 
   T_TRUE(out);
-  fprintf(out, "HloModule constant\nENTRY e { x = f32[24,512] parameter(0) w = f32[512,508] constant({");
+  fprintf(out, "HloModule constant\n"
+               "ENTRY e {\n"
+               "  x = f32[24,512] parameter(0)\n"
+               "  w = f32[512,508] constant({");
   for (int l = 0; l < 512; l++) {
     fprintf(out, "%s{", l ? "," : "");
     for (int j = 0; j < 508; j++) fprintf(out, "%s%d", j ? "," : "", j % 5);
@@ -272,18 +282,32 @@ TEST(a_loop_reads_the_form_of_its_weight)
 {
   static const char text[] =
     "HloModule loop\n"
-    "body { s = (s32[], f32[24,520], f32[520,528], f32[24,528]) parameter(0)\n"
-    " i = s32[] get-tuple-element(s), index=0 x = f32[24,520] get-tuple-element(s), index=1\n"
-    " w = f32[520,528] get-tuple-element(s), index=2 one = s32[] constant(1) n = s32[] add(i, one)\n"
-    " y = f32[24,528] " DOT "\n"
-    " ROOT t = (s32[], f32[24,520], f32[520,528], f32[24,528]) tuple(n, x, w, y) }\n"
-    "cond { s = (s32[], f32[24,520], f32[520,528], f32[24,528]) parameter(0) i = s32[] get-tuple-element(s), index=0\n"
-    " three = s32[] constant(3) ROOT p = pred[] compare(i, three), direction=LT }\n"
-    "ENTRY e { x = f32[24,520] parameter(0) w = f32[520,528] parameter(1) z = s32[] constant(0)\n"
-    " f = f32[] constant(0) b = f32[24,528] broadcast(f), dimensions={}\n"
-    " t = (s32[], f32[24,520], f32[520,528], f32[24,528]) tuple(z, x, w, b)\n"
-    " l = (s32[], f32[24,520], f32[520,528], f32[24,528]) while(t), body=body, condition=cond\n"
-    " ROOT r = f32[24,528] get-tuple-element(l), index=3 }\n";
+    "body {\n"
+    "  s = (s32[], f32[24,520], f32[520,528], f32[24,528]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(s), index=0\n"
+    "  x = f32[24,520] get-tuple-element(s), index=1\n"
+    "  w = f32[520,528] get-tuple-element(s), index=2\n"
+    "  one = s32[] constant(1)\n"
+    "  n = s32[] add(i, one)\n"
+    "  y = f32[24,528] " DOT "\n"
+    "  ROOT t = (s32[], f32[24,520], f32[520,528], f32[24,528]) tuple(n, x, w, y)\n"
+    "}\n"
+    "cond {\n"
+    "  s = (s32[], f32[24,520], f32[520,528], f32[24,528]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(s), index=0\n"
+    "  three = s32[] constant(3)\n"
+    "  ROOT p = pred[] compare(i, three), direction=LT\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  x = f32[24,520] parameter(0)\n"
+    "  w = f32[520,528] parameter(1)\n"
+    "  z = s32[] constant(0)\n"
+    "  f = f32[] constant(0)\n"
+    "  b = f32[24,528] broadcast(f), dimensions={}\n"
+    "  t = (s32[], f32[24,520], f32[520,528], f32[24,528]) tuple(z, x, w, b)\n"
+    "  l = (s32[], f32[24,520], f32[520,528], f32[24,528]) while(t), body=body, condition=cond\n"
+    "  ROOT r = f32[24,528] get-tuple-element(l), index=3\n"
+    "}\n";
   BEGIN(f);
 
   weft_executable_release(f.exe);

@@ -43,16 +43,19 @@ static void count_steps(low_target *target)
 /* The memory of this program is planned twice, and thunks are made twice: see plan_and_lower in lower/lower.c. */
 TEST(a_step_is_planned_once_and_made_as_it_was_planned)
 {
-  const char *text =
-    "HloModule m\n"
-    "less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n"
-    "ENTRY e {\n"
-    "  a = f32[128,128] parameter(0)\n"
-    "  b = f32[128,128] dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
-    "  c = f32[128,128] sort(b), dimensions={1}, to_apply=less\n"
-    "  d = c64[128,65] fft(c), fft_type=RFFT, fft_length={128}\n"
-    "  ROOT f = f32[128,128] fft(d), fft_type=IRFFT, fft_length={128,128}\n"
-    "}\n";
+  const char *text = "HloModule m\n"
+                     "less {\n"
+                     "  a = f32[] parameter(0)\n"
+                     "  b = f32[] parameter(1)\n"
+                     "  ROOT r = pred[] compare(a, b), direction=LT\n"
+                     "}\n"
+                     "ENTRY e {\n"
+                     "  a = f32[128,128] parameter(0)\n"
+                     "  b = f32[128,128] dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+                     "  c = f32[128,128] sort(b), dimensions={1}, to_apply=less\n"
+                     "  d = c64[128,65] fft(c), fft_type=RFFT, fft_length={128}\n"
+                     "  ROOT f = f32[128,128] fft(d), fft_type=IRFFT, fft_length={128,128}\n"
+                     "}\n";
   weft_platform *platform = test_platform(1, 1);
   static float a[128 * 128], r[128 * 128];
   weft_executable *exe;

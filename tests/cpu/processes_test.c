@@ -57,12 +57,21 @@ static weft_status *meet(weft_kv *kv, int process, int round)
  * rounds 2 and 4 a device of process 1 has no input: first before process 0 has launched, then while it waits. */
 static int run_process(int process, const char *directory)
 {
-  static const char text[] =
-    "HloModule m, replica_count=4\n"
-    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
-    "ENTRY e { x = f32[4] parameter(0) s = f32[4] all-reduce(x), replica_groups={}, to_apply=add\n"
-    " i = u32[] replica-id() f = f32[] convert(i) b = f32[4] broadcast(f), dimensions={} y = f32[4] add(s, b)\n"
-    " ROOT p = f32[4] collective-permute(y), source_target_pairs={{0,1},{1,2},{2,3},{3,0}} }\n";
+  static const char text[] = "HloModule m, replica_count=4\n"
+                             "add {\n"
+                             "  a = f32[] parameter(0)\n"
+                             "  b = f32[] parameter(1)\n"
+                             "  ROOT r = f32[] add(a, b)\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[4] parameter(0)\n"
+                             "  s = f32[4] all-reduce(x), replica_groups={}, to_apply=add\n"
+                             "  i = u32[] replica-id()\n"
+                             "  f = f32[] convert(i)\n"
+                             "  b = f32[4] broadcast(f), dimensions={}\n"
+                             "  y = f32[4] add(s, b)\n"
+                             "  ROOT p = f32[4] collective-permute(y), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}\n"
+                             "}\n";
   const uint64_t incarnations[PROCESSES] = {11, 12};
   int64_t assignment[PROCESSES * LOCAL];
   weft_kv *kv;

@@ -4,11 +4,14 @@
 TEST(a_scalar_add_goes_through_everything)
 {
   weft_platform *platform = test_platform(1, 2);
-  weft_executable *exe =
-    test_compile(platform,
-                 "HloModule m\n"
-                 "ENTRY e { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n",
-                 BUF_TOPOLOGICAL);
+  weft_executable *exe = test_compile(platform,
+                                      "HloModule m\n"
+                                      "ENTRY e {\n"
+                                      "  a = f32[] parameter(0)\n"
+                                      "  b = f32[] parameter(1)\n"
+                                      "  ROOT r = f32[] add(a, b)\n"
+                                      "}\n",
+                                      BUF_TOPOLOGICAL);
   float a = 2, b = 40, r = 0;
 
   T_OK(test_run(exe, (const void *[]){&a, &b}, (void *[]){&r}));
@@ -21,18 +24,32 @@ TEST(a_loop_counts)
 {
   weft_platform *platform = test_platform(1, 2);
   for (buf_order order = BUF_TOPOLOGICAL; order <= BUF_BUDGET; order++) {
-    weft_executable *exe = test_compile(
-      platform,
-      "HloModule m\n"
-      "body { p = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
-      " x = f32[8] get-tuple-element(p), index=1 one = s32[] constant(1) j = s32[] add(i, one)\n"
-      " two = f32[] constant(2) t = f32[8] broadcast(two), dimensions={} y = f32[8] multiply(x, t)\n"
-      " ROOT r = (s32[], f32[8]) tuple(j, y) }\n"
-      "cond { p = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(5)\n"
-      " ROOT lt = pred[] compare(i, n), direction=LT }\n"
-      "ENTRY e { z = s32[] constant(0) a = f32[8] parameter(0) t = (s32[], f32[8]) tuple(z, a)\n"
-      " ROOT w = (s32[], f32[8]) while(t), body=body, condition=cond }\n",
-      order);
+    weft_executable *exe = test_compile(platform,
+                                        "HloModule m\n"
+                                        "body {\n"
+                                        "  p = (s32[], f32[8]) parameter(0)\n"
+                                        "  i = s32[] get-tuple-element(p), index=0\n"
+                                        "  x = f32[8] get-tuple-element(p), index=1\n"
+                                        "  one = s32[] constant(1)\n"
+                                        "  j = s32[] add(i, one)\n"
+                                        "  two = f32[] constant(2)\n"
+                                        "  t = f32[8] broadcast(two), dimensions={}\n"
+                                        "  y = f32[8] multiply(x, t)\n"
+                                        "  ROOT r = (s32[], f32[8]) tuple(j, y)\n"
+                                        "}\n"
+                                        "cond {\n"
+                                        "  p = (s32[], f32[8]) parameter(0)\n"
+                                        "  i = s32[] get-tuple-element(p), index=0\n"
+                                        "  n = s32[] constant(5)\n"
+                                        "  ROOT lt = pred[] compare(i, n), direction=LT\n"
+                                        "}\n"
+                                        "ENTRY e {\n"
+                                        "  z = s32[] constant(0)\n"
+                                        "  a = f32[8] parameter(0)\n"
+                                        "  t = (s32[], f32[8]) tuple(z, a)\n"
+                                        "  ROOT w = (s32[], f32[8]) while(t), body=body, condition=cond\n"
+                                        "}\n",
+                                        order);
     float a[8] = {1, 2, 3, 4, 5, 6, 7, 8}, r[8];
     int32_t n = 0;
     T_OK(test_run(exe, (const void *[]){a}, (void *[]){&n, r}));
@@ -171,7 +188,8 @@ TEST(random_bits_come_with_the_new_state_or_alone)
 TEST(integers_are_rounded_to_narrow_floats_once_in_kernels_and_constants)
 {
   static const char *const values[] = {"x = s32[2] parameter(0)",
-                                       "u = s32[2] parameter(0) x = s32[2] constant({1077936129, -1077936129})"};
+                                       "u = s32[2] parameter(0)\n"
+                                       "x = s32[2] constant({1077936129, -1077936129})"};
   static const uint16_t want[] = {0x4e81, 0xce81};
   weft_platform *platform = test_platform(1, 1);
 
@@ -181,7 +199,9 @@ TEST(integers_are_rounded_to_narrow_floats_once_in_kernels_and_constants)
     uint16_t got[2] = {0};
     snprintf(text, sizeof text,
              "HloModule m\n"
-             "ENTRY e { %s ROOT r = bf16[2] convert(x) }\n",
+             "ENTRY e { %s\n"
+             "  ROOT r = bf16[2] convert(x)\n"
+             "}\n",
              values[k]);
     weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
     T_OK(test_run(exe, (const void *[]){in}, (void *[]){got}));

@@ -31,8 +31,12 @@ static void make_product(product *p, const char *in, const char *out, const int6
            bmnk[rhs_swapped ? 3 : 2]);
   snprintf(result, sizeof result, "%s[%s%" PRId64 ",%" PRId64 "]", out, prefix, bmnk[1], bmnk[2]);
   snprintf(text, sizeof text,
-           "HloModule m\nENTRY e {\n  a = %s parameter(0)\n  b = %s parameter(1)\n"
-           "  ROOT d = %s dot(a, b), %slhs_contracting_dims={%d}, rhs_contracting_dims={%d}%s%s\n}\n",
+           "HloModule m\n"
+           "ENTRY e {\n"
+           "  a = %s parameter(0)\n"
+           "  b = %s parameter(1)\n"
+           "  ROOT d = %s dot(a, b), %slhs_contracting_dims={%d}, rhs_contracting_dims={%d}%s%s\n"
+           "}\n",
            lhs, rhs, result, batched ? "lhs_batch_dims={0}, rhs_batch_dims={0}, " : "", first + !lhs_swapped,
            first + rhs_swapped, *algorithm ? ", algorithm=" : "", algorithm);
   *p = (product){.module = NULL};

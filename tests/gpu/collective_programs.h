@@ -70,11 +70,26 @@ static inline void program(char *text, size_t size, const char *type, const char
 {
   snprintf(text, size,
            "HloModule m, replica_count=%d\n"
-           "f { a = %s[] parameter(0) b = %s[] parameter(1) ROOT r = %s[] %s(a, b) }\n"
-           "ENTRY e { d = u32[] replica-id() s = s32[] convert(d) k = s32[] constant(3) o = s32[] multiply(s, k)\n"
-           " i = s32[4,8] iota(), iota_dimension=1 j = s32[4,8] iota(), iota_dimension=0 ij = s32[4,8] add(i, j)\n"
-           " ob = s32[4,8] broadcast(o), dimensions={} n = s32[4,8] add(ij, ob) m = s32[] constant(%d)\n"
-           " mb = s32[4,8] broadcast(m), dimensions={} v = s32[4,8] remainder(n, mb) x = %s[4,8] convert(v)\n %s }\n",
+           "f {\n"
+           "  a = %s[] parameter(0)\n"
+           "  b = %s[] parameter(1)\n"
+           "  ROOT r = %s[] %s(a, b)\n"
+           "}\n"
+           "ENTRY e {\n"
+           "  d = u32[] replica-id()\n"
+           "  s = s32[] convert(d)\n"
+           "  k = s32[] constant(3)\n"
+           "  o = s32[] multiply(s, k)\n"
+           "  i = s32[4,8] iota(), iota_dimension=1\n"
+           "  j = s32[4,8] iota(), iota_dimension=0\n"
+           "  ij = s32[4,8] add(i, j)\n"
+           "  ob = s32[4,8] broadcast(o), dimensions={}\n"
+           "  n = s32[4,8] add(ij, ob)\n"
+           "  m = s32[] constant(%d)\n"
+           "  mb = s32[4,8] broadcast(m), dimensions={}\n"
+           "  v = s32[4,8] remainder(n, mb)\n"
+           "  x = %s[4,8] convert(v)\n"
+           " %s }\n",
            DEVICES, type, type, type, reducer, strcmp(type, "pred") == 0 ? 2 : 5, type, line);
 }
 

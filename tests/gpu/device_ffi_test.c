@@ -21,9 +21,13 @@ static weft_status *run_call(const char *target, float *w)
 
   snprintf(
     text, sizeof text,
-    "HloModule between ENTRY e { a = f32[4] parameter(0) y = f32[4] add(a, a)\n"
+    "HloModule between\n"
+    "ENTRY e {\n"
+    "  a = f32[4] parameter(0)\n"
+    "  y = f32[4] add(a, a)\n"
     "  z = f32[4] custom-call(y), custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI, backend_config={}\n"
-    "  ROOT w = f32[4] add(z, z) }\n",
+    "  ROOT w = f32[4] add(z, z)\n"
+    "}\n",
     target);
   T_OK(hlo_parse(text, strlen(text), &module));
   weft_status *st = weft_compile(platform, module, &(weft_compile_options){0}, &exe);

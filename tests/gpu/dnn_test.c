@@ -86,8 +86,12 @@ static hlo_module *random_module(const char *type, uint64_t *seed)
   label(labels[1], shapes[1], "io", w.kernel, spatial, seed);
   label(labels[2], shapes[2], "bf", w.out, spatial, seed);
   snprintf(text, sizeof text,
-           "HloModule m\nENTRY e {\n  a = %s[%s] parameter(0)\n  b = %s[%s] parameter(1)\n"
-           "  ROOT c = %s[%s] convolution(a, b), %sdim_labels=%s_%s->%s, feature_group_count=%" PRId64 "\n}\n",
+           "HloModule m\n"
+           "ENTRY e {\n"
+           "  a = %s[%s] parameter(0)\n"
+           "  b = %s[%s] parameter(1)\n"
+           "  ROOT c = %s[%s] convolution(a, b), %sdim_labels=%s_%s->%s, feature_group_count=%" PRId64 "\n"
+           "}\n",
            type, shapes[0], type, shapes[1], type, shapes[2], w.text, labels[0], labels[1], labels[2], groups);
   weft_status *st = hlo_parse(text, strlen(text), &module);
   if (st) fail_msg("%s\n%s", weft_status_text(st, false), text);
@@ -190,17 +194,33 @@ static const hlo_instr *parse(const char *text, hlo_module **module)
 TEST(convolutions_that_the_library_does_not_have_are_refused)
 {
   static const struct { const char *text, *words; } cases[] = {
-    {"HloModule m\nENTRY e {\n a = s32[1,1,4,4] parameter(0)\n b = s32[1,1,2,2] parameter(1)\n"
-     " ROOT c = s32[1,1,3,3] convolution(a, b), window={size=2x2}, dim_labels=bf01_oi01->bf01\n}\n",
+    {"HloModule m\n"
+     "ENTRY e {\n"
+     "  a = s32[1,1,4,4] parameter(0)\n"
+     "  b = s32[1,1,2,2] parameter(1)\n"
+     "  ROOT c = s32[1,1,3,3] convolution(a, b), window={size=2x2}, dim_labels=bf01_oi01->bf01\n"
+     "}\n",
      "convolution of s32"},
-    {"HloModule m\nENTRY e {\n a = f32[2,1,4,4] parameter(0)\n b = f32[2,1,2,2] parameter(1)\n"
-     " ROOT c = f32[1,2,3,3] convolution(a, b), window={size=2x2}, dim_labels=bf01_oi01->bf01, batch_group_count=2\n}\n",
+    {"HloModule m\n"
+     "ENTRY e {\n"
+     "  a = f32[2,1,4,4] parameter(0)\n"
+     "  b = f32[2,1,2,2] parameter(1)\n"
+     "  ROOT c = f32[1,2,3,3] convolution(a, b), window={size=2x2}, dim_labels=bf01_oi01->bf01, batch_group_count=2\n"
+     "}\n",
      "order of cuDNN"},
-    {"HloModule m\nENTRY e {\n a = f32[1,1,4,4] parameter(0)\n b = f32[1,1,2,2] parameter(1)\n"
-     " ROOT c = f32[1,1,3,3] convolution(a, b), window={size=2x2 rhs_reversal=1x0}, dim_labels=bf01_oi01->bf01\n}\n",
+    {"HloModule m\n"
+     "ENTRY e {\n"
+     "  a = f32[1,1,4,4] parameter(0)\n"
+     "  b = f32[1,1,2,2] parameter(1)\n"
+     "  ROOT c = f32[1,1,3,3] convolution(a, b), window={size=2x2 rhs_reversal=1x0}, dim_labels=bf01_oi01->bf01\n"
+     "}\n",
      "window or groups"},
-    {"HloModule m\nENTRY e {\n a = f32[1,1,4,4] parameter(0)\n b = f32[2,2,1,1] parameter(1)\n"
-     " ROOT c = f32[1,1,3,3] convolution(a, b), window={size=2x2}, dim_labels=bf01_01io->bf01\n}\n",
+    {"HloModule m\n"
+     "ENTRY e {\n"
+     "  a = f32[1,1,4,4] parameter(0)\n"
+     "  b = f32[2,2,1,1] parameter(1)\n"
+     "  ROOT c = f32[1,1,3,3] convolution(a, b), window={size=2x2}, dim_labels=bf01_01io->bf01\n"
+     "}\n",
      "order of cuDNN"},
   };
   gpu_conv *conv;
@@ -214,9 +234,12 @@ TEST(convolutions_that_the_library_does_not_have_are_refused)
   }
 }
 
-static const char plain[] =
-  "HloModule m\nENTRY e {\n a = f32[1,1,4,4] parameter(0)\n b = f32[1,1,2,2] parameter(1)\n"
-  " ROOT c = f32[1,1,3,3] convolution(a, b), window={size=2x2}, dim_labels=bf01_oi01->bf01\n}\n";
+static const char plain[] = "HloModule m\n"
+                            "ENTRY e {\n"
+                            "  a = f32[1,1,4,4] parameter(0)\n"
+                            "  b = f32[1,1,2,2] parameter(1)\n"
+                            "  ROOT c = f32[1,1,3,3] convolution(a, b), window={size=2x2}, dim_labels=bf01_oi01->bf01\n"
+                            "}\n";
 
 TEST(errors_of_calls_keep_their_meaning)
 {

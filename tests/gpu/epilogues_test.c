@@ -15,21 +15,34 @@
 enum { ARGS = 3 };
 
 #define DOT(type) \
-  " a = " type "[24,40] parameter(0)\n b = " type "[40,32] parameter(1)\n" \
-  " d = " type "[24,32] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+  "  a = " type "[24,40] parameter(0)\n" \
+  "  b = " type "[40,32] parameter(1)\n" \
+  "  d = " type "[24,32] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
 #define BIAS(type) \
-  " v = " type "[32] parameter(2)\n w = " type "[24,32] broadcast(v), dimensions={1}\n s = " type "[24,32] add(w, d)\n"
-#define ZERO(type) " z = " type "[] constant(0)\n y = " type "[24,32] broadcast(z), dimensions={}\n"
-#define GELU(type)                                                                                     \
-  " x2 = " type "[24,32] multiply(s, s)\n x3 = " type "[24,32] multiply(s, x2)\n"                      \
-  " c0 = " type "[] constant(0.044715)\n b0 = " type "[24,32] broadcast(c0), dimensions={}\n"          \
-  " m0 = " type "[24,32] multiply(b0, x3)\n a0 = " type "[24,32] add(s, m0)\n"                         \
-  " c1 = " type "[] constant(0.797884561)\n b1 = " type "[24,32] broadcast(c1), dimensions={}\n"       \
-  " m1 = " type "[24,32] multiply(b1, a0)\n t = " type "[24,32] tanh(m1)\n"                            \
-  " c2 = " type "[] constant(1)\n b2 = " type "[24,32] broadcast(c2), dimensions={}\n"                 \
-  " a1 = " type "[24,32] add(b2, t)\n c3 = " type "[] constant(0.5)\n"                                 \
-  " b3 = " type "[24,32] broadcast(c3), dimensions={}\n m2 = " type "[24,32] multiply(b3, a1)\n"       \
-  " ROOT r = " type "[24,32] multiply(s, m2)\n"
+  "  v = " type "[32] parameter(2)\n" \
+  "  w = " type "[24,32] broadcast(v), dimensions={1}\n" \
+  "  s = " type "[24,32] add(w, d)\n"
+#define ZERO(type) \
+  "  z = " type "[] constant(0)\n" \
+  "  y = " type "[24,32] broadcast(z), dimensions={}\n"
+#define GELU(type) \
+  "  x2 = " type "[24,32] multiply(s, s)\n" \
+  "  x3 = " type "[24,32] multiply(s, x2)\n" \
+  "  c0 = " type "[] constant(0.044715)\n" \
+  "  b0 = " type "[24,32] broadcast(c0), dimensions={}\n" \
+  "  m0 = " type "[24,32] multiply(b0, x3)\n" \
+  "  a0 = " type "[24,32] add(s, m0)\n" \
+  "  c1 = " type "[] constant(0.797884561)\n" \
+  "  b1 = " type "[24,32] broadcast(c1), dimensions={}\n" \
+  "  m1 = " type "[24,32] multiply(b1, a0)\n" \
+  "  t = " type "[24,32] tanh(m1)\n" \
+  "  c2 = " type "[] constant(1)\n" \
+  "  b2 = " type "[24,32] broadcast(c2), dimensions={}\n" \
+  "  a1 = " type "[24,32] add(b2, t)\n" \
+  "  c3 = " type "[] constant(0.5)\n" \
+  "  b3 = " type "[24,32] broadcast(c3), dimensions={}\n" \
+  "  m2 = " type "[24,32] multiply(b3, a1)\n" \
+  "  ROOT r = " type "[24,32] multiply(s, m2)\n"
 
 /* `kernels`: how many are left beside the dot. */
 static const struct { const char *what, *dot, *text; int kernels; } programs[] = {
@@ -42,34 +55,72 @@ static const struct { const char *what, *dot, *text; int kernels; } programs[] =
   {"gelu of f32, which the library approximates", "[with bias]",
    "HloModule m\nENTRY e {\n" DOT("f32") BIAS("f32") GELU("f32") "}\n", 1},
   {"a dense layer on an array of three dimensions", "[with bias and relu]",
-   "HloModule m\nENTRY e {\n a = f32[3,8,40] parameter(0)\n b = f32[40,32] parameter(1)\n v = f32[32] parameter(2)\n"
-   " d = f32[3,8,32] dot(a, b), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
-   " w = f32[3,8,32] broadcast(v), dimensions={2}\n s = f32[3,8,32] add(d, w)\n"
-   " z = f32[] constant(0)\n y = f32[3,8,32] broadcast(z), dimensions={}\n ROOT r = f32[3,8,32] maximum(s, y)\n}\n", 0},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[3,8,40] parameter(0)\n"
+   "  b = f32[40,32] parameter(1)\n"
+   "  v = f32[32] parameter(2)\n"
+   "  d = f32[3,8,32] dot(a, b), lhs_contracting_dims={2}, rhs_contracting_dims={0}\n"
+   "  w = f32[3,8,32] broadcast(v), dimensions={2}\n"
+   "  s = f32[3,8,32] add(d, w)\n"
+   "  z = f32[] constant(0)\n"
+   "  y = f32[3,8,32] broadcast(z), dimensions={}\n"
+   "  ROOT r = f32[3,8,32] maximum(s, y)\n"
+   "}\n", 0},
   {"a matrix times its own transpose", "[with bias]",
-   "HloModule m\nENTRY e {\n a = f32[32,40] parameter(0)\n v = f32[32] parameter(1)\n"
-   " d = f32[32,32] dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
-   " w = f32[32,32] broadcast(v), dimensions={1}\n ROOT s = f32[32,32] add(d, w)\n}\n", 0},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[32,40] parameter(0)\n"
+   "  v = f32[32] parameter(1)\n"
+   "  d = f32[32,32] dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+   "  w = f32[32,32] broadcast(v), dimensions={1}\n"
+   "  ROOT s = f32[32,32] add(d, w)\n"
+   "}\n", 0},
   {"a vector that is both operand and bias of two products", "[with bias]",
-   "HloModule m\nENTRY e {\n a = f32[24,32] parameter(0)\n b = f32[32,32] parameter(1)\n v = f32[32] parameter(2)\n"
-   " d = f32[24,32] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-   " w = f32[24,32] broadcast(v), dimensions={1}\n s = f32[24,32] add(d, w)\n"
-   " e = f32[24,32] dot(s, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n ROOT q = f32[24,32] add(e, w)\n}\n", 0},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[24,32] parameter(0)\n"
+   "  b = f32[32,32] parameter(1)\n"
+   "  v = f32[32] parameter(2)\n"
+   "  d = f32[24,32] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  w = f32[24,32] broadcast(v), dimensions={1}\n"
+   "  s = f32[24,32] add(d, w)\n"
+   "  e = f32[24,32] dot(s, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  ROOT q = f32[24,32] add(e, w)\n"
+   "}\n", 0},
   {"a bias whose broadcast the dot reads too", "dot",
-   "HloModule m\nENTRY e {\n a = f32[32,32] parameter(0)\n v = f32[32] parameter(1)\n"
-   " w = f32[32,32] broadcast(v), dimensions={1}\n"
-   " d = f32[32,32] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-   " ROOT s = f32[32,32] add(d, w)\n}\n", 2},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[32,32] parameter(0)\n"
+   "  v = f32[32] parameter(1)\n"
+   "  w = f32[32,32] broadcast(v), dimensions={1}\n"
+   "  d = f32[32,32] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  ROOT s = f32[32,32] add(d, w)\n"
+   "}\n", 2},
   {"a sum whose sign the backward pass reads", "[with bias]",
-   "HloModule m\nENTRY e {\n" DOT("f32") BIAS("f32") ZERO("f32")
-   " r = f32[24,32] maximum(s, y)\n ROOT q = f32[24,32] add(r, s)\n}\n", 1},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   DOT("f32") BIAS("f32") ZERO("f32")
+   "  r = f32[24,32] maximum(s, y)\n"
+   "  ROOT q = f32[24,32] add(r, s)\n"
+   "}\n", 1},
   {"a number for each row", "dot",
-   "HloModule m\nENTRY e {\n" DOT("f32") " v = f32[24] parameter(2)\n w = f32[24,32] broadcast(v), dimensions={0}\n"
-   " ROOT s = f32[24,32] add(d, w)\n}\n", 1},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   DOT("f32")
+   "  v = f32[24] parameter(2)\n"
+   "  w = f32[24,32] broadcast(v), dimensions={0}\n"
+   "  ROOT s = f32[24,32] add(d, w)\n"
+   "}\n", 1},
   {"f64", "dot", "HloModule m\nENTRY e {\n" DOT("f64") BIAS("f64") " ROOT r = f64[24,32] negate(s)\n}\n", 1},
   {"at most one", "dot",
-   "HloModule m\nENTRY e {\n" DOT("f32") " z = f32[] constant(1)\n y = f32[24,32] broadcast(z), dimensions={}\n"
-   " ROOT r = f32[24,32] maximum(d, y)\n}\n", 1},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   DOT("f32")
+   "  z = f32[] constant(1)\n"
+   "  y = f32[24,32] broadcast(z), dimensions={}\n"
+   "  ROOT r = f32[24,32] maximum(d, y)\n"
+   "}\n", 1},
 };
 
 static int occurrences(const char *text, const char *word)

@@ -47,8 +47,12 @@ static void check_fft(const char *in, const char *out, const char *kind, const c
   gpu_fft_plan *plan;
 
   snprintf(text, sizeof text,
-           "HloModule m\nENTRY e {\n  a = %s parameter(0)\n  ROOT f = %s fft(a), fft_type=%s, fft_length={%s}\n}\n", in,
-           out, kind, length);
+           "HloModule m\n"
+           "ENTRY e {\n"
+           "  a = %s parameter(0)\n"
+           "  ROOT f = %s fft(a), fft_type=%s, fft_length={%s}\n"
+           "}\n",
+           in, out, kind, length);
   make_step(&s, text, seed);
   evaluate(&s);
   T_OK(gpu_fft_init(&fft, s.instr));
@@ -95,16 +99,22 @@ TEST(the_inverse_of_a_real_transform_of_several_dimensions_keeps_its_operand)
   gpu_fft forward, inverse;
   gpu_fft_plan *plans[2];
 
-  make_step(
-    &s,
-    "HloModule m\nENTRY e {\n  a = f32[2,4,6] parameter(0)\n  ROOT f = c64[2,4,4] fft(a), fft_type=RFFT, fft_length={4,6}\n}\n",
-    &seed);
+  make_step(&s,
+            "HloModule m\n"
+            "ENTRY e {\n"
+            "  a = f32[2,4,6] parameter(0)\n"
+            "  ROOT f = c64[2,4,4] fft(a), fft_type=RFFT, fft_length={4,6}\n"
+            "}\n",
+            &seed);
   evaluate(&s);
   step back;
-  make_step(
-    &back,
-    "HloModule m\nENTRY e {\n  a = c64[2,4,4] parameter(0)\n  ROOT f = f32[2,4,6] fft(a), fft_type=IRFFT, fft_length={4,6}\n}\n",
-    &seed);
+  make_step(&back,
+            "HloModule m\n"
+            "ENTRY e {\n"
+            "  a = c64[2,4,4] parameter(0)\n"
+            "  ROOT f = f32[2,4,6] fft(a), fft_type=IRFFT, fft_length={4,6}\n"
+            "}\n",
+            &seed);
   T_OK(gpu_fft_init(&forward, s.instr));
   T_OK(gpu_fft_init(&inverse, back.instr));
   T_TRUE(forward.keeps_input && !inverse.keeps_input);
@@ -131,16 +141,22 @@ TEST(transforms_that_the_library_does_not_have_are_refused)
   gpu_fft fft;
   gpu_fft_plan *plan;
 
-  make_step(
-    &s,
-    "HloModule m\nENTRY e {\n  a = c64[0,4] parameter(0)\n  ROOT f = c64[0,4] fft(a), fft_type=FFT, fft_length={4}\n}\n",
-    &seed);
+  make_step(&s,
+            "HloModule m\n"
+            "ENTRY e {\n"
+            "  a = c64[0,4] parameter(0)\n"
+            "  ROOT f = c64[0,4] fft(a), fft_type=FFT, fft_length={4}\n"
+            "}\n",
+            &seed);
   T_CODE(gpu_fft_init(&fft, s.instr), WEFT_UNIMPLEMENTED);
   free_step(&s);
-  make_step(
-    &s,
-    "HloModule m\nENTRY e {\n  a = c64[2,4] parameter(0)\n  ROOT f = c64[2,4] fft(a), fft_type=FFT, fft_length={4}\n}\n",
-    &seed);
+  make_step(&s,
+            "HloModule m\n"
+            "ENTRY e {\n"
+            "  a = c64[2,4] parameter(0)\n"
+            "  ROOT f = c64[2,4] fft(a), fft_type=FFT, fft_length={4}\n"
+            "}\n",
+            &seed);
   T_OK(gpu_fft_init(&fft, s.instr));
   set_faults("cufftMakePlanMany64:1=8,cufftMakePlanMany64:2=2");
   T_CODE(gpu_fft_plan_new(&fft, &plan), WEFT_UNIMPLEMENTED);
@@ -173,12 +189,15 @@ TEST(triangular_systems_give_the_evaluators_results)
     step s;
     gpu_triangular t;
 
-    snprintf(
-      text, sizeof text,
-      "HloModule m\nENTRY e {\n  a = %s[3,4,4] parameter(0)\n  b = %s[3,%s] parameter(1)\n  ROOT x = %s[3,%s] triangular-solve(a, b), "
-      "left_side=%s, lower=%s, unit_diagonal=%s, transpose_a=%s\n}\n",
-      type, type, left ? "4,6" : "6,4", type, left ? "4,6" : "6,4", left ? "true" : "false", lower ? "true" : "false",
-      unit ? "true" : "false", transposes[round / 8 % 3]);
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "ENTRY e {\n"
+             "  a = %s[3,4,4] parameter(0)\n"
+             "  b = %s[3,%s] parameter(1)\n"
+             "  ROOT x = %s[3,%s] triangular-solve(a, b), left_side=%s, lower=%s, unit_diagonal=%s, transpose_a=%s\n"
+             "}\n",
+             type, type, left ? "4,6" : "6,4", type, left ? "4,6" : "6,4", left ? "true" : "false",
+             lower ? "true" : "false", unit ? "true" : "false", transposes[round / 8 % 3]);
     make_step(&s, text, &seed);
     if (!unit) strengthen(s.args[0]);
     evaluate(&s);
@@ -207,11 +226,15 @@ TEST(few_and_large_systems_are_solved_one_by_one)
     char text[400];
     step s;
     gpu_triangular t;
-    snprintf(
-      text, sizeof text,
-      "HloModule m\nENTRY e {\n  a = %s parameter(0)\n  b = %s parameter(1)\n  ROOT x = %s triangular-solve(a, b), "
-      "left_side=true, lower=true, unit_diagonal=false, transpose_a=NO_TRANSPOSE\n}\n",
-      shapes[i][0], shapes[i][1], shapes[i][1]);
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "ENTRY e {\n"
+             "  a = %s parameter(0)\n"
+             "  b = %s parameter(1)\n"
+             "  ROOT x = %s triangular-solve(a, b), left_side=true, lower=true, unit_diagonal=false, "
+             "transpose_a=NO_TRANSPOSE\n"
+             "}\n",
+             shapes[i][0], shapes[i][1], shapes[i][1]);
     make_step(&s, text, &seed);
     for (int64_t k = 0; k < hlo_shape_elems(s.args[0]->shape); k++)
       hlo_literal_set_f64((hlo_literal *)(uintptr_t)s.args[0], k, hlo_literal_get_f64(s.args[0], k) / 600, 0);

@@ -12,31 +12,72 @@ enum { N = 16, VALUES = N * N };
 /* Two operands and a number of rounds; products between kernels, sums whose order matters, a loop of which each round
  * has the same addresses, and a loop with an unknown number of rounds. */
 static const char mixed_text[] =
-  "HloModule mixed, entry_computation_layout={(f32[16,16]{1,0}, f32[16,16]{1,0}, s32[])->(f32[16,16]{1,0}, f32[16]{0}, f32[16,16]{1,0})}\n"
-  "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
-  "round { t = (s32[], f32[16,16]) parameter(0) i = s32[] get-tuple-element(t), index=0\n"
-  "  v = f32[16,16] get-tuple-element(t), index=1 one = s32[] constant(1) j = s32[] add(i, one)\n"
-  "  p = f32[16,16] dot(v, v), lhs_contracting_dims={1}, rhs_contracting_dims={0} q = f32[16,16] tanh(p)\n"
-  "  u = f32[16,16] transpose(q), dimensions={1,0} w = f32[16,16] dot(u, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-  "  x = f32[16,16] sine(w) ROOT r = (s32[], f32[16,16]) tuple(j, x) }\n"
-  "more { t = (s32[], f32[16,16]) parameter(0) i = s32[] get-tuple-element(t), index=0 n = s32[] constant(40)\n"
-  "  ROOT r = pred[] compare(i, n), direction=LT }\n"
-  "again { t = (s32[], f32[16,16], s32[]) parameter(0) i = s32[] get-tuple-element(t), index=0\n"
-  "  v = f32[16,16] get-tuple-element(t), index=1 n = s32[] get-tuple-element(t), index=2 one = s32[] constant(1)\n"
-  "  j = s32[] add(i, one) p = f32[16,16] dot(v, v), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
-  "  q = f32[16,16] cosine(p) ROOT r = (s32[], f32[16,16], s32[]) tuple(j, q, n) }\n"
-  "left { t = (s32[], f32[16,16], s32[]) parameter(0) i = s32[] get-tuple-element(t), index=0\n"
-  "  n = s32[] get-tuple-element(t), index=2 ROOT r = pred[] compare(i, n), direction=LT }\n"
-  "ENTRY e { a = f32[16,16] parameter(0) b = f32[16,16] parameter(1) rounds = s32[] parameter(2)\n"
-  "  c = f32[16,16] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0} d = f32[16,16] tanh(c)\n"
-  "  z = f32[] constant(0) s = f32[16] reduce(d, z), dimensions={1}, to_apply=add\n"
-  "  sb = f32[16,16] broadcast(s), dimensions={0} f = f32[16,16] divide(d, sb)\n"
-  "  g = f32[16,16] dot(f, a), lhs_contracting_dims={0}, rhs_contracting_dims={0} k = s32[] constant(0)\n"
-  "  t = (s32[], f32[16,16]) tuple(k, g) l = (s32[], f32[16,16]) while(t), condition=more, body=round\n"
-  "  lh = f32[16,16] get-tuple-element(l), index=1 u = (s32[], f32[16,16], s32[]) tuple(k, lh, rounds)\n"
-  "  y = (s32[], f32[16,16], s32[]) while(u), condition=left, body=again h = f32[16,16] get-tuple-element(y), index=1\n"
+  "HloModule mixed, "
+  "entry_computation_layout={(f32[16,16]{1,0}, f32[16,16]{1,0}, s32[])->(f32[16,16]{1,0}, f32[16]{0}, "
+  "f32[16,16]{1,0})}\n"
+  "add {\n"
+  "  a = f32[] parameter(0)\n"
+  "  b = f32[] parameter(1)\n"
+  "  ROOT r = f32[] add(a, b)\n"
+  "}\n"
+  "round {\n"
+  "  t = (s32[], f32[16,16]) parameter(0)\n"
+  "  i = s32[] get-tuple-element(t), index=0\n"
+  "  v = f32[16,16] get-tuple-element(t), index=1\n"
+  "  one = s32[] constant(1)\n"
+  "  j = s32[] add(i, one)\n"
+  "  p = f32[16,16] dot(v, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+  "  q = f32[16,16] tanh(p)\n"
+  "  u = f32[16,16] transpose(q), dimensions={1,0}\n"
+  "  w = f32[16,16] dot(u, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+  "  x = f32[16,16] sine(w)\n"
+  "  ROOT r = (s32[], f32[16,16]) tuple(j, x)\n"
+  "}\n"
+  "more {\n"
+  "  t = (s32[], f32[16,16]) parameter(0)\n"
+  "  i = s32[] get-tuple-element(t), index=0\n"
+  "  n = s32[] constant(40)\n"
+  "  ROOT r = pred[] compare(i, n), direction=LT\n"
+  "}\n"
+  "again {\n"
+  "  t = (s32[], f32[16,16], s32[]) parameter(0)\n"
+  "  i = s32[] get-tuple-element(t), index=0\n"
+  "  v = f32[16,16] get-tuple-element(t), index=1\n"
+  "  n = s32[] get-tuple-element(t), index=2\n"
+  "  one = s32[] constant(1)\n"
+  "  j = s32[] add(i, one)\n"
+  "  p = f32[16,16] dot(v, v), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+  "  q = f32[16,16] cosine(p)\n"
+  "  ROOT r = (s32[], f32[16,16], s32[]) tuple(j, q, n)\n"
+  "}\n"
+  "left {\n"
+  "  t = (s32[], f32[16,16], s32[]) parameter(0)\n"
+  "  i = s32[] get-tuple-element(t), index=0\n"
+  "  n = s32[] get-tuple-element(t), index=2\n"
+  "  ROOT r = pred[] compare(i, n), direction=LT\n"
+  "}\n"
+  "ENTRY e {\n"
+  "  a = f32[16,16] parameter(0)\n"
+  "  b = f32[16,16] parameter(1)\n"
+  "  rounds = s32[] parameter(2)\n"
+  "  c = f32[16,16] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+  "  d = f32[16,16] tanh(c)\n"
+  "  z = f32[] constant(0)\n"
+  "  s = f32[16] reduce(d, z), dimensions={1}, to_apply=add\n"
+  "  sb = f32[16,16] broadcast(s), dimensions={0}\n"
+  "  f = f32[16,16] divide(d, sb)\n"
+  "  g = f32[16,16] dot(f, a), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+  "  k = s32[] constant(0)\n"
+  "  t = (s32[], f32[16,16]) tuple(k, g)\n"
+  "  l = (s32[], f32[16,16]) while(t), condition=more, body=round\n"
+  "  lh = f32[16,16] get-tuple-element(l), index=1\n"
+  "  u = (s32[], f32[16,16], s32[]) tuple(k, lh, rounds)\n"
+  "  y = (s32[], f32[16,16], s32[]) while(u), condition=left, body=again\n"
+  "  h = f32[16,16] get-tuple-element(y), index=1\n"
   "  m = f32[16,16] dot(h, d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-  "  o = f32[16,16] exponential(m) ROOT r = (f32[16,16], f32[16], f32[16,16]) tuple(o, s, h) }\n";
+  "  o = f32[16,16] exponential(m)\n"
+  "  ROOT r = (f32[16,16], f32[16], f32[16,16]) tuple(o, s, h)\n"
+  "}\n";
 
 typedef struct result {
   float o[VALUES], s[N], h[VALUES];
@@ -141,23 +182,34 @@ static void chain(char *text, size_t size)
 /* As chain, of kernels: sums over alternating dimensions do not fuse with each other. */
 static void kernel_chain(char *text, size_t size)
 {
-  size_t at =
-    (size_t)snprintf(text, size,
-                     "HloModule chain add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
-                     "ENTRY e { v0 = f32[16,16] parameter(0) z = f32[] constant(0)\n");
+  size_t at = (size_t)snprintf(text, size,
+                               "HloModule chain\n"
+                               "add {\n"
+                               "  a = f32[] parameter(0)\n"
+                               "  b = f32[] parameter(1)\n"
+                               "  ROOT r = f32[] add(a, b)\n"
+                               "}\n"
+                               "ENTRY e {\n"
+                               "  v0 = f32[16,16] parameter(0)\n"
+                               "  z = f32[] constant(0)\n");
 
   for (int i = 0; i < STEPS / 2; i++)
-    at += (size_t)snprintf(
-      text + at, size - at,
-      " s%d = f32[16] reduce(v%d, z), dimensions={%d}, to_apply=add c%d = f32[16,16] broadcast(s%d), dimensions={%d}\n"
-      " %sv%d = f32[16,16] sort(c%d), dimensions={0}, to_apply=less\n",
-      i, i, i % 2, i, i, i % 2, i == STEPS / 2 - 1 ? "ROOT " : "", i + 1, i);
+    at += (size_t)snprintf(text + at, size - at,
+                           " s%d = f32[16] reduce(v%d, z), dimensions={%d}, to_apply=add\n"
+                           " c%d = f32[16,16] broadcast(s%d), dimensions={%d}\n"
+                           " %sv%d = f32[16,16] sort(c%d), dimensions={0}, to_apply=less\n",
+                           i, i, i % 2, i, i, i % 2, i == STEPS / 2 - 1 ? "ROOT " : "", i + 1, i);
   snprintf(text + at, size - at, "}\n");
   char *less = strdup(text);
-  snprintf(
-    text, size,
-    "HloModule chain less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n%s",
-    less + strlen("HloModule chain"));
+  snprintf(text, size,
+           "HloModule chain\n"
+           "less {\n"
+           "  a = f32[] parameter(0)\n"
+           "  b = f32[] parameter(1)\n"
+           "  ROOT r = pred[] compare(a, b), direction=LT\n"
+           "}\n"
+           "%s",
+           less + strlen("HloModule chain"));
   free(less);
 }
 
@@ -456,16 +508,29 @@ TEST(a_device_that_cannot_record_gives_up)
 /* ---- several devices ------------------------------------------------------------------------------------------- */
 
 /* Steps that do not wait for the all-reduce are not in a graph with steps that do. */
-static const char reduced_text[] =
-  "HloModule reduced, replica_count=4\n"
-  "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
-  "less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n"
-  "ENTRY e { x = f32[16,16] parameter(0)\n"
-  "  a0 = f32[16,16] sort(x), dimensions={0}, to_apply=less a1 = f32[16,16] sort(a0), dimensions={1}, to_apply=less\n"
-  "  r = f32[16,16] all-reduce(a1), replica_groups={}, to_apply=add\n"
-  "  b0 = f32[16,16] dot(a1, x), lhs_contracting_dims={1}, rhs_contracting_dims={0} b1 = f32[16,16] sort(b0), dimensions={1}, to_apply=less\n"
-  "  c0 = f32[16,16] sort(r), dimensions={0}, to_apply=less c1 = f32[16,16] dot(c0, b1), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-  "  d = f32[16,16] all-reduce(c1), replica_groups={}, to_apply=add ROOT e = f32[16,16] sort(d), dimensions={0}, to_apply=less }\n";
+static const char reduced_text[] = "HloModule reduced, replica_count=4\n"
+                                   "add {\n"
+                                   "  a = f32[] parameter(0)\n"
+                                   "  b = f32[] parameter(1)\n"
+                                   "  ROOT r = f32[] add(a, b)\n"
+                                   "}\n"
+                                   "less {\n"
+                                   "  a = f32[] parameter(0)\n"
+                                   "  b = f32[] parameter(1)\n"
+                                   "  ROOT r = pred[] compare(a, b), direction=LT\n"
+                                   "}\n"
+                                   "ENTRY e {\n"
+                                   "  x = f32[16,16] parameter(0)\n"
+                                   "  a0 = f32[16,16] sort(x), dimensions={0}, to_apply=less\n"
+                                   "  a1 = f32[16,16] sort(a0), dimensions={1}, to_apply=less\n"
+                                   "  r = f32[16,16] all-reduce(a1), replica_groups={}, to_apply=add\n"
+                                   "  b0 = f32[16,16] dot(a1, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                                   "  b1 = f32[16,16] sort(b0), dimensions={1}, to_apply=less\n"
+                                   "  c0 = f32[16,16] sort(r), dimensions={0}, to_apply=less\n"
+                                   "  c1 = f32[16,16] dot(c0, b1), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                                   "  d = f32[16,16] all-reduce(c1), replica_groups={}, to_apply=add\n"
+                                   "  ROOT e = f32[16,16] sort(d), dimensions={0}, to_apply=less\n"
+                                   "}\n";
 
 static void run_on_four(weft_platform *platform, weft_executable *exe, float (*got)[VALUES])
 {

@@ -233,16 +233,33 @@ static void check_rows(const char *type, const char *low, int rows, int cols, in
   uint64_t state = 1;
   hlo_literal *x;
 
-  snprintf(
-    text, sizeof text,
-    "HloModule m\nadd { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ROOT c = %1$s[] add(a, b) }\n"
-    "max { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ROOT c = %1$s[] maximum(a, b) }\n"
-    "f { x = %1$s[%3$d,%4$d] parameter(0) low = %1$s[] constant(%2$s) zero = %1$s[] constant(0) "
-    "m = %1$s[%3$d] reduce(x, low), dimensions={1}, to_apply=max mb = %1$s[%3$d,%4$d] broadcast(m), dimensions={0} "
-    "d = %1$s[%3$d,%4$d] subtract(x, mb) s = %1$s[%3$d] reduce(d, zero), dimensions={1}, to_apply=add "
-    "ROOT t = (%1$s[%3$d,%4$d], %1$s[%3$d]) tuple(d, s) }\n"
-    "ENTRY e { x = %1$s[%3$d,%4$d] parameter(0) ROOT r = (%1$s[%3$d,%4$d], %1$s[%3$d]) fusion(x), kind=kCustom, calls=f }\n",
-    type, low, rows, cols);
+  snprintf(text, sizeof text,
+           "HloModule m\n"
+           "add {\n"
+           "  a = %1$s[] parameter(0)\n"
+           "  b = %1$s[] parameter(1)\n"
+           "  ROOT c = %1$s[] add(a, b)\n"
+           "}\n"
+           "max {\n"
+           "  a = %1$s[] parameter(0)\n"
+           "  b = %1$s[] parameter(1)\n"
+           "  ROOT c = %1$s[] maximum(a, b)\n"
+           "}\n"
+           "f {\n"
+           "  x = %1$s[%3$d,%4$d] parameter(0)\n"
+           "  low = %1$s[] constant(%2$s)\n"
+           "  zero = %1$s[] constant(0)\n"
+           "  m = %1$s[%3$d] reduce(x, low), dimensions={1}, to_apply=max\n"
+           "  mb = %1$s[%3$d,%4$d] broadcast(m), dimensions={0}\n"
+           "  d = %1$s[%3$d,%4$d] subtract(x, mb)\n"
+           "  s = %1$s[%3$d] reduce(d, zero), dimensions={1}, to_apply=add\n"
+           "  ROOT t = (%1$s[%3$d,%4$d], %1$s[%3$d]) tuple(d, s)\n"
+           "}\n"
+           "ENTRY e {\n"
+           "  x = %1$s[%3$d,%4$d] parameter(0)\n"
+           "  ROOT r = (%1$s[%3$d,%4$d], %1$s[%3$d]) fusion(x), kind=kCustom, calls=f\n"
+           "}\n",
+           type, low, rows, cols);
   weft_arena_init(&arena);
   T_OK(hlo_parse(text, strlen(text), &module));
   T_OK(hlo_literal_new(&arena, module->entry->params[0]->shape, &x));
@@ -277,96 +294,335 @@ typedef struct theme {
   bool floats;       /* for floats only */
 } theme;
 
-#define ADD "add { a = @[] parameter(0) b = @[] parameter(1) ROOT c = @[] add(a, b) }\n"
-#define MAX "max { a = @[] parameter(0) b = @[] parameter(1) ROOT c = @[] maximum(a, b) }\n"
-#define LAST "last { a = @[] parameter(0) ROOT b = @[] parameter(1) }\n"
-#define LESS "less { a = @[] parameter(0) b = @[] parameter(1) m = @[] multiply(a, b) s = @[] subtract(b, a) ROOT c = @[] add(m, s) }\n"
-#define BEST "best { a = @[] parameter(0) i = s32[] parameter(1) b = @[] parameter(2) j = s32[] parameter(3) " \
-  "gt = pred[] compare(a, b), direction=GT eq = pred[] compare(a, b), direction=EQ nan = pred[] compare(a, a), direction=NE " \
-  "low = pred[] compare(i, j), direction=LT or1 = pred[] or(gt, nan) and1 = pred[] and(eq, low) or2 = pred[] or(or1, and1) " \
-  "v = @[] select(or1, a, b) k = s32[] select(or2, i, j) ROOT t = (@[], s32[]) tuple(v, k) }\n"
+#define ADD \
+  "add {\n" \
+  "  a = @[] parameter(0)\n" \
+  "  b = @[] parameter(1)\n" \
+  "  ROOT c = @[] add(a, b)\n" \
+  "}\n"
+#define MAX \
+  "max {\n" \
+  "  a = @[] parameter(0)\n" \
+  "  b = @[] parameter(1)\n" \
+  "  ROOT c = @[] maximum(a, b)\n" \
+  "}\n"
+#define LAST \
+  "last {\n" \
+  "  a = @[] parameter(0)\n" \
+  "  ROOT b = @[] parameter(1)\n" \
+  "}\n"
+#define LESS \
+  "less {\n" \
+  "  a = @[] parameter(0)\n" \
+  "  b = @[] parameter(1)\n" \
+  "  m = @[] multiply(a, b)\n" \
+  "  s = @[] subtract(b, a)\n" \
+  "  ROOT c = @[] add(m, s)\n" \
+  "}\n"
+#define BEST \
+  "best {\n" \
+  "  a = @[] parameter(0)\n" \
+  "  i = s32[] parameter(1)\n" \
+  "  b = @[] parameter(2)\n" \
+  "  j = s32[] parameter(3)\n" \
+  "  gt = pred[] compare(a, b), direction=GT\n" \
+  "  eq = pred[] compare(a, b), direction=EQ\n" \
+  "  nan = pred[] compare(a, a), direction=NE\n" \
+  "  low = pred[] compare(i, j), direction=LT\n" \
+  "  or1 = pred[] or(gt, nan)\n" \
+  "  and1 = pred[] and(eq, low)\n" \
+  "  or2 = pred[] or(or1, and1)\n" \
+  "  v = @[] select(or1, a, b)\n" \
+  "  k = s32[] select(or2, i, j)\n" \
+  "  ROOT t = (@[], s32[]) tuple(v, k)\n" \
+  "}\n"
 static const theme themes[] = {
-  {"softmax-like", ADD MAX
-   "f { x = @[A,B] parameter(0) z = @[] constant(0) m = @[A] reduce(x, z), dimensions={1}, to_apply=max mb = @[A,B] broadcast(m), dimensions={0} "
-   "d = @[A,B] subtract(x, mb) s = @[A] reduce(d, z), dimensions={1}, to_apply=add sb = @[A,B] broadcast(s), dimensions={0} "
-   "r = @[A,B] add(d, sb) ROOT t = (@[A,B], @[A]) tuple(r, s) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = (@[A,B], @[A]) fusion(x), kind=kCustom, calls=f }\n", {300, 5000, 0}, false},
-  {"norm with weights", ADD
-   "f { x = @[A,B] parameter(0) w = @[B] parameter(1) z = @[] constant(0) q = @[A,B] multiply(x, x) s = @[A] reduce(q, z), dimensions={1}, to_apply=add "
-   "sb = @[A,B] broadcast(s), dimensions={0} wb = @[A,B] broadcast(w), dimensions={1} y = @[A,B] multiply(x, wb) ROOT r = @[A,B] subtract(y, sb) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) w = @[B] parameter(1) ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f }\n", {300, 2500, 0}, false},
-  {"few long rows", ADD
-   "f { x = @[A,B] parameter(0) z = @[] constant(3) y = @[A,B] add(x, x) ROOT s = @[A] reduce(y, z), dimensions={1}, to_apply=add }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A] fusion(x), kind=kCustom, calls=f }\n", {3, 70000, 0}, false},
-  {"rows in order", LESS
-   "f { x = @[A,B] parameter(0) z = @[] constant(1) s = @[A] reduce(x, z), dimensions={1}, to_apply=less sb = @[A,B] broadcast(s), dimensions={0} "
-   "ROOT r = @[A,B] subtract(x, sb) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f }\n", {20, 60, 0}, false},
-  {"argmax", BEST
-   "f { x = @[A,B] parameter(0) i = s32[A,B] iota(), iota_dimension=1 z = @[] constant(-inf) k = s32[] constant(0) "
-   "ROOT r = (@[A], s32[A]) reduce(x, i, z, k), dimensions={1}, to_apply=best }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = (@[A], s32[A]) fusion(x), kind=kCustom, calls=f }\n", {300, 2500, 0}, true},
-  {"columns", ADD
-   "f { x = @[A,B] parameter(0) z = @[] constant(2) y = @[A,B] multiply(x, x) ROOT s = @[B] reduce(y, z), dimensions={0}, to_apply=add }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B] fusion(x), kind=kCustom, calls=f }\n", {4000, 300, 0}, false},
-  {"columns of two dimensions", ADD MAX
-   "f { x = @[A,C,B] parameter(0) z = @[] constant(0) s = @[B] reduce(x, z), dimensions={0,1}, to_apply=add m = @[B] reduce(x, z), dimensions={0,1}, to_apply=max "
-   "ROOT r = @[B] subtract(s, m) }\n"
-   "ENTRY e { x = @[A,C,B] parameter(0) ROOT r = @[B] fusion(x), kind=kCustom, calls=f }\n", {40, 70, 40}, false},
-  {"columns between kept dimensions", ADD
-   "f { x = @[C,A,B] parameter(0) z = @[] constant(0) ROOT s = @[C,B] reduce(x, z), dimensions={1}, to_apply=add }\n"
-   "ENTRY e { x = @[C,A,B] parameter(0) ROOT r = @[C,B] fusion(x), kind=kCustom, calls=f }\n", {90, 70, 9}, false},
-  {"columns in order", LESS
-   "f { x = @[A,B] parameter(0) z = @[] constant(1) ROOT s = @[B] reduce(x, z), dimensions={0}, to_apply=less }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B] fusion(x), kind=kCustom, calls=f }\n", {20, 60, 0}, false},
+  {"softmax-like",
+   ADD MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  m = @[A] reduce(x, z), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  s = @[A] reduce(d, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  r = @[A,B] add(d, sb)\n"
+   "  ROOT t = (@[A,B], @[A]) tuple(r, s)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = (@[A,B], @[A]) fusion(x), kind=kCustom, calls=f\n"
+   "}\n", {300, 5000, 0}, false},
+  {"norm with weights",
+   ADD
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  z = @[] constant(0)\n"
+   "  q = @[A,B] multiply(x, x)\n"
+   "  s = @[A] reduce(q, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  y = @[A,B] multiply(x, wb)\n"
+   "  ROOT r = @[A,B] subtract(y, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f\n"
+   "}\n", {300, 2500, 0}, false},
+  {"few long rows",
+   ADD
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(3)\n"
+   "  y = @[A,B] add(x, x)\n"
+   "  ROOT s = @[A] reduce(y, z), dimensions={1}, to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", {3, 70000, 0}, false},
+  {"rows in order",
+   LESS
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(1)\n"
+   "  s = @[A] reduce(x, z), dimensions={1}, to_apply=less\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  ROOT r = @[A,B] subtract(x, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", {20, 60, 0}, false},
+  {"argmax",
+   BEST
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  i = s32[A,B] iota(), iota_dimension=1\n"
+   "  z = @[] constant(-inf)\n"
+   "  k = s32[] constant(0)\n"
+   "  ROOT r = (@[A], s32[A]) reduce(x, i, z, k), dimensions={1}, to_apply=best\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = (@[A], s32[A]) fusion(x), kind=kCustom, calls=f\n"
+   "}\n", {300, 2500, 0}, true},
+  {"columns",
+   ADD
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(2)\n"
+   "  y = @[A,B] multiply(x, x)\n"
+   "  ROOT s = @[B] reduce(y, z), dimensions={0}, to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", {4000, 300, 0}, false},
+  {"columns of two dimensions",
+   ADD MAX
+   "f {\n"
+   "  x = @[A,C,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  s = @[B] reduce(x, z), dimensions={0,1}, to_apply=add\n"
+   "  m = @[B] reduce(x, z), dimensions={0,1}, to_apply=max\n"
+   "  ROOT r = @[B] subtract(s, m)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,C,B] parameter(0)\n"
+   "  ROOT r = @[B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", {40, 70, 40}, false},
+  {"columns between kept dimensions",
+   ADD
+   "f {\n"
+   "  x = @[C,A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  ROOT s = @[C,B] reduce(x, z), dimensions={1}, to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[C,A,B] parameter(0)\n"
+   "  ROOT r = @[C,B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", {90, 70, 9}, false},
+  {"columns in order",
+   LESS
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(1)\n"
+   "  ROOT s = @[B] reduce(x, z), dimensions={0}, to_apply=less\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", {20, 60, 0}, false},
   {"transpose",
-   "f { x = @[A,B] parameter(0) y = @[B,A] parameter(1) t = @[B,A] transpose(x), dimensions={1,0} ROOT r = @[B,A] subtract(t, y) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) y = @[B,A] parameter(1) ROOT r = @[B,A] fusion(x, y), kind=kLoop, calls=f }\n", {150, 150, 0}, false},
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[B,A] parameter(1)\n"
+   "  t = @[B,A] transpose(x), dimensions={1,0}\n"
+   "  ROOT r = @[B,A] subtract(t, y)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[B,A] parameter(1)\n"
+   "  ROOT r = @[B,A] fusion(x, y), kind=kLoop, calls=f\n"
+   "}\n", {150, 150, 0}, false},
   {"transpose of three dimensions",
-   "f { x = @[C,A,B] parameter(0) t = @[B,C,A] transpose(x), dimensions={2,0,1} n = @[B,C,A] add(t, t) ROOT r = (@[B,C,A], @[B,C,A]) tuple(n, t) }\n"
-   "ENTRY e { x = @[C,A,B] parameter(0) ROOT r = (@[B,C,A], @[B,C,A]) fusion(x), kind=kLoop, calls=f }\n", {70, 70, 5}, false},
+   "f {\n"
+   "  x = @[C,A,B] parameter(0)\n"
+   "  t = @[B,C,A] transpose(x), dimensions={2,0,1}\n"
+   "  n = @[B,C,A] add(t, t)\n"
+   "  ROOT r = (@[B,C,A], @[B,C,A]) tuple(n, t)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[C,A,B] parameter(0)\n"
+   "  ROOT r = (@[B,C,A], @[B,C,A]) fusion(x), kind=kLoop, calls=f\n"
+   "}\n", {70, 70, 5}, false},
   {"two transposes",
-   "f { x = @[A,B] parameter(0) y = @[A,B] parameter(1) t = @[B,A] transpose(x), dimensions={1,0} u = @[B,A] transpose(y), dimensions={1,0} "
-   "ROOT r = @[B,A] multiply(t, u) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[B,A] fusion(x, y), kind=kLoop, calls=f }\n", {150, 150, 0}, false},
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[A,B] parameter(1)\n"
+   "  t = @[B,A] transpose(x), dimensions={1,0}\n"
+   "  u = @[B,A] transpose(y), dimensions={1,0}\n"
+   "  ROOT r = @[B,A] multiply(t, u)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[A,B] parameter(1)\n"
+   "  ROOT r = @[B,A] fusion(x, y), kind=kLoop, calls=f\n"
+   "}\n", {150, 150, 0}, false},
   {"elements",
-   "f { x = @[A,B] parameter(0) w = @[B] parameter(1) wb = @[A,B] broadcast(w), dimensions={1} ROOT r = @[A,B] add(x, wb) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) w = @[B] parameter(1) ROOT r = @[A,B] fusion(x, w), kind=kLoop, calls=f }\n", {400, 400, 0}, false},
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  ROOT r = @[A,B] add(x, wb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, w), kind=kLoop, calls=f\n"
+   "}\n", {400, 400, 0}, false},
   {"concatenate and pad",
-   "f { x = @[A,B] parameter(0) y = @[A,C] parameter(1) z = @[] constant(1) q = @[A,B] pad(x, z), padding=0_0x-1_1 c = @[A,B] negate(q) "
-   "n = @[A,C] add(y, y) i = s32[] constant(1) k = @[A,C] dynamic-update-slice(n, y, i, i) ROOT r = (@[A,B], @[A,C]) tuple(c, k) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) y = @[A,C] parameter(1) ROOT r = (@[A,B], @[A,C]) fusion(x, y), kind=kLoop, calls=f }\n", {100, 100, 50}, false},
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[A,C] parameter(1)\n"
+   "  z = @[] constant(1)\n"
+   "  q = @[A,B] pad(x, z), padding=0_0x-1_1\n"
+   "  c = @[A,B] negate(q)\n"
+   "  n = @[A,C] add(y, y)\n"
+   "  i = s32[] constant(1)\n"
+   "  k = @[A,C] dynamic-update-slice(n, y, i, i)\n"
+   "  ROOT r = (@[A,B], @[A,C]) tuple(c, k)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[A,C] parameter(1)\n"
+   "  ROOT r = (@[A,B], @[A,C]) fusion(x, y), kind=kLoop, calls=f\n"
+   "}\n", {100, 100, 50}, false},
   {"update of a slice",
-   "f { x = @[A,B] parameter(0) u = @[1,B] parameter(1) i = s32[] parameter(2) z = s32[] constant(0) n = @[1,B] add(u, u) "
-   "ROOT r = @[A,B] dynamic-update-slice(x, n, i, z) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) u = @[1,B] parameter(1) i = s32[] parameter(2) "
-   "ROOT r = @[A,B] fusion(x, u, i), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})} }\n", {60, 300, 0}, false},
-  {"scatter of rows", ADD
-   "f { x = @[A,B] parameter(0) i = s32[C,1] parameter(1) u = @[C,B] parameter(2) "
-   "ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add }\n"
-   "ENTRY e { x = @[A,B] parameter(0) i = s32[C,1] parameter(1) u = @[C,B] parameter(2) "
-   "ROOT r = @[A,B] fusion(x, i, u), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})} }\n", {60, 200, 60}, false},
-  {"scatter of the last elements", LAST
-   "f { x = @[A] parameter(0) i = s32[C,1] parameter(1) u = @[C] parameter(2) "
-   "ROOT r = @[A] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last }\n"
-   "ENTRY e { x = @[A] parameter(0) i = s32[C,1] parameter(1) u = @[C] parameter(2) ROOT r = @[A] fusion(x, i, u), kind=kCustom, calls=f }\n", {60, 0, 200}, false},
-  {"scatter of squares", LESS
-   "f { x = @[A,B] parameter(0) i = s32[C,2] parameter(1) u = @[C,2,3] parameter(2) "
-   "ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1,2}, inserted_window_dims={}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=1, to_apply=less }\n"
-   "ENTRY e { x = @[A,B] parameter(0) i = s32[C,2] parameter(1) u = @[C,2,3] parameter(2) ROOT r = @[A,B] fusion(x, i, u), kind=kCustom, calls=f }\n", {12, 12, 30}, false},
-  {"scatter of sorted rows", ADD
-   "f { x = @[A,B] parameter(0) u = @[C,B] parameter(1) n = s32[C,1] iota(), iota_dimension=0 t = s32[] constant(3) tb = s32[C,1] broadcast(t), dimensions={} "
-   "i = s32[C,1] divide(n, tb) ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
-   "index_vector_dim=1, indices_are_sorted=true, to_apply=add }\n"
-   "ENTRY e { x = @[A,B] parameter(0) u = @[C,B] parameter(1) "
-   "ROOT r = @[A,B] fusion(x, u), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})} }\n", {60, 200, 160}, false},
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  u = @[1,B] parameter(1)\n"
+   "  i = s32[] parameter(2)\n"
+   "  z = s32[] constant(0)\n"
+   "  n = @[1,B] add(u, u)\n"
+   "  ROOT r = @[A,B] dynamic-update-slice(x, n, i, z)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  u = @[1,B] parameter(1)\n"
+   "  i = s32[] parameter(2)\n"
+   "  ROOT r = @[A,B] fusion(x, u, i), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+   "}\n", {60, 300, 0}, false},
+  {"scatter of rows",
+   ADD
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  i = s32[C,1] parameter(1)\n"
+   "  u = @[C,B] parameter(2)\n"
+   "  ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1}, "
+   "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  i = s32[C,1] parameter(1)\n"
+   "  u = @[C,B] parameter(2)\n"
+   "  ROOT r = @[A,B] fusion(x, i, u), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+   "}\n", {60, 200, 60}, false},
+  {"scatter of the last elements",
+   LAST
+   "f {\n"
+   "  x = @[A] parameter(0)\n"
+   "  i = s32[C,1] parameter(1)\n"
+   "  u = @[C] parameter(2)\n"
+   "  ROOT r = @[A] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0}, "
+   "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A] parameter(0)\n"
+   "  i = s32[C,1] parameter(1)\n"
+   "  u = @[C] parameter(2)\n"
+   "  ROOT r = @[A] fusion(x, i, u), kind=kCustom, calls=f\n"
+   "}\n", {60, 0, 200}, false},
+  {"scatter of squares",
+   LESS
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  i = s32[C,2] parameter(1)\n"
+   "  u = @[C,2,3] parameter(2)\n"
+   "  ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1,2}, "
+   "inserted_window_dims={}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=1, to_apply=less\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  i = s32[C,2] parameter(1)\n"
+   "  u = @[C,2,3] parameter(2)\n"
+   "  ROOT r = @[A,B] fusion(x, i, u), kind=kCustom, calls=f\n"
+   "}\n", {12, 12, 30}, false},
+  {"scatter of sorted rows",
+   ADD
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  u = @[C,B] parameter(1)\n"
+   "  n = s32[C,1] iota(), iota_dimension=0\n"
+   "  t = s32[] constant(3)\n"
+   "  tb = s32[C,1] broadcast(t), dimensions={}\n"
+   "  i = s32[C,1] divide(n, tb)\n"
+   "  ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1}, "
+   "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, indices_are_sorted=true, "
+   "to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  u = @[C,B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, u), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+   "}\n", {60, 200, 160}, false},
   {"gather of rows",
-   "f { x = @[A,B] parameter(0) i = s32[C,1] parameter(1) ROOT r = @[C,B] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
-   "index_vector_dim=1, slice_sizes={1,B} }\n"
-   "ENTRY e { x = @[A,B] parameter(0) i = s32[C,1] parameter(1) ROOT r = @[C,B] fusion(x, i), kind=kCustom, calls=f }\n", {60, 200, 60}, false},
-  {"windows", ADD
-   "f { x = @[A,B] parameter(0) z = @[] constant(0) ROOT r = @[A,B] reduce-window(x, z), window={size=3x5 pad=1_1x4_0}, to_apply=add }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A,B] fusion(x), kind=kLoop, calls=f }\n", {60, 100, 0}, false},
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  i = s32[C,1] parameter(1)\n"
+   "  ROOT r = @[C,B] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+   "index_vector_dim=1, slice_sizes={1,B}\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  i = s32[C,1] parameter(1)\n"
+   "  ROOT r = @[C,B] fusion(x, i), kind=kCustom, calls=f\n"
+   "}\n", {60, 200, 60}, false},
+  {"windows",
+   ADD
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  ROOT r = @[A,B] reduce-window(x, z), window={size=3x5 pad=1_1x4_0}, to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kLoop, calls=f\n"
+   "}\n", {60, 100, 0}, false},
 };
 
 static const char *const theme_types[] = {"f32", "s32", "bf16", "f64", "s8", "f32", "u16", "f16", "s64", "c64"};
@@ -452,19 +708,45 @@ TEST(kernels_of_tiles_have_the_bits_of_the_hosts)
 
 /* ---- sorts ------------------------------------------------------------------------------------------------------ */
 
-#define SORT_OF(shape) "p { a = @[] parameter(0) b = @[] parameter(1) i = s32[] parameter(2) j = s32[] parameter(3) ROOT r = pred[] compare(a, b), direction=LT }\n" \
-  "ENTRY e { x = @" shape " parameter(0) i = s32" shape " parameter(1) ROOT r = (@" shape ", s32" shape ") sort(x, i), dimensions={0}, is_stable=true, to_apply=p }\n"
+#define SORT_OF(shape) \
+  "p {\n" \
+  "  a = @[] parameter(0)\n" \
+  "  b = @[] parameter(1)\n" \
+  "  i = s32[] parameter(2)\n" \
+  "  j = s32[] parameter(3)\n" \
+  "  ROOT r = pred[] compare(a, b), direction=LT\n" \
+  "}\n" \
+  "ENTRY e {\n" \
+  "  x = @" shape " parameter(0)\n" \
+  "  i = s32" shape " parameter(1)\n" \
+  "  ROOT r = (@" shape ", s32" shape ") sort(x, i), dimensions={0}, is_stable=true, to_apply=p\n" \
+  "}\n"
 static const struct { const char *text, *types[6]; int a[6], b; } sorts[] = {
   /* keys of few values with their positions: only a stable sort gives the reference's */
   {SORT_OF("[A]"), {"f32", "s8", "f64", "u16", "bf16", "s64"}, {1, 2, 37, 1024, 1025, 9000}, 1},
   {SORT_OF("[A,B]"), {"f32", "s8", "f64", "u16", "bf16", "s64"}, {2, 33, 100, 511, 1500, 3000}, 5},
   /* a comparator that is no comparison of keys, along the last dimension */
-  {"p { a = @[] parameter(0) b = @[] parameter(1) x = @[] abs(a) y = @[] abs(b) ROOT r = pred[] compare(x, y), direction=GT }\n"
-   "ENTRY e { x = @[B,A] parameter(0) ROOT r = @[B,A] sort(x), dimensions={1}, to_apply=p }\n",
+  {"p {\n"
+   "  a = @[] parameter(0)\n"
+   "  b = @[] parameter(1)\n"
+   "  x = @[] abs(a)\n"
+   "  y = @[] abs(b)\n"
+   "  ROOT r = pred[] compare(x, y), direction=GT\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[B,A] parameter(0)\n"
+   "  ROOT r = @[B,A] sort(x), dimensions={1}, to_apply=p\n"
+   "}\n",
    {"s32", "f32", "s16", "f64", "s8", "f16"}, {1, 7, 64, 130, 1023, 2100}, 40},
-  {"ENTRY e { x = @[B,A] parameter(0) ROOT r = (@[B,3], s32[B,3]) topk(x), k=3, largest=true }\n",
+  {"ENTRY e {\n"
+   "  x = @[B,A] parameter(0)\n"
+   "  ROOT r = (@[B,3], s32[B,3]) topk(x), k=3, largest=true\n"
+   "}\n",
    {"f32", "s32", "u8", "f64", "bf16", "f32"}, {3, 8, 100, 1024, 2000, 5000}, 6},
-  {"ENTRY e { x = @[B,A] parameter(0) ROOT r = (@[B,3], s32[B,3]) topk(x), k=3, largest=false }\n",
+  {"ENTRY e {\n"
+   "  x = @[B,A] parameter(0)\n"
+   "  ROOT r = (@[B,3], s32[B,3]) topk(x), k=3, largest=false\n"
+   "}\n",
    {"f32", "s32", "u8", "f64", "bf16", "f32"}, {3, 8, 100, 1024, 2000, 5000}, 6},
 };
 
@@ -513,9 +795,15 @@ TEST(sorts_are_stable_and_those_of_the_reference)
 /* NaNs have no place in the order that LT is. They come last, as on the CPU, and every element is there once. */
 TEST(sorts_by_a_plain_comparison_keep_nans_and_zeros)
 {
-  static const char text[] =
-    "p { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n"
-    "ENTRY e { x = f32[6] parameter(0) ROOT r = f32[6] sort(x), dimensions={0}, to_apply=p }\n";
+  static const char text[] = "p {\n"
+                             "  a = f32[] parameter(0)\n"
+                             "  b = f32[] parameter(1)\n"
+                             "  ROOT r = pred[] compare(a, b), direction=LT\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[6] parameter(0)\n"
+                             "  ROOT r = f32[6] sort(x), dimensions={0}, to_apply=p\n"
+                             "}\n";
   static const float in[] = {3, NAN, 0.0f, -0.0f, -1, 2}, want[] = {-1, 0.0f, -0.0f, 2, 3, NAN};
   WEFT_AUTO(hlo_module) module = NULL;
   weft_arena arena;
@@ -591,7 +879,12 @@ static const radix_sort radix_sorts[] = {
 static void write_radix(const radix_sort *s, bool opaque, char *out, size_t size)
 {
   char shape[64], fields[256] = "", types[256];
-  size_t at = (size_t)snprintf(out, size, "HloModule m\np { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ", s->type);
+  size_t at = (size_t)snprintf(out, size,
+                               "HloModule m\n"
+                               "p {\n"
+                               "  a = %1$s[] parameter(0)\n"
+                               "  b = %1$s[] parameter(1) ",
+                               s->type);
   int count = 0;
 
   snprintf(shape, sizeof shape, "[%d,%d,%d]", s->outer, s->n, s->inner);
@@ -603,16 +896,25 @@ static void write_radix(const radix_sort *s, bool opaque, char *out, size_t size
     snprintf(types + strlen(types), sizeof types - strlen(types), ", %s%s", s->payloads[count], shape);
   }
   if (s->is_jax)
-    at += (size_t)snprintf(
-      out + at, size - at,
-      "nan = %1$s[] constant(nan) zero = %1$s[] constant(0) "
-      "az = pred[] compare(a, zero), direction=EQ as = %1$s[] select(az, zero, a) an = pred[] compare(a, a), direction=NE x = %1$s[] select(an, nan, as) "
-      "bz = pred[] compare(b, zero), direction=EQ bs = %1$s[] select(bz, zero, b) bn = pred[] compare(b, b), direction=NE y = %1$s[] select(bn, nan, bs) "
-      "l = pred[] compare(x, y), direction=%2$s, type=TOTALORDER ",
-      s->type, s->direction);
+    at += (size_t)snprintf(out + at, size - at,
+                           "nan = %1$s[] constant(nan)\n"
+                           "zero = %1$s[] constant(0)\n"
+                           "az = pred[] compare(a, zero), direction=EQ\n"
+                           "as = %1$s[] select(az, zero, a)\n"
+                           "an = pred[] compare(a, a), direction=NE\n"
+                           "x = %1$s[] select(an, nan, as)\n"
+                           "bz = pred[] compare(b, zero), direction=EQ\n"
+                           "bs = %1$s[] select(bz, zero, b)\n"
+                           "bn = pred[] compare(b, b), direction=NE\n"
+                           "y = %1$s[] select(bn, nan, bs)\n"
+                           "l = pred[] compare(x, y), direction=%2$s, type=TOTALORDER ",
+                           s->type, s->direction);
   else at += (size_t)snprintf(out + at, size - at, "l = pred[] compare(a, b), direction=%s ", s->direction);
   at += (size_t)snprintf(out + at, size - at,
-                         opaque ? "n = pred[] not(l) ROOT r = pred[] not(n) }\n" : "ROOT r = pred[] or(l, l) }\n");
+                         opaque ? "n = pred[] not(l)\n"
+                                  "ROOT r = pred[] not(n)\n"
+                                  "}\n"
+                                : "ROOT r = pred[] or(l, l) }\n");
   if (!opaque) { /* the root is the compare itself */
     char *or = strstr(out, "ROOT r = pred[] or(l, l)"), *less = strstr(out, "l = pred[] compare");
     memmove(or, or +strlen("ROOT r = pred[] or(l, l)"), strlen(or +strlen("ROOT r = pred[] or(l, l)")) + 1);
@@ -862,9 +1164,16 @@ static void write_scan(size_t k, char *out, size_t size)
 
   snprintf(
     out, size,
-    "HloModule m\nf { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ROOT c = %1$s[] %2$s(a, b) }\n"
-    "ENTRY e { x = %1$s[%3$d,%4$d,%5$d] parameter(0) z = %1$s[] parameter(1) ROOT r = %1$s[%3$d,%4$d,%5$d] reduce-window(x, z), "
-    "window={size=1x%4$dx1 pad=0_0x%6$d_%7$dx0_0}, to_apply=f }\n",
+    "HloModule m\n"
+    "f {\n"
+    "  a = %1$s[] parameter(0)\n"
+    "  b = %1$s[] parameter(1) ROOT c = %1$s[] %2$s(a, b)\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  x = %1$s[%3$d,%4$d,%5$d] parameter(0)\n"
+    "  z = %1$s[] parameter(1)\n"
+    "  ROOT r = %1$s[%3$d,%4$d,%5$d] reduce-window(x, z), window={size=1x%4$dx1 pad=0_0x%6$d_%7$dx0_0}, to_apply=f\n"
+    "}\n",
     scans[k].type, scans[k].op, scans[k].outer, n, scans[k].inner, before, n - 1 - before);
 }
 
@@ -1071,56 +1380,248 @@ TEST(broken_kernels_are_noticed)
 
 /* ---- what kernels move ----------------------------------------------------------------------------------------- */
 
-#define SUM "add { a = @[] parameter(0) b = @[] parameter(1) ROOT c = @[] add(a, b) }\n"
+#define SUM \
+  "add {\n" \
+  "  a = @[] parameter(0)\n" \
+  "  b = @[] parameter(1)\n" \
+  "  ROOT c = @[] add(a, b)\n" \
+  "}\n"
 /* Fusions of one or two arrays of A x B elements: each operand is to be read once, and each result written once, but
  * for a tenth more. `sectors`: at most so many times the sectors that hold these bytes. type: NULL is f32. */
 static const struct { const char *name, *text; int a, b; double bytes, sectors; int least_blocks; const char *type; } movers[] = {
-  {"elements", "f { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[A,B] add(x, y) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[A,B] fusion(x, y), kind=kLoop, calls=f }\n", 512, 512, 1.1, 1.0, 132},
-  {"elements with a row of weights", "f { x = @[A,B] parameter(0) w = @[B] parameter(1) b = @[A,B] broadcast(w), dimensions={1} ROOT r = @[A,B] multiply(x, b) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) w = @[B] parameter(1) ROOT r = @[A,B] fusion(x, w), kind=kLoop, calls=f }\n", 512, 512, 1.6, 1.6, 132},
-  {"sums of rows", SUM "f { x = @[A,B] parameter(0) z = @[] constant(0) ROOT s = @[A] reduce(x, z), dimensions={1}, to_apply=add }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A] fusion(x), kind=kCustom, calls=f }\n", 512, 1000, 1.1, 1.1, 132},
-  {"softmax", SUM MAX "f { x = @[A,B] parameter(0) z = @[] constant(0) l = @[] constant(-inf) m = @[A] reduce(x, l), dimensions={1}, to_apply=max "
-   "mb = @[A,B] broadcast(m), dimensions={0} d = @[A,B] subtract(x, mb) e = @[A,B] exponential(d) s = @[A] reduce(e, z), dimensions={1}, to_apply=add "
-   "sb = @[A,B] broadcast(s), dimensions={0} ROOT r = @[A,B] divide(e, sb) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f }\n", 256, 3000, 1.1, 1.1, 132},
-  {"softmax of rows in registers", SUM MAX "f { x = @[A,B] parameter(0) z = @[] constant(0) l = @[] constant(-inf) m = @[A] reduce(x, l), dimensions={1}, to_apply=max "
-   "mb = @[A,B] broadcast(m), dimensions={0} d = @[A,B] subtract(x, mb) e = @[A,B] exponential(d) s = @[A] reduce(e, z), dimensions={1}, to_apply=add "
-   "sb = @[A,B] broadcast(s), dimensions={0} ROOT r = @[A,B] divide(e, sb) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f }\n", 4, 32768, 1.1, 1.1, 4},
-  {"softmax of rows half in registers", SUM MAX "f { x = @[A,B] parameter(0) z = @[] constant(0) l = @[] constant(-inf) m = @[A] reduce(x, l), dimensions={1}, to_apply=max "
-   "mb = @[A,B] broadcast(m), dimensions={0} d = @[A,B] subtract(x, mb) e = @[A,B] exponential(d) s = @[A] reduce(e, z), dimensions={1}, to_apply=add "
-   "sb = @[A,B] broadcast(s), dimensions={0} ROOT r = @[A,B] divide(e, sb) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f }\n", 4, 65536, 1.55, 1.55, 4},
-  {"softmax of short rows", SUM MAX "f { x = @[A,B] parameter(0) z = @[] constant(0) l = @[] constant(-inf) m = @[A] reduce(x, l), dimensions={1}, to_apply=max "
-   "mb = @[A,B] broadcast(m), dimensions={0} d = @[A,B] subtract(x, mb) e = @[A,B] exponential(d) s = @[A] reduce(e, z), dimensions={1}, to_apply=add "
-   "sb = @[A,B] broadcast(s), dimensions={0} ROOT r = @[A,B] divide(e, sb) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f }\n", 4096, 64, 1.1, 1.1, 132},
-  {"norm", SUM "f { x = @[A,B] parameter(0) w = @[A,B] parameter(1) z = @[] constant(0) q = @[A,B] multiply(x, x) s = @[A] reduce(q, z), dimensions={1}, to_apply=add "
-   "v = @[A] rsqrt(s) sb = @[A,B] broadcast(v), dimensions={0} y = @[A,B] multiply(x, w) ROOT r = @[A,B] multiply(y, sb) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) w = @[A,B] parameter(1) ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f }\n", 256, 4096, 1.1, 1.1, 132},
-  {"sums of columns", SUM "f { x = @[A,B] parameter(0) z = @[] constant(0) ROOT s = @[B] reduce(x, z), dimensions={0}, to_apply=add }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B] fusion(x), kind=kCustom, calls=f }\n", 8192, 128, 1.1, 1.1, 132},
-  {"one sum", SUM "f { x = @[A,B] parameter(0) z = @[] constant(0) ROOT s = @[A] reduce(x, z), dimensions={1}, to_apply=add }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[A] fusion(x), kind=kCustom, calls=f }\n", 1, 1 << 21, 1.1, 1.1, 132},
-  {"transpose", "f { x = @[A,B] parameter(0) t = @[B,A] transpose(x), dimensions={1,0} ROOT r = @[B,A] negate(t) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f }\n", 512, 512, 1.1, 1.5, 132},
-  {"elements of bf16", "f { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[A,B] add(x, y) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) y = @[A,B] parameter(1) ROOT r = @[A,B] fusion(x, y), kind=kLoop, calls=f }\n", 512, 512, 1.1, 1.0, 132, "bf16"},
-  {"norm of bf16", SUM "f { x = @[A,B] parameter(0) w = @[A,B] parameter(1) z = @[] constant(0) q = @[A,B] multiply(x, x) s = @[A] reduce(q, z), dimensions={1}, to_apply=add "
-   "v = @[A] rsqrt(s) sb = @[A,B] broadcast(v), dimensions={0} y = @[A,B] multiply(x, w) ROOT r = @[A,B] multiply(y, sb) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) w = @[A,B] parameter(1) ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f }\n", 256, 4096, 1.1, 1.1, 132, "bf16"},
-  {"sums of columns of bf16", SUM "f { x = @[A,B] parameter(0) z = @[] constant(0) ROOT s = @[B] reduce(x, z), dimensions={0}, to_apply=add }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B] fusion(x), kind=kCustom, calls=f }\n", 8192, 128, 1.2, 1.2, 132, "bf16"},
-  {"transpose of bf16", "f { x = @[A,B] parameter(0) t = @[B,A] transpose(x), dimensions={1,0} ROOT r = @[B,A] negate(t) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f }\n", 512, 512, 1.1, 1.5, 132, "bf16"},
-  {"scatter of sorted rows", SUM "f { x = @[A,B] parameter(0) u = @[A,B] parameter(1) n = s32[A,1] iota(), iota_dimension=0 o = s32[A,1] broadcast(s32[] constant(1)), dimensions={} "
-   "i = s32[A,1] shift-right-logical(n, o) ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, "
-   "scatter_dims_to_operand_dims={0}, index_vector_dim=1, indices_are_sorted=true, to_apply=add }\n"
-   "ENTRY e { x = @[A,B] parameter(0) u = @[A,B] parameter(1) ROOT r = @[A,B] fusion(x, u), kind=kCustom, calls=f }\n", 2048, 64, 1.7, 1.7, 132},
-  {"transpose of odd sizes", "f { x = @[A,B] parameter(0) t = @[B,A] transpose(x), dimensions={1,0} ROOT r = @[B,A] negate(t) }\n"
-   "ENTRY e { x = @[A,B] parameter(0) ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f }\n", 511, 513, 1.1, 1.5, 132},
+  {"elements",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[A,B] parameter(1)\n"
+   "  ROOT r = @[A,B] add(x, y)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[A,B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, y), kind=kLoop, calls=f\n"
+   "}\n", 512, 512, 1.1, 1.0, 132},
+  {"elements with a row of weights",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  b = @[A,B] broadcast(w), dimensions={1}\n"
+   "  ROOT r = @[A,B] multiply(x, b)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, w), kind=kLoop, calls=f\n"
+   "}\n", 512, 512, 1.6, 1.6, 132},
+  {"sums of rows",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  ROOT s = @[A] reduce(x, z), dimensions={1}, to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 512, 1000, 1.1, 1.1, 132},
+  {"softmax",
+   SUM MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  l = @[] constant(-inf)\n"
+   "  m = @[A] reduce(x, l), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  e = @[A,B] exponential(d)\n"
+   "  s = @[A] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  ROOT r = @[A,B] divide(e, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 256, 3000, 1.1, 1.1, 132},
+  {"softmax of rows in registers",
+   SUM MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  l = @[] constant(-inf)\n"
+   "  m = @[A] reduce(x, l), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  e = @[A,B] exponential(d)\n"
+   "  s = @[A] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  ROOT r = @[A,B] divide(e, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 4, 32768, 1.1, 1.1, 4},
+  {"softmax of rows half in registers",
+   SUM MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  l = @[] constant(-inf)\n"
+   "  m = @[A] reduce(x, l), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  e = @[A,B] exponential(d)\n"
+   "  s = @[A] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  ROOT r = @[A,B] divide(e, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 4, 65536, 1.55, 1.55, 4},
+  {"softmax of short rows",
+   SUM MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  l = @[] constant(-inf)\n"
+   "  m = @[A] reduce(x, l), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  e = @[A,B] exponential(d)\n"
+   "  s = @[A] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  ROOT r = @[A,B] divide(e, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 4096, 64, 1.1, 1.1, 132},
+  {"norm",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[A,B] parameter(1)\n"
+   "  z = @[] constant(0)\n"
+   "  q = @[A,B] multiply(x, x)\n"
+   "  s = @[A] reduce(q, z), dimensions={1}, to_apply=add\n"
+   "  v = @[A] rsqrt(s)\n"
+   "  sb = @[A,B] broadcast(v), dimensions={0}\n"
+   "  y = @[A,B] multiply(x, w)\n"
+   "  ROOT r = @[A,B] multiply(y, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[A,B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f\n"
+   "}\n", 256, 4096, 1.1, 1.1, 132},
+  {"sums of columns",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  ROOT s = @[B] reduce(x, z), dimensions={0}, to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 8192, 128, 1.1, 1.1, 132},
+  {"one sum",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  ROOT s = @[A] reduce(x, z), dimensions={1}, to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 1, 1 << 21, 1.1, 1.1, 132},
+  {"transpose",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  t = @[B,A] transpose(x), dimensions={1,0}\n"
+   "  ROOT r = @[B,A] negate(t)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f\n"
+   "}\n", 512, 512, 1.1, 1.5, 132},
+  {"elements of bf16",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[A,B] parameter(1)\n"
+   "  ROOT r = @[A,B] add(x, y)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[A,B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, y), kind=kLoop, calls=f\n"
+   "}\n", 512, 512, 1.1, 1.0, 132, "bf16"},
+  {"norm of bf16",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[A,B] parameter(1)\n"
+   "  z = @[] constant(0)\n"
+   "  q = @[A,B] multiply(x, x)\n"
+   "  s = @[A] reduce(q, z), dimensions={1}, to_apply=add\n"
+   "  v = @[A] rsqrt(s)\n"
+   "  sb = @[A,B] broadcast(v), dimensions={0}\n"
+   "  y = @[A,B] multiply(x, w)\n"
+   "  ROOT r = @[A,B] multiply(y, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[A,B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f\n"
+   "}\n", 256, 4096, 1.1, 1.1, 132, "bf16"},
+  {"sums of columns of bf16",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  ROOT s = @[B] reduce(x, z), dimensions={0}, to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 8192, 128, 1.2, 1.2, 132, "bf16"},
+  {"transpose of bf16",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  t = @[B,A] transpose(x), dimensions={1,0}\n"
+   "  ROOT r = @[B,A] negate(t)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f\n"
+   "}\n", 512, 512, 1.1, 1.5, 132, "bf16"},
+  {"scatter of sorted rows",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  u = @[A,B] parameter(1)\n"
+   "  n = s32[A,1] iota(), iota_dimension=0\n"
+   "  o = s32[A,1] broadcast(s32[] constant(1)), dimensions={}\n"
+   "  i = s32[A,1] shift-right-logical(n, o)\n"
+   "  ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1}, "
+   "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, indices_are_sorted=true, "
+   "to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  u = @[A,B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, u), kind=kCustom, calls=f\n"
+   "}\n", 2048, 64, 1.7, 1.7, 132},
+  {"transpose of odd sizes",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  t = @[B,A] transpose(x), dimensions={1,0}\n"
+   "  ROOT r = @[B,A] negate(t)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[B,A] fusion(x), kind=kLoop, calls=f\n"
+   "}\n", 511, 513, 1.1, 1.5, 132},
 };
 
 TEST(kernels_move_little_more_than_they_must)
@@ -1171,8 +1672,16 @@ TEST(kernels_move_little_more_than_they_must)
 TEST(what_the_grid_lacks_names_itself)
 {
   static const struct { const char *text, *part; } cases[] = {
-      {"HloModule m\nf { x = f32[8] parameter(0) y = f32[8] negate(x) ROOT r = f32[8] copy(y) }\n"
-       "ENTRY e { x = f32[8] parameter(0) ROOT r = f32[8] fusion(x), kind=kCustom, calls=f, backend_config=\"region\" }", "region"},
+      {"HloModule m\n"
+       "f {\n"
+       "  x = f32[8] parameter(0)\n"
+       "  y = f32[8] negate(x)\n"
+       "  ROOT r = f32[8] copy(y)\n"
+       "}\n"
+       "ENTRY e {\n"
+       "  x = f32[8] parameter(0)\n"
+       "  ROOT r = f32[8] fusion(x), kind=kCustom, calls=f, backend_config=\"region\"\n"
+       "}", "region"},
   };
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {

@@ -50,77 +50,175 @@ static void free_program(program *p)
 
 static const struct { const char *what, *step, *text; } programs[] = {
   {"a product of matrices", "dot",
-   "HloModule m\nENTRY e {\n a = f32[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
-   " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[20,30] parameter(0)\n"
+   "  b = f32[30,40] parameter(1)\n"
+   "  ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "}\n"},
   {"a product with two batch dimensions between the others", "dot",
-   "HloModule m\nENTRY e {\n a = bf16[4,2,5,3] parameter(0)\n b = bf16[2,3,6,5] parameter(1)\n"
-   " ROOT d = bf16[2,3,4,6] dot(a, b), lhs_batch_dims={1,3}, rhs_batch_dims={0,1}, lhs_contracting_dims={2}, "
-   "rhs_contracting_dims={3}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = bf16[4,2,5,3] parameter(0)\n"
+   "  b = bf16[2,3,6,5] parameter(1)\n"
+   "  ROOT d = bf16[2,3,4,6] dot(a, b), lhs_batch_dims={1,3}, rhs_batch_dims={0,1}, "
+   "lhs_contracting_dims={2}, rhs_contracting_dims={3}\n"
+   "}\n"},
   {"a Cholesky factor of a batch, the upper one of a real matrix", "cusolver",
-   "HloModule m\nENTRY e {\n a = f64[3,2,2] parameter(0)\n"
-   " t = f64[3,2,2] transpose(a), dimensions={0,2,1}\n p = f64[3,2,2] add(a, t)\n four = f64[] constant(40)\n"
-   " e = s32[3,2,2] iota(), iota_dimension=1\n f = s32[3,2,2] iota(), iota_dimension=2\n"
-   " g = pred[3,2,2] compare(e, f), direction=EQ\n b = f64[3,2,2] broadcast(four), dimensions={}\n"
-   " s = f64[3,2,2] select(g, b, p)\n ROOT c = f64[3,2,2] cholesky(s), lower=false\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f64[3,2,2] parameter(0)\n"
+   "  t = f64[3,2,2] transpose(a), dimensions={0,2,1}\n"
+   "  p = f64[3,2,2] add(a, t)\n"
+   "  four = f64[] constant(40)\n"
+   "  e = s32[3,2,2] iota(), iota_dimension=1\n"
+   "  f = s32[3,2,2] iota(), iota_dimension=2\n"
+   "  g = pred[3,2,2] compare(e, f), direction=EQ\n"
+   "  b = f64[3,2,2] broadcast(four), dimensions={}\n"
+   "  s = f64[3,2,2] select(g, b, p)\n"
+   "  ROOT c = f64[3,2,2] cholesky(s), lower=false\n"
+   "}\n"},
   {"the lower Cholesky factor of a complex matrix", "cusolver",
-   "HloModule m\nENTRY e {\n a = c128[5,5] parameter(0)\n r = f64[5,5] real(a)\n j = f64[5,5] imag(a)\n"
-   " rt = f64[5,5] transpose(r), dimensions={1,0}\n jt = f64[5,5] transpose(j), dimensions={1,0}\n"
-   " rs = f64[5,5] add(r, rt)\n js = f64[5,5] subtract(j, jt)\n h = c128[5,5] complex(rs, js)\n"
-   " e = s32[5,5] iota(), iota_dimension=0\n f = s32[5,5] iota(), iota_dimension=1\n"
-   " g = pred[5,5] compare(e, f), direction=EQ\n big = c128[] constant((90, 0))\n"
-   " b = c128[5,5] broadcast(big), dimensions={}\n s = c128[5,5] select(g, b, h)\n"
-   " ROOT c = c128[5,5] cholesky(s), lower=true\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = c128[5,5] parameter(0)\n"
+   "  r = f64[5,5] real(a)\n"
+   "  j = f64[5,5] imag(a)\n"
+   "  rt = f64[5,5] transpose(r), dimensions={1,0}\n"
+   "  jt = f64[5,5] transpose(j), dimensions={1,0}\n"
+   "  rs = f64[5,5] add(r, rt)\n"
+   "  js = f64[5,5] subtract(j, jt)\n"
+   "  h = c128[5,5] complex(rs, js)\n"
+   "  e = s32[5,5] iota(), iota_dimension=0\n"
+   "  f = s32[5,5] iota(), iota_dimension=1\n"
+   "  g = pred[5,5] compare(e, f), direction=EQ\n"
+   "  big = c128[] constant((90, 0))\n"
+   "  b = c128[5,5] broadcast(big), dimensions={}\n"
+   "  s = c128[5,5] select(g, b, h)\n"
+   "  ROOT c = c128[5,5] cholesky(s), lower=true\n"
+   "}\n"},
   {"a matrix without a Cholesky factor", "cusolver",
-   "HloModule m\nENTRY e {\n a = f32[3,3] parameter(0)\n m = f32[] constant(-5)\n"
-   " b = f32[3,3] broadcast(m), dimensions={}\n x = f32[3,3] abs(a)\n d = f32[3,3] subtract(b, x)\n"
-   " ROOT c = f32[3,3] cholesky(d), lower=true\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[3,3] parameter(0)\n"
+   "  m = f32[] constant(-5)\n"
+   "  b = f32[3,3] broadcast(m), dimensions={}\n"
+   "  x = f32[3,3] abs(a)\n"
+   "  d = f32[3,3] subtract(b, x)\n"
+   "  ROOT c = f32[3,3] cholesky(d), lower=true\n"
+   "}\n"},
   {"a long sum, which needs a workspace", "dot",
-   "HloModule m\nENTRY e {\n a = f32[3,500] parameter(0)\n b = f32[500,4] parameter(1)\n"
-   " d = f32[3,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-   " t = f32[3,4] tanh(d)\n ROOT s = f32[3,4] add(t, d)\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[3,500] parameter(0)\n"
+   "  b = f32[500,4] parameter(1)\n"
+   "  d = f32[3,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  t = f32[3,4] tanh(d)\n"
+   "  ROOT s = f32[3,4] add(t, d)\n"
+   "}\n"},
   {"a matrix times a vector", "dot",
-   "HloModule m\nENTRY e {\n a = f64[7,9] parameter(0)\n b = f64[9] parameter(1)\n"
-   " ROOT d = f64[7] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f64[7,9] parameter(0)\n"
+   "  b = f64[9] parameter(1)\n"
+   "  ROOT d = f64[7] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "}\n"},
   {"integers in another order, of odd sizes", " dot ",
-   "HloModule m\nENTRY e {\n a = s8[17,30] parameter(0)\n b = s8[17,21] parameter(1)\n"
-   " ROOT d = s32[30,21] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = s8[17,30] parameter(0)\n"
+   "  b = s8[17,21] parameter(1)\n"
+   "  ROOT d = s32[30,21] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+   "}\n"},
   {"a batch of integers", " dot ",
-   "HloModule m\nENTRY e {\n a = s8[3,20,18] parameter(0)\n b = s8[3,18,22] parameter(1)\n"
-   " ROOT d = s32[3,20,22] dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = s8[3,20,18] parameter(0)\n"
+   "  b = s8[3,18,22] parameter(1)\n"
+   "  ROOT d = s32[3,20,22] dot(a, b), lhs_batch_dims={0}, rhs_batch_dims={0}, "
+   "lhs_contracting_dims={2}, rhs_contracting_dims={1}\n"
+   "}\n"},
   {"integers that the library does not have", "kernel",
-   "HloModule m\nENTRY e {\n a = s32[20,33] parameter(0)\n b = s32[33,40] parameter(1)\n"
-   " ROOT d = s32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = s32[20,33] parameter(0)\n"
+   "  b = s32[33,40] parameter(1)\n"
+   "  ROOT d = s32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "}\n"},
   {"unsigned integers", "kernel",
-   "HloModule m\nENTRY e {\n a = u8[20,33] parameter(0)\n b = u8[40,33] parameter(1)\n"
-   " ROOT d = u32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = u8[20,33] parameter(0)\n"
+   "  b = u8[40,33] parameter(1)\n"
+   "  ROOT d = u32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+   "}\n"},
   {"operands of different types", " dot ",
-   "HloModule m\nENTRY e {\n a = bf16[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
-   " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = bf16[20,30] parameter(0)\n"
+   "  b = f32[30,40] parameter(1)\n"
+   "  ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "}\n"},
   {"a wider result", " dot ",
-   "HloModule m\nENTRY e {\n a = f32[20,30] parameter(0)\n b = f32[30,40] parameter(1)\n"
-   " ROOT d = f64[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[20,30] parameter(0)\n"
+   "  b = f32[30,40] parameter(1)\n"
+   "  ROOT d = f64[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "}\n"},
   {"floats of eight bits", " dot ",
-   "HloModule m\nENTRY e {\n a = f8e4m3fn[20,30] parameter(0)\n b = f8e5m2[30,40] parameter(1)\n"
-   " ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f8e4m3fn[20,30] parameter(0)\n"
+   "  b = f8e5m2[30,40] parameter(1)\n"
+   "  ROOT d = f32[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "}\n"},
   {"a narrower result", " dot ",
-   "HloModule m\nENTRY e {\n a = f16[20,30] parameter(0)\n b = f16[30,40] parameter(1)\n d = bf16[20,40] dot(a, b), "
-   "lhs_contracting_dims={1}, rhs_contracting_dims={0}\n ROOT c = f32[20,40] convert(d)\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f16[20,30] parameter(0)\n"
+   "  b = f16[30,40] parameter(1)\n"
+   "  d = bf16[20,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  ROOT c = f32[20,40] convert(d)\n"
+   "}\n"},
   {"a convolution with channels last and padding on one side", "convolution",
-   "HloModule m\nENTRY e {\n a = f32[2,8,8,3] parameter(0)\n b = f32[3,3,3,4] parameter(1)\n"
-   " ROOT c = f32[2,4,4,4] convolution(a, b), window={size=3x3 stride=2x2 pad=0_1x0_1}, dim_labels=b01f_01io->b01f\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,8,8,3] parameter(0)\n"
+   "  b = f32[3,3,3,4] parameter(1)\n"
+   "  ROOT c = f32[2,4,4,4] convolution(a, b), window={size=3x3 stride=2x2 pad=0_1x0_1}, dim_labels=b01f_01io->b01f\n"
+   "}\n"},
   {"the gradient of a convolution's input", "convolution",
-   "HloModule m\nENTRY e {\n a = f32[2,4,5,5] parameter(0)\n b = f32[4,3,3,3] parameter(1)\n"
-   " ROOT c = f32[2,3,9,9] convolution(a, b), window={size=3x3 pad=1_1x1_1 lhs_dilate=2x2 rhs_reversal=1x1}, "
-   "dim_labels=bf01_io01->bf01\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,4,5,5] parameter(0)\n"
+   "  b = f32[4,3,3,3] parameter(1)\n"
+   "  ROOT c = f32[2,3,9,9] convolution(a, b), "
+   "window={size=3x3 pad=1_1x1_1 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=bf01_io01->bf01\n"
+   "}\n"},
   {"the gradient of a convolution's filter", "convolution",
-   "HloModule m\nENTRY e {\n a = f32[2,3,9,9] parameter(0)\n b = f32[2,4,5,5] parameter(1)\n"
-   " ROOT c = f32[3,3,4,3] convolution(a, b), window={size=5x5 pad=1_1x1_1 rhs_dilate=2x2}, dim_labels=fb01_io01->01fb\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,3,9,9] parameter(0)\n"
+   "  b = f32[2,4,5,5] parameter(1)\n"
+   "  ROOT c = f32[3,3,4,3] convolution(a, b), window={size=5x5 pad=1_1x1_1 rhs_dilate=2x2}, "
+   "dim_labels=fb01_io01->01fb\n"
+   "}\n"},
   {"a transform of two dimensions and back", "fft",
-   "HloModule m\nENTRY e {\n a = f32[3,4,6] parameter(0)\n f = c64[3,4,4] fft(a), fft_type=RFFT, fft_length={4,6}\n"
-   " ROOT b = f32[3,4,6] fft(f), fft_type=IRFFT, fft_length={4,6}\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[3,4,6] parameter(0)\n"
+   "  f = c64[3,4,4] fft(a), fft_type=RFFT, fft_length={4,6}\n"
+   "  ROOT b = f32[3,4,6] fft(f), fft_type=IRFFT, fft_length={4,6}\n"
+   "}\n"},
   {"a triangular system", "triangular-solve",
-   "HloModule m\nENTRY e {\n a = f64[2,4,4] parameter(0)\n b = f64[2,4,3] parameter(1)\n"
-   " ROOT x = f64[2,4,3] triangular-solve(a, b), left_side=true, lower=true, unit_diagonal=true, transpose_a=TRANSPOSE\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f64[2,4,4] parameter(0)\n"
+   "  b = f64[2,4,3] parameter(1)\n"
+   "  ROOT x = f64[2,4,3] triangular-solve(a, b), left_side=true, lower=true, unit_diagonal=true, "
+   "transpose_a=TRANSPOSE\n"
+   "}\n"},
 };
 
 TEST(steps_are_library_calls_and_give_the_evaluators_results)
@@ -142,53 +240,110 @@ TEST(steps_are_library_calls_and_give_the_evaluators_results)
 /* Convolutions in all forms. `library`: cuDNN does it; otherwise products of patches do. */
 static const struct { const char *what; bool library; const char *text; } convolutions[] = {
   {"groups of the batch", true,
-   "HloModule m\nENTRY e {\n a = f32[4,5,5,2] parameter(0)\n b = f32[3,3,2,4] parameter(1)\n"
-   " ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f, batch_group_count=2\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[4,5,5,2] parameter(0)\n"
+   "  b = f32[3,3,2,4] parameter(1)\n"
+   "  ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f, batch_group_count=2\n"
+   "}\n"},
   {"the gradient of a depthwise filter, whose product has strides and padding on one side", true,
-   "HloModule m\nENTRY e {\n a = f32[2,8,8,6] parameter(0)\n b = f32[2,4,4,6] parameter(1)\n"
-   " ROOT c = f32[3,3,1,6] convolution(a, b), window={size=4x4 pad=0_1x0_1 rhs_dilate=2x2}, dim_labels=f01b_i01o->01bf, "
-   "batch_group_count=6\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,8,8,6] parameter(0)\n"
+   "  b = f32[2,4,4,6] parameter(1)\n"
+   "  ROOT c = f32[3,3,1,6] convolution(a, b), window={size=4x4 pad=0_1x0_1 rhs_dilate=2x2}, "
+   "dim_labels=f01b_i01o->01bf, batch_group_count=6\n"
+   "}\n"},
   {"groups of the batch and a window that is reversed", true,
-   "HloModule m\nENTRY e {\n a = f32[4,5,5,2] parameter(0)\n b = f32[3,3,2,4] parameter(1)\n"
-   " ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3 rhs_reversal=1x1}, dim_labels=b01f_01io->b01f, "
-   "batch_group_count=2\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[4,5,5,2] parameter(0)\n"
+   "  b = f32[3,3,2,4] parameter(1)\n"
+   "  ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3 rhs_reversal=1x1}, "
+   "dim_labels=b01f_01io->b01f, batch_group_count=2\n"
+   "}\n"},
   {"groups of the batch and base dilation", true,
-   "HloModule m\nENTRY e {\n a = f32[4,3,3,2] parameter(0)\n b = f32[3,3,2,4] parameter(1)\n"
-   " ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f, "
-   "batch_group_count=2\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[4,3,3,2] parameter(0)\n"
+   "  b = f32[3,3,2,4] parameter(1)\n"
+   "  ROOT c = f32[2,3,3,4] convolution(a, b), window={size=3x3 lhs_dilate=2x2}, "
+   "dim_labels=b01f_01io->b01f, batch_group_count=2\n"
+   "}\n"},
   {"a window that is reversed in one dimension", true,
-   "HloModule m\nENTRY e {\n a = f32[2,8,8,3] parameter(0)\n b = f32[3,2,3,4] parameter(1)\n"
-   " ROOT c = f32[2,6,7,4] convolution(a, b), window={size=3x2 rhs_reversal=1x0}, dim_labels=b01f_01io->b01f\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,8,8,3] parameter(0)\n"
+   "  b = f32[3,2,3,4] parameter(1)\n"
+   "  ROOT c = f32[2,6,7,4] convolution(a, b), window={size=3x2 rhs_reversal=1x0}, dim_labels=b01f_01io->b01f\n"
+   "}\n"},
   {"the gradient of a grouped product's input", true,
-   "HloModule m\nENTRY e {\n a = f32[2,4,4,6] parameter(0)\n b = f32[3,3,2,9] parameter(1)\n"
-   " ROOT c = f32[2,9,9,9] convolution(a, b), window={size=3x3 pad=2_2x2_2 lhs_dilate=2x2 rhs_reversal=1x1}, "
-   "dim_labels=b01f_01io->b01f, feature_group_count=3\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,4,4,6] parameter(0)\n"
+   "  b = f32[3,3,2,9] parameter(1)\n"
+   "  ROOT c = f32[2,9,9,9] convolution(a, b), "
+   "window={size=3x3 pad=2_2x2_2 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01io->b01f, feature_group_count=3\n"
+   "}\n"},
   {"strides, dilation and padding", true,
-   "HloModule m\nENTRY e {\n a = f32[2,3,9,10] parameter(0)\n b = f32[4,3,3,2] parameter(1)\n"
-   " ROOT c = f32[2,4,4,5] convolution(a, b), window={size=3x2 stride=2x2 pad=1_1x1_0 rhs_dilate=2x1}, "
-   "dim_labels=bf01_oi01->bf01\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,3,9,10] parameter(0)\n"
+   "  b = f32[4,3,3,2] parameter(1)\n"
+   "  ROOT c = f32[2,4,4,5] convolution(a, b), window={size=3x2 stride=2x2 pad=1_1x1_0 rhs_dilate=2x1}, "
+   "dim_labels=bf01_oi01->bf01\n"
+   "}\n"},
   {"groups of the features", true,
-   "HloModule m\nENTRY e {\n a = f32[2,6,6,8] parameter(0)\n b = f32[3,3,2,12] parameter(1)\n"
-   " ROOT c = f32[2,6,6,12] convolution(a, b), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, "
-   "feature_group_count=4\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,6,6,8] parameter(0)\n"
+   "  b = f32[3,3,2,12] parameter(1)\n"
+   "  ROOT c = f32[2,6,6,12] convolution(a, b), window={size=3x3 pad=1_1x1_1}, "
+   "dim_labels=b01f_01io->b01f, feature_group_count=4\n"
+   "}\n"},
   {"the gradient of a filter", true,
-   "HloModule m\nENTRY e {\n a = f32[2,3,9,9] parameter(0)\n b = f32[2,4,5,5] parameter(1)\n"
-   " ROOT c = f32[3,3,4,3] convolution(a, b), window={size=5x5 pad=1_1x1_1 rhs_dilate=2x2}, dim_labels=fb01_io01->01fb\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,3,9,9] parameter(0)\n"
+   "  b = f32[2,4,5,5] parameter(1)\n"
+   "  ROOT c = f32[3,3,4,3] convolution(a, b), window={size=5x5 pad=1_1x1_1 rhs_dilate=2x2}, "
+   "dim_labels=fb01_io01->01fb\n"
+   "}\n"},
   {"negative padding", true,
-   "HloModule m\nENTRY e {\n a = f32[2,8,8,3] parameter(0)\n b = f32[3,3,3,4] parameter(1)\n"
-   " ROOT c = f32[2,4,5,4] convolution(a, b), window={size=3x3 pad=-1_-1x0_-1}, dim_labels=b01f_01io->b01f\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,8,8,3] parameter(0)\n"
+   "  b = f32[3,3,3,4] parameter(1)\n"
+   "  ROOT c = f32[2,4,5,4] convolution(a, b), window={size=3x3 pad=-1_-1x0_-1}, dim_labels=b01f_01io->b01f\n"
+   "}\n"},
   {"no spatial dimensions", true,
-   "HloModule m\nENTRY e {\n a = f32[5,8] parameter(0)\n b = f32[8,4] parameter(1)\n"
-   " ROOT c = f32[5,4] convolution(a, b), window={}, dim_labels=bf_io->bf\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[5,8] parameter(0)\n"
+   "  b = f32[8,4] parameter(1)\n"
+   "  ROOT c = f32[5,4] convolution(a, b), window={}, dim_labels=bf_io->bf\n"
+   "}\n"},
   {"integers", false,
-   "HloModule m\nENTRY e {\n a = s32[2,6,6,3] parameter(0)\n b = s32[3,3,3,4] parameter(1)\n"
-   " ROOT c = s32[2,4,4,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = s32[2,6,6,3] parameter(0)\n"
+   "  b = s32[3,3,3,4] parameter(1)\n"
+   "  ROOT c = s32[2,4,4,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f\n"
+   "}\n"},
   {"complex numbers", false,
-   "HloModule m\nENTRY e {\n a = c64[2,6,6,3] parameter(0)\n b = c64[3,3,3,4] parameter(1)\n"
-   " ROOT c = c64[2,4,4,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = c64[2,6,6,3] parameter(0)\n"
+   "  b = c64[3,3,3,4] parameter(1)\n"
+   "  ROOT c = c64[2,4,4,4] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f\n"
+   "}\n"},
   {"four spatial dimensions", false,
-   "HloModule m\nENTRY e {\n a = f32[2,4,3,4,3,2] parameter(0)\n b = f32[2,2,2,2,2,4] parameter(1)\n"
-   " ROOT c = f32[2,3,2,3,2,4] convolution(a, b), window={size=2x2x2x2}, dim_labels=b0123f_0123io->b0123f\n}\n"},
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  a = f32[2,4,3,4,3,2] parameter(0)\n"
+   "  b = f32[2,2,2,2,2,4] parameter(1)\n"
+   "  ROOT c = f32[2,3,2,3,2,4] convolution(a, b), window={size=2x2x2x2}, dim_labels=b0123f_0123io->b0123f\n"
+   "}\n"},
 };
 
 static void convolutions_run(bool has_library)
@@ -213,8 +368,12 @@ TEST(convolutions_of_all_forms_run_on_the_device) { convolutions_run(true); }
 TEST(a_window_of_no_elements_gives_zeros)
 {
   static const char text[] =
-    "HloModule m\nENTRY e {\n a = f32[1,5,5,3] parameter(0)\n b = f32[0,3,3,4] parameter(1)\n"
-    " ROOT c = f32[1,5,3,4] convolution(a, b), window={size=0x3}, dim_labels=b01f_01io->b01f\n}\n";
+    "HloModule m\n"
+    "ENTRY e {\n"
+    "  a = f32[1,5,5,3] parameter(0)\n"
+    "  b = f32[0,3,3,4] parameter(1)\n"
+    "  ROOT c = f32[1,5,3,4] convolution(a, b), window={size=0x3}, dim_labels=b01f_01io->b01f\n"
+    "}\n";
   uint64_t seed = 3;
   program p;
 
@@ -261,9 +420,14 @@ TEST(all_of_them_without_cudnn) { convolutions_run(false); }
 
 /* A program in which three libraries keep a state for each device: `a` transformed and back, times `b`. */
 static const char three_libraries[] =
-  "HloModule m\nENTRY e {\n a = f32[64,80] parameter(0)\n b = f32[80,96] parameter(1)\n"
-  " f = c64[64,41] fft(a), fft_type=RFFT, fft_length={80}\n g = f32[64,80] fft(f), fft_type=IRFFT, fft_length={80}\n"
-  " ROOT d = f32[64,96] dot(g, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n";
+  "HloModule m\n"
+  "ENTRY e {\n"
+  "  a = f32[64,80] parameter(0)\n"
+  "  b = f32[80,96] parameter(1)\n"
+  "  f = c64[64,41] fft(a), fft_type=RFFT, fft_length={80}\n"
+  "  g = f32[64,80] fft(f), fft_type=IRFFT, fft_length={80}\n"
+  "  ROOT d = f32[64,96] dot(g, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+  "}\n";
 
 enum { DEVICES = 2 };
 
@@ -335,14 +499,21 @@ TEST(a_call_that_fails_is_the_runs_error_and_the_next_run_succeeds)
 /* ---- JAX's custom calls, with the layouts that JAX gives them ---- */
 
 #define FACTORS                                                                                                         \
-  "HloModule m\nENTRY e {\n  a = f32[3,5,5] parameter(0)\n"                                                             \
-  "  g = (f32[3,5,5]{1,2,0}, s32[3,5]{1,0}, s32[3]{0}) custom-call(a), custom_call_target=\"cusolver_getrf_ffi\", "      \
-  "operand_layout_constraints={f32[3,5,5]{1,2,0}}, api_version=API_VERSION_TYPED_FFI, backend_config={}\n"              \
-  "  lu = f32[3,5,5] get-tuple-element(g), index=0\n  p = s32[3,5] get-tuple-element(g), index=1\n"                     \
-  "  one = s32[] constant(1)\n  ones = s32[3,5] broadcast(one), dimensions={}\n  p0 = s32[3,5] subtract(p, ones)\n"     \
-  "  o = s32[3,5] custom-call(p0), custom_call_target=\"cu_lu_pivots_to_permutation\", "                                \
-  "api_version=API_VERSION_TYPED_FFI, backend_config={}\n"                                                              \
-  "  ROOT r = (f32[3,5,5], s32[3,5]) tuple(lu, o)\n}\n"
+  "HloModule m\n" \
+  "ENTRY e {\n" \
+  "  a = f32[3,5,5] parameter(0)\n" \
+  "  g = (f32[3,5,5]{1,2,0}, s32[3,5]{1,0}, s32[3]{0}) custom-call(a), " \
+  "custom_call_target=\"cusolver_getrf_ffi\", operand_layout_constraints={f32[3,5,5]{1,2,0}}, " \
+  "api_version=API_VERSION_TYPED_FFI, backend_config={}\n" \
+  "  lu = f32[3,5,5] get-tuple-element(g), index=0\n" \
+  "  p = s32[3,5] get-tuple-element(g), index=1\n" \
+  "  one = s32[] constant(1)\n" \
+  "  ones = s32[3,5] broadcast(one), dimensions={}\n" \
+  "  p0 = s32[3,5] subtract(p, ones)\n" \
+  "  o = s32[3,5] custom-call(p0), custom_call_target=\"cu_lu_pivots_to_permutation\", " \
+  "api_version=API_VERSION_TYPED_FFI, backend_config={}\n" \
+  "  ROOT r = (f32[3,5,5], s32[3,5]) tuple(lu, o)\n" \
+  "}\n"
 
 TEST(lu_and_its_permutation_are_the_matrix)
 {
@@ -404,11 +575,17 @@ TEST(three_diagonals_are_solved_with_exchanges_of_rows)
 {
   static const char text[] =
     "HloModule m, entry_computation_layout={(f32[3]{0}, f32[3]{0}, f32[3]{0}, f32[3,2]{1,0})->f32[3,2]{1,0}}\n"
-    "ENTRY e {\n  l = f32[3]{0} parameter(0)\n  d = f32[3]{0} parameter(1)\n  u = f32[3]{0} parameter(2)\n"
-    "  b = f32[3,2]{1,0} parameter(3)\n  t = f32[3,2]{0,1} copy(b)\n"
-    "  x = f32[3,2]{0,1} custom-call(l, d, u, t), custom_call_target=\"cusparse_gtsv2_ffi\", "
+    "ENTRY e {\n"
+    "  l = f32[3]{0} parameter(0)\n"
+    "  d = f32[3]{0} parameter(1)\n"
+    "  u = f32[3]{0} parameter(2)\n"
+    "  b = f32[3,2]{1,0} parameter(3)\n"
+    "  t = f32[3,2]{0,1} copy(b)\n"
+    "  x = f32[3,2]{0,1} custom-call(l, d, u, t), "
+    "custom_call_target=\"cusparse_gtsv2_ffi\", "
     "operand_layout_constraints={f32[3]{0}, f32[3]{0}, f32[3]{0}, f32[3,2]{0,1}}, api_version=API_VERSION_TYPED_FFI\n"
-    "  ROOT r = f32[3,2]{1,0} copy(x)\n}\n";
+    "  ROOT r = f32[3,2]{1,0} copy(x)\n"
+    "}\n";
   static const float l[3] = {9, 2, 1}, d[3] = {0, 1, 2}, u[3] = {1, 1, 9}, b[3][2] = {{2, 1}, {7, 4}, {8, 3}};
   static const float want[3][2] = {{1, 1}, {2, 1}, {3, 1}};
   weft_platform *platform = test_platform(1, 1);
@@ -425,9 +602,13 @@ TEST(three_diagonals_are_solved_with_exchanges_of_rows)
 TEST(a_factor_is_updated_by_a_vector)
 {
   static const char text[] =
-    "HloModule m\nENTRY e {\n  r = f64[2,2] parameter(0)\n  w = f64[2] parameter(1)\n"
+    "HloModule m\n"
+    "ENTRY e {\n"
+    "  r = f64[2,2] parameter(0)\n"
+    "  w = f64[2] parameter(1)\n"
     "  ROOT c = (f64[2,2], f64[2]) custom-call(r, w), custom_call_target=\"cu_cholesky_update_ffi\", "
-    "api_version=API_VERSION_TYPED_FFI\n}\n";
+    "api_version=API_VERSION_TYPED_FFI\n"
+    "}\n";
   static const double r[2][2] = {{3, 1}, {0, 2}}, w[2] = {4, 0};
   weft_platform *platform = test_platform(1, 1);
   weft_executable *exe = test_compile(platform, text, BUF_SEQUENTIAL);

@@ -92,12 +92,16 @@ TEST(data_of_every_type_moves)
       compare(gpu, cpu, types[t], strcmp(types[t], "pred") == 0 ? "or" : "add", line, true);
     }
   compare(gpu, cpu, "f32", "add",
-          "a = f32[1,8] slice(x), slice={[0:1],[0:8]} b = f32[1,8] slice(x), slice={[1:2],[0:8]}\n"
-          " c = f32[1,8] slice(x), slice={[2:3],[0:8]} d4 = f32[1,8] slice(x), slice={[3:4],[0:8]}\n"
-          " t = (f32[1,8], f32[1,8], f32[1,8], f32[1,8]) all-to-all(a, b, c, d4), replica_groups={{0,1,2,3}}\n"
-          " t0 = f32[1,8] get-tuple-element(t), index=0 t1 = f32[1,8] get-tuple-element(t), index=1\n"
-          " t2 = f32[1,8] get-tuple-element(t), index=2 t3 = f32[1,8] get-tuple-element(t), index=3\n"
-          " ROOT r = f32[4,8] concatenate(t0, t1, t2, t3), dimensions={0}",
+          "a = f32[1,8] slice(x), slice={[0:1],[0:8]}\n"
+          "b = f32[1,8] slice(x), slice={[1:2],[0:8]}\n"
+          "c = f32[1,8] slice(x), slice={[2:3],[0:8]}\n"
+          "d4 = f32[1,8] slice(x), slice={[3:4],[0:8]}\n"
+          "t = (f32[1,8], f32[1,8], f32[1,8], f32[1,8]) all-to-all(a, b, c, d4), replica_groups={{0,1,2,3}}\n"
+          "t0 = f32[1,8] get-tuple-element(t), index=0\n"
+          "t1 = f32[1,8] get-tuple-element(t), index=1\n"
+          "t2 = f32[1,8] get-tuple-element(t), index=2\n"
+          "t3 = f32[1,8] get-tuple-element(t), index=3\n"
+          "ROOT r = f32[4,8] concatenate(t0, t1, t2, t3), dimensions={0}",
           true);
   T_EQ_INT(misuses(), 0);
   weft_platform_release(gpu);

@@ -129,8 +129,11 @@ static int kernels(uint64_t first, uint64_t count)
 
 /* ---- faults ---------------------------------------------------------------------------------------------------- */
 
-static const char add_text[] =
-  "HloModule additions ENTRY e { x = f32[1024] parameter(0) ROOT r = f32[1024] add(x, x) }";
+static const char add_text[] = "HloModule additions\n"
+                               "ENTRY e {\n"
+                               "  x = f32[1024] parameter(0)\n"
+                               "  ROOT r = f32[1024] add(x, x)\n"
+                               "}";
 
 /* Runs the program; `before_launch`, unless it is NULL, is called once the input is on the device. */
 static weft_status *try_additions(weft_executable *exe, void (*before_launch)(weft_device *device))
@@ -168,7 +171,11 @@ TEST(a_program_that_does_not_fit_is_refused_and_the_next_one_runs)
   hlo_module *module;
 
   snprintf(text, sizeof text,
-           "HloModule too_big ENTRY e { x = f32[] parameter(0) ROOT r = f32[%lld,1024] broadcast(x), dimensions={} }",
+           "HloModule too_big\n"
+           "ENTRY e {\n"
+           "  x = f32[] parameter(0)\n"
+           "  ROOT r = f32[%lld,1024] broadcast(x), dimensions={}\n"
+           "}",
            (long long)(gpu_of(weft_platform_device(platform, 0))->bytes / 4096 * 5 / 4));
   T_OK(hlo_parse(text, strlen(text), &module));
   weft_status *st = weft_compile(platform, module, &(weft_compile_options){0}, &big);

@@ -44,60 +44,158 @@ static void check(const program *p, uint64_t *seed)
   weft_arena_fini(&arena);
 }
 
-#define ADD "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
+#define ADD \
+  "add {\n" \
+  "  a = f32[] parameter(0)\n" \
+  "  b = f32[] parameter(1)\n" \
+  "  ROOT c = f32[] add(a, b)\n" \
+  "}\n"
 /* Indices from -3 to 60, most of them several times. */
-#define SOME(shape) "m = s32" shape " broadcast(s32[] constant(63)), dimensions={} o = s32" shape " broadcast(s32[] constant(3)), dimensions={} " \
-  "n = s32" shape " and(i, m) k = s32" shape " subtract(n, o) "
+#define SOME(shape) \
+  "  m = s32" shape " broadcast(s32[] constant(63)), dimensions={}\n" \
+  "  o = s32" shape " broadcast(s32[] constant(3)), dimensions={}\n" \
+  "  n = s32" shape " and(i, m)\n" \
+  "  k = s32" shape " subtract(n, o)\n"
 
 static const program scatters[] = {
   {"sums of rows", "sort", NULL,
-   "HloModule m\n" ADD "ENTRY e { x = f32[37,5] parameter(0) i = s32[200,1] parameter(1) u = f32[200,5] parameter(2) " SOME("[200,1]")
-   "ROOT r = f32[37,5] scatter(x, k, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
-   "index_vector_dim=1, to_apply=add }\n"},
+   "HloModule m\n"
+   ADD
+   "ENTRY e {\n"
+   "  x = f32[37,5] parameter(0)\n"
+   "  i = s32[200,1] parameter(1)\n"
+   "  u = f32[200,5] parameter(2)\n"
+   SOME("[200,1]")
+   "  ROOT r = f32[37,5] scatter(x, k, u), update_window_dims={1}, "
+   "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n"
+   "}\n"},
   {"sums of elements, in many places", "sort", NULL,
-   "HloModule m\n" ADD "ENTRY e { x = f32[61] parameter(0) i = s32[3000] parameter(1) u = f32[3000] parameter(2) " SOME("[3000]")
-   "ROOT r = f32[61] scatter(x, k, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
-   "index_vector_dim=1, to_apply=add }\n"},
+   "HloModule m\n"
+   ADD
+   "ENTRY e {\n"
+   "  x = f32[61] parameter(0)\n"
+   "  i = s32[3000] parameter(1)\n"
+   "  u = f32[3000] parameter(2)\n"
+   SOME("[3000]")
+   "  ROOT r = f32[61] scatter(x, k, u), update_window_dims={}, "
+   "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n"
+   "}\n"},
   {"pairs of indices along the first dimension, windows first", "sort", NULL,
-   "HloModule m\n" ADD "ENTRY e { x = f32[40,3,50] parameter(0) i = s32[2,30,20] parameter(1) u = f32[3,30,20] parameter(2) " SOME("[2,30,20]")
-   "ROOT r = f32[40,3,50] scatter(x, k, u), update_window_dims={0}, inserted_window_dims={0,2}, scatter_dims_to_operand_dims={2,0}, "
-   "index_vector_dim=0, to_apply=add }\n"},
+   "HloModule m\n"
+   ADD
+   "ENTRY e {\n"
+   "  x = f32[40,3,50] parameter(0)\n"
+   "  i = s32[2,30,20] parameter(1)\n"
+   "  u = f32[3,30,20] parameter(2)\n"
+   SOME("[2,30,20]")
+   "  ROOT r = f32[40,3,50] scatter(x, k, u), update_window_dims={0}, "
+   "inserted_window_dims={0,2}, scatter_dims_to_operand_dims={2,0}, index_vector_dim=0, to_apply=add\n"
+   "}\n"},
   {"a batch of scatters", "sort", NULL,
-   "HloModule m\n" ADD "ENTRY e { x = f32[7,20] parameter(0) i = s32[50,7,1] parameter(1) u = f32[50,7] parameter(2) " SOME("[50,7,1]")
-   "ROOT r = f32[7,20] scatter(x, k, u), update_window_dims={}, inserted_window_dims={1}, scatter_dims_to_operand_dims={1}, "
-   "input_batching_dims={0}, scatter_indices_batching_dims={1}, index_vector_dim=2, to_apply=add }\n"},
+   "HloModule m\n"
+   ADD
+   "ENTRY e {\n"
+   "  x = f32[7,20] parameter(0)\n"
+   "  i = s32[50,7,1] parameter(1)\n"
+   "  u = f32[50,7] parameter(2)\n"
+   SOME("[50,7,1]")
+   "  ROOT r = f32[7,20] scatter(x, k, u), update_window_dims={}, "
+   "inserted_window_dims={1}, scatter_dims_to_operand_dims={1}, "
+   "input_batching_dims={0}, scatter_indices_batching_dims={1}, index_vector_dim=2, to_apply=add\n"
+   "}\n"},
   {"the last of narrow updates", "sort", NULL,
-   "HloModule m\nlast { a = u8[] parameter(0) ROOT b = u8[] parameter(1) }\n"
-   "ENTRY e { x = u8[50] parameter(0) i = s32[500,1] parameter(1) u = u8[500] parameter(2) " SOME("[500,1]")
-   "ROOT r = u8[50] scatter(x, k, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
-   "index_vector_dim=1, to_apply=last }\n"},
+   "HloModule m\n"
+   "last {\n"
+   "  a = u8[] parameter(0)\n"
+   "  ROOT b = u8[] parameter(1)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = u8[50] parameter(0)\n"
+   "  i = s32[500,1] parameter(1)\n"
+   "  u = u8[500] parameter(2)\n"
+   SOME("[500,1]")
+   "  ROOT r = u8[50] scatter(x, k, u), update_window_dims={}, inserted_window_dims={0}, "
+   "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last\n"
+   "}\n"},
   {"two arrays at once", "sort", NULL,
-   "HloModule m\ntwo { a = f32[] parameter(0) p = s32[] parameter(1) b = f32[] parameter(2) q = s32[] parameter(3) h = f32[] multiply(a, b) "
-   "c = f32[] subtract(b, h) s = s32[] subtract(q, p) ROOT t = (f32[], s32[]) tuple(c, s) }\n"
-   "ENTRY e { x = f32[50] parameter(0) i = s32[500,1] parameter(1) u = f32[500] parameter(2) z = s32[50] iota(), iota_dimension=0 "
-   "w = s32[500] iota(), iota_dimension=0 " SOME("[500,1]")
-   "r = (f32[50], s32[50]) scatter(x, z, k, u, w), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
-   "index_vector_dim=1, to_apply=two r0 = f32[50] get-tuple-element(r), index=0 r1 = s32[50] get-tuple-element(r), index=1 "
-   "v = f32[50] convert(r1) ROOT y = f32[50] add(r0, v) }\n"},
+   "HloModule m\n"
+   "two {\n"
+   "  a = f32[] parameter(0)\n"
+   "  p = s32[] parameter(1)\n"
+   "  b = f32[] parameter(2)\n"
+   "  q = s32[] parameter(3)\n"
+   "  h = f32[] multiply(a, b)\n"
+   "  c = f32[] subtract(b, h)\n"
+   "  s = s32[] subtract(q, p)\n"
+   "  ROOT t = (f32[], s32[]) tuple(c, s)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = f32[50] parameter(0)\n"
+   "  i = s32[500,1] parameter(1)\n"
+   "  u = f32[500] parameter(2)\n"
+   "  z = s32[50] iota(), iota_dimension=0\n"
+   "  w = s32[500] iota(), iota_dimension=0 " SOME("[500,1]")
+   "  r = (f32[50], s32[50]) scatter(x, z, k, u, w), update_window_dims={}, "
+   "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=two\n"
+   "  r0 = f32[50] get-tuple-element(r), index=0\n"
+   "  r1 = s32[50] get-tuple-element(r), index=1\n"
+   "  v = f32[50] convert(r1)\n"
+   "  ROOT y = f32[50] add(r0, v)\n"
+   "}\n"},
   {"indices that are sorted", NULL, "sort",
-   "HloModule m\n" ADD "ENTRY e { x = f32[37,5] parameter(0) u = f32[200,5] parameter(1) n = s32[200,1] iota(), iota_dimension=0 "
-   "t = s32[200,1] broadcast(s32[] constant(5)), dimensions={} k = s32[200,1] divide(n, t) "
-   "ROOT r = f32[37,5] scatter(x, k, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
-   "index_vector_dim=1, indices_are_sorted=true, to_apply=add }\n"},
+   "HloModule m\n"
+   ADD
+   "ENTRY e {\n"
+   "  x = f32[37,5] parameter(0)\n"
+   "  u = f32[200,5] parameter(1)\n"
+   "  n = s32[200,1] iota(), iota_dimension=0\n"
+   "  t = s32[200,1] broadcast(s32[] constant(5)), dimensions={}\n"
+   "  k = s32[200,1] divide(n, t)\n"
+   "  ROOT r = f32[37,5] scatter(x, k, u), update_window_dims={1}, "
+   "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, indices_are_sorted=true, "
+   "to_apply=add\n"
+   "}\n"},
   {"counts", NULL, "sort",
-   "HloModule m\nadd { a = s32[] parameter(0) b = s32[] parameter(1) ROOT c = s32[] add(a, b) }\n"
-   "ENTRY e { x = s32[50] parameter(0) i = s32[500,1] parameter(1) " SOME("[500,1]") "u = s32[500] broadcast(s32[] constant(1)), dimensions={} "
-   "ROOT r = s32[50] scatter(x, k, u), update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
-   "index_vector_dim=1, to_apply=add }\n"},
+   "HloModule m\n"
+   "add {\n"
+   "  a = s32[] parameter(0)\n"
+   "  b = s32[] parameter(1)\n"
+   "  ROOT c = s32[] add(a, b)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = s32[50] parameter(0)\n"
+   "  i = s32[500,1] parameter(1)\n"
+   SOME("[500,1]")
+   "  u = s32[500] broadcast(s32[] constant(1)), dimensions={}\n"
+   "  ROOT r = s32[50] scatter(x, k, u), update_window_dims={}, "
+   "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n"
+   "}\n"},
   {"greatest of windows that overlap", NULL, "sort",
-   "HloModule m\nmax { a = u64[] parameter(0) b = u64[] parameter(1) ROOT c = u64[] maximum(a, b) }\n"
-   "ENTRY e { x = u64[50] parameter(0) i = s32[90,1] parameter(1) u = u64[90,4] parameter(2) " SOME("[90,1]")
-   "ROOT r = u64[50] scatter(x, k, u), update_window_dims={1}, inserted_window_dims={}, scatter_dims_to_operand_dims={0}, "
-   "index_vector_dim=1, to_apply=max }\n"},
+   "HloModule m\n"
+   "max {\n"
+   "  a = u64[] parameter(0)\n"
+   "  b = u64[] parameter(1)\n"
+   "  ROOT c = u64[] maximum(a, b)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = u64[50] parameter(0)\n"
+   "  i = s32[90,1] parameter(1)\n"
+   "  u = u64[90,4] parameter(2)\n"
+   SOME("[90,1]")
+   "  ROOT r = u64[50] scatter(x, k, u), update_window_dims={1}, "
+   "inserted_window_dims={}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=max\n"
+   "}\n"},
   {"sums of windows that overlap", NULL, "sort",
-   "HloModule m\n" ADD "ENTRY e { x = f32[50] parameter(0) i = s32[90,1] parameter(1) u = f32[90,4] parameter(2) " SOME("[90,1]")
-   "ROOT r = f32[50] scatter(x, k, u), update_window_dims={1}, inserted_window_dims={}, scatter_dims_to_operand_dims={0}, "
-   "index_vector_dim=1, to_apply=add }\n"},
+   "HloModule m\n"
+   ADD
+   "ENTRY e {\n"
+   "  x = f32[50] parameter(0)\n"
+   "  i = s32[90,1] parameter(1)\n"
+   "  u = f32[90,4] parameter(2)\n"
+   SOME("[90,1]")
+   "  ROOT r = f32[50] scatter(x, k, u), update_window_dims={1}, "
+   "inserted_window_dims={}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n"
+   "}\n"},
 };
 
 TEST(scatters_have_the_evaluators_bits)
@@ -108,10 +206,22 @@ TEST(scatters_have_the_evaluators_bits)
 }
 
 #define SCAN(type, shape, window, pad) \
-  "HloModule m\nadd { a = " type "[] parameter(0) b = " type "[] parameter(1) ROOT c = " type "[] add(a, b) }\n" \
-  "ENTRY e { i = s32" shape " parameter(0) m = s32" shape " broadcast(s32[] constant(7)), dimensions={} n = s32" shape " and(i, m) " \
-  "x = " type shape " convert(n) y = " type shape " negate(x) z = " type "[] constant(0) " \
-  "w = " type shape " reduce-window(y, z), window={size=" window " pad=" pad "}, to_apply=add ROOT r = " type shape " subtract(w, x) }\n"
+  "HloModule m\n" \
+  "add {\n" \
+  "  a = " type "[] parameter(0)\n" \
+  "  b = " type "[] parameter(1)\n" \
+  "  ROOT c = " type "[] add(a, b)\n" \
+  "}\n" \
+  "ENTRY e {\n" \
+  "  i = s32" shape " parameter(0)\n" \
+  "  m = s32" shape " broadcast(s32[] constant(7)), dimensions={}\n" \
+  "  n = s32" shape " and(i, m)\n" \
+  "  x = " type shape " convert(n)\n" \
+  "  y = " type shape " negate(x)\n" \
+  "  z = " type "[] constant(0)\n" \
+  "  w = " type shape " reduce-window(y, z), window={size=" window " pad=" pad "}, to_apply=add\n" \
+  "  ROOT r = " type shape " subtract(w, x)\n" \
+  "}\n"
 static const program scans[] = {
   {"sums along rows", " w  ", NULL, SCAN("f32", "[3,500]", "1x500", "0_0x499_0")},
   {"sums along columns, from the end", " w  ", NULL, SCAN("s32", "[400,30]", "400x1", "0_399x0_0")},

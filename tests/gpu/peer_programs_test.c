@@ -59,8 +59,10 @@ static void compare_type(weft_platform *gpu, weft_platform *cpu, const char *typ
 
 /* Values whose sums depend on their order. */
 #define UNEVEN                                                                     \
-  "c = @[] constant(0.3) cb = @[4,8] broadcast(c), dimensions={} xu = @[4,8] multiply(x, cb)\n" \
-  " yu = @[4,8] exponential(xu)\n"
+  "c = @[] constant(0.3)\n" \
+  "cb = @[4,8] broadcast(c), dimensions={}\n" \
+  "xu = @[4,8] multiply(x, cb)\n" \
+  "yu = @[4,8] exponential(xu)\n"
 
 static const struct { const char *type, *reducer; bool uneven; } reductions[] = {
   {"f32", "add", true}, {"f32", "multiply", true}, {"f32", "maximum", true}, {"f32", "minimum", true}, {"f64", "add", true},
@@ -82,11 +84,17 @@ static void compare_reductions(const char *uneven, const char *even, size_t step
 }
 
 #define SMALL(x) "ROOT r = @[4,8] all-reduce(" x "), replica_groups={}, to_apply=f"
-#define ODD(x) "od = @[3,7] slice(" x "), slice={[1:4],[1:8]} ROOT r = @[3,7] all-reduce(od), replica_groups={{0,1,2},{3,4,5,6,7}}, to_apply=f"
+#define ODD(x) \
+  "od = @[3,7] slice(" x "), slice={[1:4],[1:8]}\n" \
+  "ROOT r = @[3,7] all-reduce(od), replica_groups={{0,1,2},{3,4,5,6,7}}, to_apply=f"
 /* small ones by more than one block */
-#define BLOCKS(x) "b = @[4,8,403] broadcast(" x "), dimensions={0,1} ROOT r = @[4,8,403] all-reduce(b), replica_groups={}, to_apply=f"
-#define LARGE(x) "b = @[4,8,9001] broadcast(" x "), dimensions={0,1} w = @[4,8,9001] all-reduce(b), replica_groups={}, to_apply=f\n" \
-  " ROOT r = @[4,8,300] slice(w), slice={[0:4],[0:8],[8701:9001]}"
+#define BLOCKS(x) \
+  "b = @[4,8,403] broadcast(" x "), dimensions={0,1}\n" \
+  "ROOT r = @[4,8,403] all-reduce(b), replica_groups={}, to_apply=f"
+#define LARGE(x) \
+  "b = @[4,8,9001] broadcast(" x "), dimensions={0,1}\n" \
+  "w = @[4,8,9001] all-reduce(b), replica_groups={}, to_apply=f\n" \
+  "ROOT r = @[4,8,300] slice(w), slice={[0:4],[0:8],[8701:9001]}"
 #define SCATTERED(x) "ROOT r = @[4,1] reduce-scatter(" x "), replica_groups={}, dimensions={1}, to_apply=f"
 
 TEST(small_all_reduces_have_the_bits_of_the_cpu) { compare_reductions(UNEVEN SMALL("yu"), SMALL("x"), 1); }
@@ -101,8 +109,9 @@ static const char *const moves[] = {
   "ROOT r = @[4,8] all-to-all(x), replica_groups={}, dimensions={1}",
   "ROOT r = @[4,8] collective-permute(x), source_target_pairs={{0,1},{1,2},{3,3},{7,0}}",
   "ROOT r = @[4,8] collective-broadcast(x), replica_groups={{1,0,2}}",
-  "u = @[4,8] collective-permute(x), source_target_pairs={{0,1},{1,0}} w = @[4,8] all-to-all(u), replica_groups={}, dimensions={1}\n"
-  " ROOT r = @[4,64] all-gather(w), replica_groups={}, dimensions={1}",
+  "u = @[4,8] collective-permute(x), source_target_pairs={{0,1},{1,0}}\n"
+  "w = @[4,8] all-to-all(u), replica_groups={}, dimensions={1}\n"
+  "ROOT r = @[4,64] all-gather(w), replica_groups={}, dimensions={1}",
 };
 
 static void compare_moves(void)

@@ -13,24 +13,56 @@
 
 /* A training step with everything that the platform has a way of its own for: kernels, a sort, a loop whose end depends
  * on data, a branch, a copy, a donated parameter. */
-static const char step_text[] =
-  "HloModule training_step, input_output_alias={ {0}: (0, {}, may-alias) }\n"
-  "less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }\n"
-  "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
-  "body { t = (f32[], f32[4]) parameter(0) s = f32[] get-tuple-element(t), index=0\n"
-  "  v = f32[4] get-tuple-element(t), index=1 w = f32[4] add(v, v) z = f32[] constant(0)\n"
-  "  n = f32[] reduce(w, z), dimensions={0}, to_apply=add ROOT r = (f32[], f32[4]) tuple(n, w) }\n"
-  "more { t = (f32[], f32[4]) parameter(0) s = f32[] get-tuple-element(t), index=0 l = f32[] constant(1000)\n"
-  "  ROOT r = pred[] compare(s, l), direction=LT }\n"
-  "twice { a = f32[4] parameter(0) ROOT r = f32[4] add(a, a) }\n"
-  "same { a = f32[4] parameter(0) ROOT r = f32[4] negate(a) }\n"
-  "ENTRY e { w = f32[4] parameter(0) x = f32[4] parameter(1)\n"
-  "  o = f32[4] sort(x), dimensions={0}, to_apply=less y = f32[4] multiply(w, o) z = f32[] constant(0)\n"
-  "  n = f32[] reduce(y, z), dimensions={0}, to_apply=add t = (f32[], f32[4]) tuple(n, y)\n"
-  "  l = (f32[], f32[4]) while(t), condition=more, body=body d = f32[4] get-tuple-element(l), index=1\n"
-  "  h = f32[] constant(100) p = pred[] compare(n, h), direction=LT\n"
-  "  c = f32[4] conditional(p, d, d), true_computation=twice, false_computation=same\n"
-  "  u = f32[4] subtract(w, o) ROOT r = (f32[4], f32[4]) tuple(u, c) }\n";
+static const char step_text[] = "HloModule training_step, input_output_alias={ {0}: (0, {}, may-alias) }\n"
+                                "less {\n"
+                                "  a = f32[] parameter(0)\n"
+                                "  b = f32[] parameter(1)\n"
+                                "  ROOT r = pred[] compare(a, b), direction=LT\n"
+                                "}\n"
+                                "add {\n"
+                                "  a = f32[] parameter(0)\n"
+                                "  b = f32[] parameter(1)\n"
+                                "  ROOT r = f32[] add(a, b)\n"
+                                "}\n"
+                                "body {\n"
+                                "  t = (f32[], f32[4]) parameter(0)\n"
+                                "  s = f32[] get-tuple-element(t), index=0\n"
+                                "  v = f32[4] get-tuple-element(t), index=1\n"
+                                "  w = f32[4] add(v, v)\n"
+                                "  z = f32[] constant(0)\n"
+                                "  n = f32[] reduce(w, z), dimensions={0}, to_apply=add\n"
+                                "  ROOT r = (f32[], f32[4]) tuple(n, w)\n"
+                                "}\n"
+                                "more {\n"
+                                "  t = (f32[], f32[4]) parameter(0)\n"
+                                "  s = f32[] get-tuple-element(t), index=0\n"
+                                "  l = f32[] constant(1000)\n"
+                                "  ROOT r = pred[] compare(s, l), direction=LT\n"
+                                "}\n"
+                                "twice {\n"
+                                "  a = f32[4] parameter(0)\n"
+                                "  ROOT r = f32[4] add(a, a)\n"
+                                "}\n"
+                                "same {\n"
+                                "  a = f32[4] parameter(0)\n"
+                                "  ROOT r = f32[4] negate(a)\n"
+                                "}\n"
+                                "ENTRY e {\n"
+                                "  w = f32[4] parameter(0)\n"
+                                "  x = f32[4] parameter(1)\n"
+                                "  o = f32[4] sort(x), dimensions={0}, to_apply=less\n"
+                                "  y = f32[4] multiply(w, o)\n"
+                                "  z = f32[] constant(0)\n"
+                                "  n = f32[] reduce(y, z), dimensions={0}, to_apply=add\n"
+                                "  t = (f32[], f32[4]) tuple(n, y)\n"
+                                "  l = (f32[], f32[4]) while(t), condition=more, body=body\n"
+                                "  d = f32[4] get-tuple-element(l), index=1\n"
+                                "  h = f32[] constant(100)\n"
+                                "  p = pred[] compare(n, h), direction=LT\n"
+                                "  c = f32[4] conditional(p, d, d), true_computation=twice, false_computation=same\n"
+                                "  u = f32[4] subtract(w, o)\n"
+                                "  ROOT r = (f32[4], f32[4]) tuple(u, c)\n"
+                                "}\n";
 static const float step_w[4] = {1, 2, 3, 4}, step_x[4] = {4, 1, 3, 2};
 /* y = w * {1, 2, 3, 4} = {1, 4, 9, 16}, n = 30; doubled six times the sum is 1920; the branch doubles once more */
 static const float want_u[4] = {0, 0, 0, 0}, want_c[4] = {128, 512, 1152, 2048};
@@ -136,7 +168,11 @@ static bool one_fault(const char *name, const char *symbol, int n, int code)
 
 /* ---- saved programs, and the cache ----------------------------------------------------------------------------- */
 
-static const char twice_text[] = "HloModule twice ENTRY e { x = f32[8] parameter(0) ROOT r = f32[8] add(x, x) }";
+static const char twice_text[] = "HloModule twice\n"
+                                 "ENTRY e {\n"
+                                 "  x = f32[8] parameter(0)\n"
+                                 "  ROOT r = f32[8] add(x, x)\n"
+                                 "}";
 
 /* The first result of the program for x[0] = 3. */
 static float twice_three(weft_executable *exe)
@@ -451,8 +487,11 @@ TEST(a_device_that_is_lost_poisons_runs_and_the_process_lives)
 
 TEST(a_program_that_does_not_fit_is_told_what_is_held)
 {
-  static const char text[] =
-    "HloModule too_big ENTRY e { x = f32[] parameter(0) ROOT r = f32[50,1000,1000] broadcast(x), dimensions={} }";
+  static const char text[] = "HloModule too_big\n"
+                             "ENTRY e {\n"
+                             "  x = f32[] parameter(0)\n"
+                             "  ROOT r = f32[50,1000,1000] broadcast(x), dimensions={}\n"
+                             "}";
   weft_platform *platform = test_platform(1, 2);
   weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
   const weft_array_type type = {.type = WEFT_F32, .rank = 1, .dims = {25 << 20}};

@@ -28,8 +28,12 @@ static weft_status *init_call(call *c, const char *target, const char *operands,
   *c = (call){.module = NULL};
   weft_arena_init(&c->arena);
   snprintf(text, sizeof text,
-           "HloModule m\nENTRY e {\n%s  ROOT r = %s custom-call(%s), custom_call_target=\"%s\", "
-           "api_version=API_VERSION_TYPED_FFI, backend_config={%s}\n}\n",
+           "HloModule m\n"
+           "ENTRY e {\n"
+           "%s\n"
+           "  ROOT r = %s custom-call(%s), custom_call_target=\"%s\", "
+           "api_version=API_VERSION_TYPED_FFI, backend_config={%s}\n"
+           "}\n",
            operands, results,
            strstr(operands, "parameter(2)")   ? "a, b, c"
            : strstr(operands, "parameter(1)") ? "a, b"
@@ -220,7 +224,10 @@ TEST(q_has_orthonormal_columns_and_q_times_r_is_the_matrix)
     T_OK(init_call(&qr, "cusolver_geqrf_ffi", operands, results, ""));
     fill_random(qr.arrays[0], &seed);
     run_call(&qr);
-    snprintf(operands, sizeof operands, "  a = %s[2,6,4] parameter(0)\n  b = %s[2,4] parameter(1)\n", t, t);
+    snprintf(operands, sizeof operands,
+             "  a = %s[2,6,4] parameter(0)\n"
+             "  b = %s[2,4] parameter(1)\n",
+             t, t);
     snprintf(results, sizeof results, "%s[2,6,4]", t);
     T_OK(init_call(&q, "cusolver_orgqr_ffi", operands, results, ""));
     q.arrays[0] = qr.arrays[1];
@@ -368,14 +375,19 @@ TEST(a_product_by_reflectors_is_the_product_by_q)
     T_OK(init_call(&f, "cusolver_geqrf_ffi", operands, results, ""));
     fill_random(f.arrays[0], &seed);
     run_call(&f);
-    snprintf(operands, sizeof operands, "  a = %s[2,5,5] parameter(0)\n  b = %s[2,5] parameter(1)\n", t, t);
+    snprintf(operands, sizeof operands,
+             "  a = %s[2,5,5] parameter(0)\n"
+             "  b = %s[2,5] parameter(1)\n",
+             t, t);
     snprintf(results, sizeof results, "%s[2,5,5]", t);
     T_OK(init_call(&q, "cusolver_orgqr_ffi", operands, results, ""));
     for (int i = 0; i < 2; i++) q.arrays[i] = f.arrays[1 + i];
     run_call(&q);
     snprintf(operands, sizeof operands,
-             "  a = %s[2,5,5] parameter(0)\n  b = %s[2,5] parameter(1)\n  c = %s[2,%d,%d] parameter(2)\n", t, t, t,
-             (int)m, (int)n);
+             "  a = %s[2,5,5] parameter(0)\n"
+             "  b = %s[2,5] parameter(1)\n"
+             "  c = %s[2,%d,%d] parameter(2)\n",
+             t, t, t, (int)m, (int)n);
     snprintf(results, sizeof results, "%s[2,%d,%d]", t, (int)m, (int)n);
     snprintf(config, sizeof config, "left = %s, transpose = %s", left ? "true" : "false", adjoint ? "true" : "false");
     T_OK(init_call(&p, "cusolver_ormqr_ffi", operands, results, config));

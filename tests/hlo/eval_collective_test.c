@@ -6,7 +6,12 @@
 #include "hlo/infer.h"
 #include "hlo/text.h"
 
-#define ADD "add { a = s32[] parameter(0) b = s32[] parameter(1) ROOT c = s32[] add(a, b) }\n"
+#define ADD \
+  "add {\n" \
+  "  a = s32[] parameter(0)\n" \
+  "  b = s32[] parameter(1)\n" \
+  "  ROOT c = s32[] add(a, b)\n" \
+  "}\n"
 
 enum { MOST_DEVICES = 8, MOST_VALUES = 48 };
 
@@ -16,7 +21,10 @@ static const struct {
   const char *text;                /* the entry's instructions; `x` is the argument */
   int count, want[MOST_VALUES];    /* leaves of the results of all devices */
 } cases[] = {
-  {"ids", 2, 2, 1, "r = u32[] replica-id() p = u32[] partition-id() ROOT t = (u32[], u32[]) tuple(r, p)", 8, {0, 0, 0, 1, 1, 0, 1, 1}},
+  {"ids", 2, 2, 1,
+   "r = u32[] replica-id()\n"
+   "p = u32[] partition-id()\n"
+   "ROOT t = (u32[], u32[]) tuple(r, p)", 8, {0, 0, 0, 1, 1, 0, 1, 1}},
   {"all-reduce by replica ids", 2, 2, 2, "ROOT r = s32[2] all-reduce(x), replica_groups={{0,1}}, to_apply=add", 8,
    {200, 202, 400, 402, 200, 202, 400, 402}},
   {"all-reduce of replicas with all their partitions", 2, 2, 1,
@@ -27,60 +35,110 @@ static const struct {
   {"all-reduce of groups of several sizes", 4, 1, 1, "ROOT r = s32[1] all-reduce(x), replica_groups={{3,0,1},{2}}, to_apply=add", 4,
    {400, 400, 200, 400}},
   {"all-reduce of two operands", 2, 1, 1,
-   "y = s32[1] negate(x) ROOT r = (s32[1], s32[1]) all-reduce(x, y), replica_groups={}, to_apply=add", 4, {100, -100, 100, -100}},
+   "y = s32[1] negate(x)\n"
+   "ROOT r = (s32[1], s32[1]) all-reduce(x, y), replica_groups={}, to_apply=add", 4, {100, -100, 100, -100}},
   {"iota groups", 1, 4, 1,
    "ROOT r = s32[1] all-reduce(x), channel_id=1, replica_groups=[2,2]<=[2,2]T(1,0), use_global_device_ids=true, to_apply=add", 4,
    {200, 400, 200, 400}},
   {"all-gather along columns, members in the order of the group", 2, 1, 4,
-   "m = s32[2,2] reshape(x) ROOT r = s32[2,4] all-gather(m), replica_groups={{1,0}}, dimensions={1}", 16,
+   "m = s32[2,2] reshape(x)\n"
+   "ROOT r = s32[2,4] all-gather(m), replica_groups={{1,0}}, dimensions={1}", 16,
    {100, 101, 0, 1, 102, 103, 2, 3, 100, 101, 0, 1, 102, 103, 2, 3}},
   {"reduce-scatter", 2, 1, 4, "ROOT r = s32[2] reduce-scatter(x), replica_groups={{1,0}}, dimensions={0}, to_apply=add", 4,
    {104, 106, 100, 102}},
   {"all-to-all by partition ids", 2, 2, 2, "ROOT r = s32[2] all-to-all(x), channel_id=1, replica_groups={{0,1}}, dimensions={0}", 8,
    {0, 100, 1, 101, 200, 300, 201, 301}},
   {"all-to-all of a tuple", 2, 1, 1,
-   "y = s32[1] negate(x) ROOT r = (s32[1], s32[1]) all-to-all(x, y), replica_groups={{0,1}}", 4, {0, 100, 0, -100}},
+   "y = s32[1] negate(x)\n"
+   "ROOT r = (s32[1], s32[1]) all-to-all(x, y), replica_groups={{0,1}}", 4, {0, 100, 0, -100}},
   {"collective-permute by replica ids", 2, 2, 1, "ROOT r = s32[1] collective-permute(x), source_target_pairs={{0,1}}", 4, {0, 0, 0, 100}},
   {"collective-permute by partition ids", 2, 2, 1,
    "ROOT r = s32[1] collective-permute(x), channel_id=1, source_target_pairs={{1,0},{0,1}}", 4, {100, 0, 300, 200}},
   {"collective-broadcast, and a device in no group", 4, 1, 1, "ROOT r = s32[1] collective-broadcast(x), replica_groups={{2,1},{3}}", 4,
    {0, 200, 200, 300}},
   {"ragged-all-to-all", 2, 1, 4,
-   "out = s32[4] constant({-1, -2, -3, -4}) id = u32[] replica-id() n = s32[] convert(id) v = s32[2] broadcast(n), dimensions={} "
-   "one = s32[] constant(1) ones = s32[2] broadcast(one), dimensions={} in = s32[2] constant({0, 1}) size = s32[2] add(v, ones) "
-   "got = s32[2] constant({1, 2}) twos = s32[2] add(ones, ones) at = s32[2] multiply(v, ones) "
+   "out = s32[4] constant({-1, -2, -3, -4})\n"
+   "id = u32[] replica-id()\n"
+   "n = s32[] convert(id)\n"
+   "v = s32[2] broadcast(n), dimensions={}\n"
+   "one = s32[] constant(1)\n"
+   "ones = s32[2] broadcast(one), dimensions={}\n"
+   "in = s32[2] constant({0, 1})\n"
+   "size = s32[2] add(v, ones)\n"
+   "got = s32[2] constant({1, 2})\n"
+   "twos = s32[2] add(ones, ones)\n"
+   "at = s32[2] multiply(v, ones)\n"
    "ROOT r = s32[4] ragged-all-to-all(x, out, in, size, at, got), replica_groups={{0,1}}", 8, {0, 100, 101, -4, 1, 101, 102, -4}},
   {"pairs of start and done", 2, 1, 1,
-   "s = s32[1] all-reduce-start(x), replica_groups={}, to_apply=add d = s32[1] all-reduce-done(s) "
-   "gs = (s32[1], s32[2]) all-gather-start(x), replica_groups={}, dimensions={0} gd = s32[2] all-gather-done(gs) "
-   "ps = (s32[1], s32[1], u32[], u32[]) collective-permute-start(x), source_target_pairs={{0,1}} pd = s32[1] collective-permute-done(ps) "
+   "s = s32[1] all-reduce-start(x), replica_groups={}, to_apply=add\n"
+   "d = s32[1] all-reduce-done(s)\n"
+   "gs = (s32[1], s32[2]) all-gather-start(x), replica_groups={}, dimensions={0}\n"
+   "gd = s32[2] all-gather-done(gs)\n"
+   "ps = (s32[1], s32[1], u32[], u32[]) collective-permute-start(x), source_target_pairs={{0,1}}\n"
+   "pd = s32[1] collective-permute-done(ps)\n"
    "ROOT t = (s32[1], s32[2], s32[1]) tuple(d, gd, pd)", 8, {100, 0, 100, 0, 100, 0, 100, 0}},
   {"an asynchronous computation", 2, 1, 1,
-   "s = ((s32[1]), s32[1], u32[]) async-start(x), calls=reduced d = s32[1] async-done(s) ROOT r = s32[1] negate(d)", 2, {-100, -100}},
+   "s = ((s32[1]), s32[1], u32[]) async-start(x), calls=reduced\n"
+   "d = s32[1] async-done(s)\n"
+   "ROOT r = s32[1] negate(d)", 2, {-100, -100}},
   {"in a call", 2, 1, 1, "ROOT r = s32[1] call(x), to_apply=reduced", 2, {100, 100}},
   {"in a loop that all take", 2, 1, 1,
-   "n = s32[] constant(0) t = (s32[], s32[1]) tuple(n, x) w = (s32[], s32[1]) while(t), condition=below3, body=turn "
+   "n = s32[] constant(0)\n"
+   "t = (s32[], s32[1]) tuple(n, x)\n"
+   "w = (s32[], s32[1]) while(t), condition=below3, body=turn\n"
    "ROOT r = s32[1] get-tuple-element(w), index=1", 2, {400, 400}},
   {"loops of several lengths, without others", 4, 1, 1,
-   "id = u32[] replica-id() n = s32[] convert(id) t = (s32[], s32[1]) tuple(n, x) "
-   "w = (s32[], s32[1]) while(t), condition=below3, body=lonely ROOT r = s32[1] get-tuple-element(w), index=1", 4, {3, 102, 201, 300}},
+   "id = u32[] replica-id()\n"
+   "n = s32[] convert(id)\n"
+   "t = (s32[], s32[1]) tuple(n, x)\n"
+   "w = (s32[], s32[1]) while(t), condition=below3, body=lonely\n"
+   "ROOT r = s32[1] get-tuple-element(w), index=1", 4, {3, 102, 201, 300}},
   {"branches of devices that agree", 4, 1, 1,
-   "id = u32[] replica-id() two = u32[] constant(2) low = pred[] compare(id, two), direction=LT "
+   "id = u32[] replica-id()\n"
+   "two = u32[] constant(2)\n"
+   "low = pred[] compare(id, two), direction=LT\n"
    "ROOT r = s32[1] conditional(low, x, x), branch_computations={firstpair, lastpair}", 4, {100, 100, 300, 300}},
 };
 
-#define COMPUTATIONS ADD \
-  "reduced { a = s32[1] parameter(0) ROOT r = s32[1] all-reduce(a), replica_groups={}, to_apply=add }\n" \
-  "below3 { t = (s32[], s32[1]) parameter(0) i = s32[] get-tuple-element(t), index=0 n = s32[] constant(3) " \
-  "ROOT r = pred[] compare(i, n), direction=LT }\n" \
-  "turn { t = (s32[], s32[1]) parameter(0) i = s32[] get-tuple-element(t), index=0 v = s32[1] get-tuple-element(t), index=1 " \
-  "one = s32[] constant(1) j = s32[] add(i, one) s = s32[1] all-reduce(v), replica_groups={}, to_apply=add " \
-  "ROOT r = (s32[], s32[1]) tuple(j, s) }\n" \
-  "lonely { t = (s32[], s32[1]) parameter(0) i = s32[] get-tuple-element(t), index=0 v = s32[1] get-tuple-element(t), index=1 " \
-  "one = s32[] constant(1) j = s32[] add(i, one) ones = s32[1] broadcast(one), dimensions={} s = s32[1] add(v, ones) " \
-  "ROOT r = (s32[], s32[1]) tuple(j, s) }\n" \
-  "firstpair { a = s32[1] parameter(0) ROOT r = s32[1] all-reduce(a), replica_groups={{0,1},{2,3}}, to_apply=add }\n" \
-  "lastpair { a = s32[1] parameter(0) ROOT r = s32[1] collective-broadcast(a), replica_groups={{0,1},{3,2}} }\n"
+#define COMPUTATIONS \
+  ADD \
+  "reduced {\n" \
+  "  a = s32[1] parameter(0)\n" \
+  "  ROOT r = s32[1] all-reduce(a), replica_groups={}, to_apply=add\n" \
+  "}\n" \
+  "below3 {\n" \
+  "  t = (s32[], s32[1]) parameter(0)\n" \
+  "  i = s32[] get-tuple-element(t), index=0\n" \
+  "  n = s32[] constant(3)\n" \
+  "  ROOT r = pred[] compare(i, n), direction=LT\n" \
+  "}\n" \
+  "turn {\n" \
+  "  t = (s32[], s32[1]) parameter(0)\n" \
+  "  i = s32[] get-tuple-element(t), index=0\n" \
+  "  v = s32[1] get-tuple-element(t), index=1\n" \
+  "  one = s32[] constant(1)\n" \
+  "  j = s32[] add(i, one)\n" \
+  "  s = s32[1] all-reduce(v), replica_groups={}, to_apply=add\n" \
+  "  ROOT r = (s32[], s32[1]) tuple(j, s)\n" \
+  "}\n" \
+  "lonely {\n" \
+  "  t = (s32[], s32[1]) parameter(0)\n" \
+  "  i = s32[] get-tuple-element(t), index=0\n" \
+  "  v = s32[1] get-tuple-element(t), index=1\n" \
+  "  one = s32[] constant(1)\n" \
+  "  j = s32[] add(i, one)\n" \
+  "  ones = s32[1] broadcast(one), dimensions={}\n" \
+  "  s = s32[1] add(v, ones)\n" \
+  "  ROOT r = (s32[], s32[1]) tuple(j, s)\n" \
+  "}\n" \
+  "firstpair {\n" \
+  "  a = s32[1] parameter(0)\n" \
+  "  ROOT r = s32[1] all-reduce(a), replica_groups={{0,1},{2,3}}, to_apply=add\n" \
+  "}\n" \
+  "lastpair {\n" \
+  "  a = s32[1] parameter(0)\n" \
+  "  ROOT r = s32[1] collective-broadcast(a), replica_groups={{0,1},{3,2}}\n" \
+  "}\n"
 
 static hlo_module *evaluated; /* results refer to shapes of the module */
 
@@ -137,10 +195,14 @@ TEST(collectives_give_each_device_what_the_others_have)
 }
 
 static const struct { const char *text; int devices; const char *error; } mistakes[] = {
-  {"id = u32[] replica-id() one = u32[] constant(1) p = pred[] compare(id, one), direction=LT "
+  {"id = u32[] replica-id()\n"
+   "one = u32[] constant(1)\n"
+   "p = pred[] compare(id, one), direction=LT\n"
    "ROOT r = s32[1] conditional(p, x, x), branch_computations={reduced, firstpair}", 2,
    "device 0 would wait for device 1, which went another way at conditional \"r\""},
-  {"id = u32[] replica-id() n = s32[] convert(id) t = (s32[], s32[1]) tuple(n, x) "
+  {"id = u32[] replica-id()\n"
+   "n = s32[] convert(id)\n"
+   "t = (s32[], s32[1]) tuple(n, x)\n"
    "ROOT w = (s32[], s32[1]) while(t), condition=below3, body=turn", 2,
    "device 0 would wait for device 1, which went another way at while \"w\""},
   {"ROOT r = s32[1] all-reduce(x), replica_groups={{0,1}}, to_apply=add", 3, "device 2 is in no group"},
@@ -182,12 +244,18 @@ TEST(reductions_go_by_rank)
     weft_arena arena;
 
     weft_arena_init(&arena);
-    const char *text = weft_arena_printf(
-      &arena,
-      "HloModule m\n"
-      "add { a = %s[] parameter(0) b = %s[] parameter(1) ROOT c = %s[] add(a, b) }\n"
-      "ENTRY e { x = %s[] parameter(0) ROOT r = %s[] all-reduce(x), replica_groups=%s, to_apply=add }",
-      t, t, t, t, t, sums[i].groups);
+    const char *text = weft_arena_printf(&arena,
+                                         "HloModule m\n"
+                                         "add {\n"
+                                         "  a = %s[] parameter(0)\n"
+                                         "  b = %s[] parameter(1)\n"
+                                         "  ROOT c = %s[] add(a, b)\n"
+                                         "}\n"
+                                         "ENTRY e {\n"
+                                         "  x = %s[] parameter(0)\n"
+                                         "  ROOT r = %s[] all-reduce(x), replica_groups=%s, to_apply=add\n"
+                                         "}",
+                                         t, t, t, t, t, sums[i].groups);
     T_OK(hlo_parse(text, strlen(text), &module));
     for (int d = 0; d < 3; d++) {
       hlo_literal *scalar;

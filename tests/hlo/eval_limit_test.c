@@ -38,16 +38,28 @@ TEST(one_instruction_keeps_to_the_limit)
 /* The loop's state is 2 MiB. While a turn runs, the evaluator holds it three times. */
 TEST(the_arenas_of_a_loop_share_one_limit)
 {
-  static const char text[] =
-    "HloModule m\n"
-    "body { s = (s32[], f32[524288]) parameter(0) i = s32[] get-tuple-element(s), index=0 one = s32[] constant(1)\n"
-    "  x = f32[524288] get-tuple-element(s), index=1 j = s32[] add(i, one) y = f32[524288] negate(x)\n"
-    "  ROOT t = (s32[], f32[524288]) tuple(j, y) }\n"
-    "more { s = (s32[], f32[524288]) parameter(0) i = s32[] get-tuple-element(s), index=0 n = s32[] constant(4)\n"
-    "  ROOT c = pred[] compare(i, n), direction=LT }\n"
-    "ENTRY e { zero = s32[] constant(0) x = f32[524288] iota(), iota_dimension=0\n"
-    "  t = (s32[], f32[524288]) tuple(zero, x)\n"
-    "  ROOT w = (s32[], f32[524288]) while(t), condition=more, body=body }\n";
+  static const char text[] = "HloModule m\n"
+                             "body {\n"
+                             "  s = (s32[], f32[524288]) parameter(0)\n"
+                             "  i = s32[] get-tuple-element(s), index=0\n"
+                             "  one = s32[] constant(1)\n"
+                             "  x = f32[524288] get-tuple-element(s), index=1\n"
+                             "  j = s32[] add(i, one)\n"
+                             "  y = f32[524288] negate(x)\n"
+                             "  ROOT t = (s32[], f32[524288]) tuple(j, y)\n"
+                             "}\n"
+                             "more {\n"
+                             "  s = (s32[], f32[524288]) parameter(0)\n"
+                             "  i = s32[] get-tuple-element(s), index=0\n"
+                             "  n = s32[] constant(4)\n"
+                             "  ROOT c = pred[] compare(i, n), direction=LT\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  zero = s32[] constant(0)\n"
+                             "  x = f32[524288] iota(), iota_dimension=0\n"
+                             "  t = (s32[], f32[524288]) tuple(zero, x)\n"
+                             "  ROOT w = (s32[], f32[524288]) while(t), condition=more, body=body\n"
+                             "}\n";
 
   T_CODE(evaluate(text, 8 * MIB), WEFT_RESOURCE_EXHAUSTED);
   T_OK(evaluate(text, 64 * MIB));
@@ -55,13 +67,23 @@ TEST(the_arenas_of_a_loop_share_one_limit)
 
 TEST(reducers_keep_to_the_limit)
 {
-  static const char text[] =
-    "HloModule m\n"
-    "sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
-    "odd { a = f32[] parameter(0) b = f32[] parameter(1) x = f32[100000000] iota(), iota_dimension=0\n"
-    "  ROOT c = f32[] reduce(x, a), dimensions={0}, to_apply=sum }\n"
-    "ENTRY e { zero = f32[] constant(0) x = f32[4] iota(), iota_dimension=0\n"
-    "  ROOT r = f32[] reduce(x, zero), dimensions={0}, to_apply=odd }\n";
+  static const char text[] = "HloModule m\n"
+                             "sum {\n"
+                             "  a = f32[] parameter(0)\n"
+                             "  b = f32[] parameter(1)\n"
+                             "  ROOT c = f32[] add(a, b)\n"
+                             "}\n"
+                             "odd {\n"
+                             "  a = f32[] parameter(0)\n"
+                             "  b = f32[] parameter(1)\n"
+                             "  x = f32[100000000] iota(), iota_dimension=0\n"
+                             "  ROOT c = f32[] reduce(x, a), dimensions={0}, to_apply=sum\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  zero = f32[] constant(0)\n"
+                             "  x = f32[4] iota(), iota_dimension=0\n"
+                             "  ROOT r = f32[] reduce(x, zero), dimensions={0}, to_apply=odd\n"
+                             "}\n";
 
   T_CODE(evaluate(text, 8 * MIB), WEFT_RESOURCE_EXHAUSTED);
 }

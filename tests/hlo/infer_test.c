@@ -365,8 +365,11 @@ TEST(an_output_alias_names_parts_of_one_type)
     char text[512];
     snprintf(text, sizeof text,
              "HloModule m\n"
-             "ENTRY e { p = f32[4] parameter(0) ROOT c = (f32[4], f32[4]) custom-call(p, p), "
-             "custom_call_target=\"t\", output_to_operand_aliasing={%s} }\n",
+             "ENTRY e {\n"
+             "  p = f32[4] parameter(0)\n"
+             "  ROOT c = (f32[4], f32[4]) custom-call(p, p), custom_call_target=\"t\", "
+             "output_to_operand_aliasing={%s}\n"
+             "}\n",
              cases[i].aliases);
     T_OK(hlo_parse(text, strlen(text), &m));
     if (cases[i].error) T_FAILS(hlo_verify(m), cases[i].error);

@@ -123,9 +123,16 @@ TEST(clones_outlive_their_source_and_equal_it)
 TEST(clones_in_a_module_with_computations_get_names_of_their_own)
 {
   static const char text[] = "HloModule m\n"
-                             "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
-                             "ENTRY e { x = f32[4] parameter(0) zero = f32[] constant(0)\n"
-                             " ROOT r = f32[] reduce(x, zero), dimensions={0}, to_apply=add }\n";
+                             "add {\n"
+                             "  a = f32[] parameter(0)\n"
+                             "  b = f32[] parameter(1)\n"
+                             "  ROOT c = f32[] add(a, b)\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[4] parameter(0)\n"
+                             "  zero = f32[] constant(0)\n"
+                             "  ROOT r = f32[] reduce(x, zero), dimensions={0}, to_apply=add\n"
+                             "}\n";
   hlo_module *from, *to;
   hlo_computation *copy;
 

@@ -97,7 +97,13 @@ TEST(programs_with_every_opcode_parse_and_print_the_same_again)
 
 /* ---- forms that are read but printed in another way ---- */
 
-#define ADD "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\n"
+#define ADD \
+  "add {\n" \
+  "  x = f32[] parameter(0)\n" \
+  "  y = f32[] parameter(1)\n" \
+  "  ROOT s = f32[] add(x, y)\n" \
+  "}\n" \
+  "\n"
 
 static const struct { const char *what, *text, *printed; } forms[] = {
   {"no header, no ENTRY, no ROOT", "e { a = f32[2] parameter(0)\n"
@@ -158,11 +164,14 @@ static const struct { const char *what, *text, *printed; } forms[] = {
    "  ROOT r = f32[] add(maximum.0, negate.1)\n"
    "}\n"},
   {"called computations may stand in place",
-   "ENTRY e { x = f32[8] parameter(0)\n"
-   " z = f32[] constant(0)\n"
-   " ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply={ a = f32[] parameter(0)\n"
-   " b = f32[] parameter(1)\n"
-   " c = f32[] add(a, b) } }",
+   "ENTRY e {\n"
+   "  x = f32[8] parameter(0)\n"
+   "  z = f32[] constant(0)\n"
+   "  ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply={\n"
+   "    a = f32[] parameter(0)\n"
+   "    b = f32[] parameter(1)\n"
+   "    c = f32[] add(a, b) }\n"
+   "}",
    "HloModule module\n\n"
    "inline.0 {\n"
    "  a = f32[] parameter(0)\n"
@@ -175,10 +184,14 @@ static const struct { const char *what, *text, *printed; } forms[] = {
    "  ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=inline.0\n"
    "}\n"},
   {"computations in place inside others in place come first",
-   "ENTRY e { x = f32[] parameter(0)\n"
-   " ROOT r = f32[] call(x), to_apply={ a = f32[] parameter(0)\n"
-   " b = f32[] call(a), to_apply={ c = f32[] parameter(0)\n"
-   " d = f32[] negate(c) } } }",
+   "ENTRY e {\n"
+   "  x = f32[] parameter(0)\n"
+   "  ROOT r = f32[] call(x), to_apply={\n"
+   "    a = f32[] parameter(0)\n"
+   "    b = f32[] call(a), to_apply={\n"
+   "      c = f32[] parameter(0)\n"
+   "      d = f32[] negate(c) } }\n"
+   "}",
    "HloModule module\n\n"
    "inline.1 {\n"
    "  c = f32[] parameter(0)\n"
@@ -251,10 +264,13 @@ static const struct { const char *what, *text, *printed; } forms[] = {
    "  ROOT d = f32[] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}, operand_precision={highest,high}\n"
    "}\n"},
   {"an async form whose computation stands in place",
-   "e { x = s32[] parameter(0)\n"
-   " s = ((s32[]), s32[], s32[]) call-start(x), to_apply={ a = s32[] parameter(0)\n"
-   " b = s32[] abs(a) }\n"
-   " ROOT d = s32[] call-done(s) }",
+   "e {\n"
+   "  x = s32[] parameter(0)\n"
+   "  s = ((s32[]), s32[], s32[]) call-start(x), to_apply={\n"
+   "    a = s32[] parameter(0)\n"
+   "    b = s32[] abs(a) }\n"
+   "  ROOT d = s32[] call-done(s)\n"
+   "}",
    "HloModule module\n\n"
    "inline.3 {\n"
    "  a = s32[] parameter(0)\n"
@@ -338,7 +354,11 @@ static const struct { const char *what, *text, *printed; } forms[] = {
    "ENTRY e {\n"
    "  ROOT a = f32[] parameter(0), metadata={op_name=\"x\" stack_frame_id=1}\n"
    "}\n"},
-  {"an accuracy in capitals", "e { a = f32[] parameter(0) ROOT r = f32[] exponential(a), result_accuracy={mode=HIGHEST} }",
+  {"an accuracy in capitals",
+   "e {\n"
+   "  a = f32[] parameter(0)\n"
+   "  ROOT r = f32[] exponential(a), result_accuracy={mode=HIGHEST}\n"
+   "}",
    "HloModule module\n\n"
    "ENTRY e {\n"
    "  a = f32[] parameter(0)\n"
@@ -551,9 +571,13 @@ TEST(constants_have_the_bits_they_spell)
 /* Made up as jaxlib 0.10.2 does: hlo_module_from_text of these gives these values. */
 TEST(elided_constants_are_made_up_as_xla_does_and_say_so)
 {
-  hlo_module *module =
-    parse("e { a = s32[3,4] constant({...}) b = f32[9] constant({...}) c = pred[7] constant({...})\n"
-          " d = u8[6] constant({...}) ROOT t = (s32[3,4], f32[9], pred[7], u8[6]) tuple(a, b, c, d) }");
+  hlo_module *module = parse("e {\n"
+                             "  a = s32[3,4] constant({...})\n"
+                             "  b = f32[9] constant({...})\n"
+                             "  c = pred[7] constant({...})\n"
+                             "  d = u8[6] constant({...})\n"
+                             "  ROOT t = (s32[3,4], f32[9], pred[7], u8[6]) tuple(a, b, c, d)\n"
+                             "}");
   hlo_instr *const *parts = module->entry->root->operands;
   static const int preds[] = {1, 0, 1, 0, 0, 0, 0}, bytes[] = {22, 3, 4, 0, 0, 0};
 

@@ -136,8 +136,10 @@ static void begin(text *t, weft_dtype type)
       weft_dtype_name(type), EDGES);
   for (int i = 0; i < EDGES; i++) {
     write_edge(type, i, value, sizeof value);
-    add(t, "  k%d = %s[] constant(%s)\n  c%d = %s[%d] broadcast(k%d), dimensions={}\n", i, weft_dtype_name(type), value,
-        i, weft_dtype_name(type), EDGES, i);
+    add(t,
+        "  k%d = %s[] constant(%s)\n"
+        "  c%d = %s[%d] broadcast(k%d), dimensions={}\n",
+        i, weft_dtype_name(type), value, i, weft_dtype_name(type), EDGES, i);
   }
 }
 
@@ -296,8 +298,10 @@ TEST(sums_of_one_element)
         "  x = %s[%d] parameter(0)\n"
         "  zero = %s[] constant(0)\n",
         type, type, type, type, EDGES, type);
-    add(&program, "  column = %s[%d,1] reshape(x)\n  twice = %s[%d,2] broadcast(x), dimensions={0}\n", type, EDGES,
-        type, EDGES);
+    add(&program,
+        "  column = %s[%d,1] reshape(x)\n"
+        "  twice = %s[%d,2] broadcast(x), dimensions={0}\n",
+        type, EDGES, type, EDGES);
     add(&program, "  over_one = %s[%d] reduce(column, zero), dimensions={1}, to_apply=sum\n", type, EDGES);
     add(&program, "  window_of_one = %s[%d] reduce-window(x, zero), window={size=1}, to_apply=sum\n", type, EDGES);
     add(&program, "  of_two_alike = %s[%d] reduce(twice, zero), dimensions={1}, to_apply=sum\n", type, EDGES);

@@ -89,12 +89,22 @@ TEST(a_result_shares_a_parameter_of_its_own_shape_only)
     WEFT_AUTO(hlo_module) module = NULL;
     char text[1024];
 
-    snprintf(
-      text, sizeof text,
-      "HloModule m\nfused {\n  p = %s parameter(0)\n  u = f16[1,1] parameter(1)\n  z = s32[] constant(0)\n"
-      "  q = f16[2] reshape(p)\n  r = f16[1,2] reshape(q)\n  ROOT d = f16[1,2] dynamic-update-slice(r, u, z, z)\n}\n"
-      "ENTRY e {\n  x = %s parameter(0)\n  v = f16[1,1] parameter(1)\n  ROOT f = f16[1,2] fusion(x, v), kind=kLoop, calls=fused\n}\n",
-      params[i].shape, params[i].shape);
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "fused {\n"
+             "  p = %s parameter(0)\n"
+             "  u = f16[1,1] parameter(1)\n"
+             "  z = s32[] constant(0)\n"
+             "  q = f16[2] reshape(p)\n"
+             "  r = f16[1,2] reshape(q)\n"
+             "  ROOT d = f16[1,2] dynamic-update-slice(r, u, z, z)\n"
+             "}\n"
+             "ENTRY e {\n"
+             "  x = %s parameter(0)\n"
+             "  v = f16[1,1] parameter(1)\n"
+             "  ROOT f = f16[1,2] fusion(x, v), kind=kLoop, calls=fused\n"
+             "}\n",
+             params[i].shape, params[i].shape);
     T_OK(hlo_parse(text, strlen(text), &module));
     T_OK(pass_fusion_classify(module->entry->root, NULL));
     T_OK(hlo_verify(module));

@@ -62,8 +62,10 @@ static void check_form(const hlo_module *module)
 TEST(a_computation_that_a_kernel_calls_too_is_not_sequential)
 {
   static const char *const orders[] = {
-    "a = f32[4] map(p), dimensions={0}, to_apply=f  ROOT b = f32[] call(q), to_apply=g",
-    "b = f32[] call(q), to_apply=g  ROOT a = f32[4] map(p), dimensions={0}, to_apply=f",
+    "a = f32[4] map(p), dimensions={0}, to_apply=f\n"
+    "ROOT b = f32[] call(q), to_apply=g",
+    "b = f32[] call(q), to_apply=g\n"
+    "ROOT a = f32[4] map(p), dimensions={0}, to_apply=f",
   };
 
   for (size_t i = 0; i < WEFT_COUNT(orders); i++) {
@@ -74,9 +76,18 @@ TEST(a_computation_that_a_kernel_calls_too_is_not_sequential)
 
     snprintf(text, sizeof text,
              "HloModule m\n"
-             "f { x = f32[] parameter(0)  ROOT y = f32[] negate(x) }\n"
-             "g { x = f32[] parameter(0)  ROOT y = f32[] call(x), to_apply=f }\n"
-             "ENTRY e { p = f32[4] parameter(0)  q = f32[] parameter(1)  %s }\n",
+             "f {\n"
+             "  x = f32[] parameter(0)\n"
+             "  ROOT y = f32[] negate(x)\n"
+             "}\n"
+             "g {\n"
+             "  x = f32[] parameter(0)\n"
+             "  ROOT y = f32[] call(x), to_apply=f\n"
+             "}\n"
+             "ENTRY e {\n"
+             "  p = f32[4] parameter(0)\n"
+             "  q = f32[] parameter(1)  %s\n"
+             "}\n",
              orders[i]);
     T_OK(hlo_parse(text, strlen(text), &module));
     weft_arena_init(&arena);
@@ -152,23 +163,52 @@ TEST(loops_at_the_edges)
   static const char *const programs[] = {
     /* the token is not read after the loop, the outfeed stays */
     "HloModule m\n"
-    "body { p = (s32[], token[], s32[]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
-    " t = token[] get-tuple-element(p), index=1 one = s32[] constant(1) n = s32[] add(i, one)\n"
-    " o = token[] outfeed(i, t), outfeed_shape=s32[]\n"
-    " ROOT r = (s32[], token[], s32[]) tuple(n, o, i) }\n"
-    "cond { p = (s32[], token[], s32[]) parameter(0) i = s32[] get-tuple-element(p), index=0 l = s32[] constant(20)\n"
-    " ROOT c = pred[] compare(i, l), direction=LT }\n"
-    "ENTRY e { z = s32[] constant(0) t = token[] after-all() s = (s32[], token[], s32[]) tuple(z, t, z)\n"
-    " w = (s32[], token[], s32[]) while(s), condition=cond, body=body ROOT r = s32[] get-tuple-element(w), index=0 }\n",
+    "body {\n"
+    "  p = (s32[], token[], s32[]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(p), index=0\n"
+    "  t = token[] get-tuple-element(p), index=1\n"
+    "  one = s32[] constant(1)\n"
+    "  n = s32[] add(i, one)\n"
+    "  o = token[] outfeed(i, t), outfeed_shape=s32[]\n"
+    "  ROOT r = (s32[], token[], s32[]) tuple(n, o, i)\n"
+    "}\n"
+    "cond {\n"
+    "  p = (s32[], token[], s32[]) parameter(0)\n"
+    "  i = s32[] get-tuple-element(p), index=0\n"
+    "  l = s32[] constant(20)\n"
+    "  ROOT c = pred[] compare(i, l), direction=LT\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  z = s32[] constant(0)\n"
+    "  t = token[] after-all()\n"
+    "  s = (s32[], token[], s32[]) tuple(z, t, z)\n"
+    "  w = (s32[], token[], s32[]) while(s), condition=cond, body=body\n"
+    "  ROOT r = s32[] get-tuple-element(w), index=0\n"
+    "}\n",
     /* 2^63 trips downwards: the distance has no negative */
     "HloModule m\n"
-    "body { p = (s64[], f32[]) parameter(0) i = s64[] get-tuple-element(p), index=0\n"
-    " d = f32[] get-tuple-element(p), index=1 k = s64[] constant(-1) n = s64[] add(i, k) e = f32[] add(d, d)\n"
-    " ROOT r = (s64[], f32[]) tuple(n, e) }\n"
-    "cond { p = (s64[], f32[]) parameter(0) i = s64[] get-tuple-element(p), index=0 l = s64[] constant(-9223372036854775808)\n"
-    " ROOT c = pred[] compare(i, l), direction=NE }\n"
-    "ENTRY e { z = s64[] constant(0) x = f32[] parameter(0) s = (s64[], f32[]) tuple(z, x)\n"
-    " w = (s64[], f32[]) while(s), condition=cond, body=body ROOT r = f32[] get-tuple-element(w), index=1 }\n",
+    "body {\n"
+    "  p = (s64[], f32[]) parameter(0)\n"
+    "  i = s64[] get-tuple-element(p), index=0\n"
+    "  d = f32[] get-tuple-element(p), index=1\n"
+    "  k = s64[] constant(-1)\n"
+    "  n = s64[] add(i, k)\n"
+    "  e = f32[] add(d, d)\n"
+    "  ROOT r = (s64[], f32[]) tuple(n, e)\n"
+    "}\n"
+    "cond {\n"
+    "  p = (s64[], f32[]) parameter(0)\n"
+    "  i = s64[] get-tuple-element(p), index=0\n"
+    "  l = s64[] constant(-9223372036854775808)\n"
+    "  ROOT c = pred[] compare(i, l), direction=NE\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  z = s64[] constant(0)\n"
+    "  x = f32[] parameter(0)\n"
+    "  s = (s64[], f32[]) tuple(z, x)\n"
+    "  w = (s64[], f32[]) while(s), condition=cond, body=body\n"
+    "  ROOT r = f32[] get-tuple-element(w), index=1\n"
+    "}\n",
   };
 
   for (size_t i = 0; i < WEFT_COUNT(programs); i++) {
@@ -195,7 +235,10 @@ static hlo_module *tower(const char *body, int levels)
   FILE *out = open_memstream(&text, &size);
 
   fprintf(out, "HloModule m\n"
-               "c0 { p = f32[] parameter(0) ROOT s = f32[] sine(p) }\n");
+               "c0 {\n"
+               "  p = f32[] parameter(0)\n"
+               "  ROOT s = f32[] sine(p)\n"
+               "}\n");
   for (int level = 1; level <= levels; level++) {
     fprintf(out, "%sc%d { p = f32[] parameter(0) ", level == levels ? "ENTRY " : "", level);
     fprintf(out, body, level - 1, level - 1);
@@ -211,10 +254,14 @@ static hlo_module *tower(const char *body, int levels)
 TEST(computations_that_double_are_refused)
 {
   static const char *const forms[] = {
-    "a = f32[] call(p), to_apply=c%d ROOT b = f32[] call(a), to_apply=c%d",
-    "a = f32[] map(p), dimensions={}, to_apply=c%d ROOT b = f32[] map(a), dimensions={}, to_apply=c%d",
-    "a = f32[] fusion(p), kind=kLoop, calls=c%d ROOT b = f32[] fusion(a), kind=kLoop, calls=c%d",
-    "q = pred[] constant(true) ROOT b = f32[] conditional(q, p, p), true_computation=c%d, false_computation=c%d",
+    "a = f32[] call(p), to_apply=c%d\n"
+    "ROOT b = f32[] call(a), to_apply=c%d",
+    "a = f32[] map(p), dimensions={}, to_apply=c%d\n"
+    "ROOT b = f32[] map(a), dimensions={}, to_apply=c%d",
+    "a = f32[] fusion(p), kind=kLoop, calls=c%d\n"
+    "ROOT b = f32[] fusion(a), kind=kLoop, calls=c%d",
+    "q = pred[] constant(true)\n"
+    "ROOT b = f32[] conditional(q, p, p), true_computation=c%d, false_computation=c%d",
   };
 
   for (size_t form = 0; form < WEFT_COUNT(forms); form++) {
@@ -231,8 +278,8 @@ TEST(computations_that_double_are_refused)
 /* A frame of memory lies in its caller's: the depth is bounded, and the error comes before the work. */
 TEST(calls_that_nest_deeper_than_a_plan_are_refused)
 {
-  static const char form[] =
-    "a = f32[] tanh(p) ROOT b = f32[] call(a), to_apply=c%d, frontend_attributes={inlineable=\"false\"}";
+  static const char form[] = "a = f32[] tanh(p)\n"
+                             "ROOT b = f32[] call(a), to_apply=c%d, frontend_attributes={inlineable=\"false\"}";
   WEFT_AUTO(hlo_module) deep = tower(form, 300);
   WEFT_AUTO(hlo_module) shallow = tower(form, 200);
 
@@ -250,7 +297,9 @@ TEST(what_is_shared_is_not_looked_at_in_each_way)
   long long n = 1;
 
   fprintf(out, "HloModule m\n"
-               "ENTRY e { a0 = s32[1] parameter(0) b0 = s32[1] negate(a0)\n");
+               "ENTRY e {\n"
+               "  a0 = s32[1] parameter(0)\n"
+               "  b0 = s32[1] negate(a0)\n");
   for (int level = 1; level <= 3; level++) {
     n *= 3000;
     fprintf(out, "a%d = s32[%lld] concatenate(", level, n);
@@ -271,9 +320,12 @@ TEST(what_is_shared_is_not_looked_at_in_each_way)
 TEST(computations_that_nest_cost_what_they_hold)
 {
   static const char *const forms[] = {
-    "a = f32[] tanh(p) ROOT b = f32[] call(a), to_apply=c%d",
-    "a = f32[] tanh(p) ROOT b = f32[] map(a), dimensions={}, to_apply=c%d",
-    "a = f32[] tanh(p) ROOT b = f32[] fusion(a), kind=kLoop, calls=c%d",
+    "a = f32[] tanh(p)\n"
+    "ROOT b = f32[] call(a), to_apply=c%d",
+    "a = f32[] tanh(p)\n"
+    "ROOT b = f32[] map(a), dimensions={}, to_apply=c%d",
+    "a = f32[] tanh(p)\n"
+    "ROOT b = f32[] fusion(a), kind=kLoop, calls=c%d",
   };
   enum { LEVELS = 2000 };
 

@@ -15,25 +15,47 @@ enum { N = 64 };
 static const weft_array_type vector = {.type = WEFT_F32, .rank = 1, .dims = {N}};
 
 #define ADD_ONE                                                                                    \
-  "HloModule step\n"                                                                               \
-  "ENTRY e { x = f32[64] parameter(0) one = f32[] constant(1) b = f32[64] broadcast(one), dimensions={}\n" \
-  " ROOT r = f32[64] add(x, b) }\n"
+  "HloModule step\n" \
+  "ENTRY e {\n" \
+  "  x = f32[64] parameter(0)\n" \
+  "  one = f32[] constant(1)\n" \
+  "  b = f32[64] broadcast(one), dimensions={}\n" \
+  "  ROOT r = f32[64] add(x, b)\n" \
+  "}\n"
 
 /* Doubles until it is over 1000: the condition is a value that the device computes. */
 #define LOOP                                                                                                   \
-  "HloModule loop\n"                                                                                           \
-  "body { s = f32[64] parameter(0) ROOT d = f32[64] add(s, s) }\n"                                             \
-  "plus { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }\n"                          \
-  "cond { s = f32[64] parameter(0) z = f32[] constant(0) r = f32[] reduce(s, z), dimensions={0}, to_apply=plus\n" \
-  " m = f32[] constant(64000) ROOT p = pred[] compare(r, m), direction=LT }\n"                                 \
-  "ENTRY e { x = f32[64] parameter(0) ROOT w = f32[64] while(x), condition=cond, body=body }\n"
+  "HloModule loop\n" \
+  "body {\n" \
+  "  s = f32[64] parameter(0)\n" \
+  "  ROOT d = f32[64] add(s, s)\n" \
+  "}\n" \
+  "plus {\n" \
+  "  a = f32[] parameter(0)\n" \
+  "  b = f32[] parameter(1)\n" \
+  "  ROOT s = f32[] add(a, b)\n" \
+  "}\n" \
+  "cond {\n" \
+  "  s = f32[64] parameter(0)\n" \
+  "  z = f32[] constant(0)\n" \
+  "  r = f32[] reduce(s, z), dimensions={0}, to_apply=plus\n" \
+  "  m = f32[] constant(64000)\n" \
+  "  ROOT p = pred[] compare(r, m), direction=LT\n" \
+  "}\n" \
+  "ENTRY e {\n" \
+  "  x = f32[64] parameter(0)\n" \
+  "  ROOT w = f32[64] while(x), condition=cond, body=body\n" \
+  "}\n"
 
 /* Fails on the device where x is not y. */
 #define CHECK                                                                                     \
-  "HloModule check\n"                                                                             \
-  "ENTRY e { x = f32[64] parameter(0) y = f32[64] parameter(1)\n"                                 \
-  " c = () custom-call(x, y), custom_call_target=\"check.expect_eq\", custom_call_has_side_effect=true\n" \
-  " ROOT r = f32[64] add(x, y) }\n"
+  "HloModule check\n" \
+  "ENTRY e {\n" \
+  "  x = f32[64] parameter(0)\n" \
+  "  y = f32[64] parameter(1)\n" \
+  "  c = () custom-call(x, y), custom_call_target=\"check.expect_eq\", custom_call_has_side_effect=true\n" \
+  "  ROOT r = f32[64] add(x, y)\n" \
+  "}\n"
 
 static weft_deadline soon(void) { return weft_deadline_after_ms(60000); }
 
