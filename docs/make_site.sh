@@ -53,6 +53,7 @@ nav:
     - JAX: docs/jax.md
     - Python without JAX: docs/python.md
     - C: docs/c.md
+    - GPUs: docs/cuda.md
     - Machine code ahead of time: docs/aot.md
     - Many processes: docs/coordination.md
     - Collectives: docs/collectives.md
@@ -71,9 +72,14 @@ nav:
     - Roadmap: docs/roadmap.md
   - Measured:
     - Programs: docs/measured/programs.md
+    - Programs, with AMX: docs/measured/programs-amx.md
+    - Libraries: docs/measured/libraries.md
     - Peers: docs/measured/peers.md
     - Collectives: docs/measured/collectives.md
+    - Collectives, by hand: docs/measured/collectives-by-hand.md
+    - Collectives, simulated: docs/measured/collectives-simulated.md
     - Coordination: docs/measured/coordination.md
+    - Coordination, 4096 tasks: docs/measured/coordination-by-hand.md
     - Partitions: docs/measured/partitions.md
     - Temporaries: docs/measured/temporaries.md
 END

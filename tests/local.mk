@@ -9,8 +9,8 @@ TEST_LIBS = libweftcore.la $(CORE_LIBS) $(CMOCKA_LIBS)
 WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign
 # libraries and plugins that tests load
 check_LTLIBRARIES =
-TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/style_test.py tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh tests/without_libraries_test.sh tests/configure_test.sh
-EXTRA_DIST += tests/configure_test.sh tests/layering_test.sh tests/circles.awk tests/style_test.py tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh tests/without_libraries_test.sh tests/lsan.supp tests/valgrind.supp
+TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/style_test.py tests/docs_test.py tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh tests/without_libraries_test.sh tests/configure_test.sh
+EXTRA_DIST += tests/configure_test.sh tests/layering_test.sh tests/circles.awk tests/style_test.py tests/docs_test.py tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh tests/without_libraries_test.sh tests/lsan.supp tests/valgrind.supp
 
 EXTRA_DIST += tests/install/deb_test.sh tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_reduce.c examples/c/job.c examples/c/Makefile docs/c.md examples/aot/main.c examples/aot/mlp.mlir examples/aot/Makefile
 
