@@ -147,6 +147,7 @@ typedef struct weft_coll_call {
    * that the stream has queued.  NULL: the operation's buffers are ready now.  The host's communicator refuses a
    * stream (INVALID_ARGUMENT) */
   void *stream;
+  uint64_t stream_point; /* a point of the stream: the operation runs after it; 0: after all work queued by now */
   bool will_wait;         /* the caller calls weft_coll_wait at once, so the progress thread need not wake */
 } weft_coll_call;
 

@@ -309,6 +309,12 @@ static weft_status *has_left(void *ctx, int rank)
   return WEFT_ERR(ABORTED, "the process of rank %d (device %lld) has left its job: %s", rank, device, reason);
 }
 
+/* The platform's communicators move the data. */
+static bool is_factorys(const coll_clique *c)
+{
+  return c->purpose == COLL_FOR_COLLECTIVES || c->purpose == COLL_FOR_DEVICE_TRANSFERS;
+}
+
 static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, comm_set **out)
 {
   coll_cliques *cs = h->cliques;
@@ -324,7 +330,7 @@ static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, co
   weft_comm_spec spec = {.kv = cs->kv, .name = name, .size = c->size, .ranks = c->local_ranks, .rank_count = c->local_count,
                          .incarnation = c->incarnations ? c->incarnations[c->local_ranks[0]] : 0, .device_ids = c->devices,
                          .deadline = h->deadline, .cancel = &h->cancel, .gone = has_left, .gone_ctx = &m,
-                         .communicator = c->purpose == COLL_FOR_COLLECTIVES ? cs->factory.ops : NULL, .communicator_ctx = cs->factory.ctx};
+                         .communicator = is_factorys(c) ? cs->factory.ops : NULL, .communicator_ctx = cs->factory.ctx};
   weft_status *st = weft_comm_create(&spec, set->comms);
   if (st) {
     free(set);

@@ -32,9 +32,10 @@ void coll_cliques_free(coll_cliques *cliques);
 /* Cliques whose keys differ in their purpose never share a communicator. */
 enum {
   COLL_FOR_COLLECTIVES,         /* moved by the factory's communicators */
-  COLL_FOR_SEND_RECV,           /* this and all that follow: moved by the host's */
+  COLL_FOR_SEND_RECV,           /* moved by the host's, as is all that follows but the last */
   COLL_FOR_TRANSFERS,           /* between buffers of two processes */
-  COLL_FOR_HOST_COLLECTIVES     /* what the factory's communicators do not have */
+  COLL_FOR_HOST_COLLECTIVES,    /* what the factory's communicators do not have */
+  COLL_FOR_DEVICE_TRANSFERS     /* transfers of device memory: moved by the factory's */
 };
 
 typedef struct coll_clique_key {

@@ -30,6 +30,7 @@ typedef struct coll_posting {
   const weft_coll_op *args;
   const struct coll_problem *problem; /* the same arguments in bytes (host/schedule.h) */
   void *stream;             /* weft_coll_call.stream */
+  uint64_t stream_point;    /* weft_coll_call.stream_point */
 } coll_posting;
 
 typedef struct coll_communicator_ops {

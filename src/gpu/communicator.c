@@ -103,6 +103,7 @@ static bool goes_to_peers(const coll_posting *posting)
 {
   const weft_coll_op *args = posting->args;
 
+  if (args->kind == WEFT_SEND || args->kind == WEFT_RECV) return false; /* peers need all ranks for an operation */
   if (args->recv_counts || !gpu_nccl_moves(NULL, args->kind, args->dtype, args->reduction)) return true;
   return posting->problem->bytes <= PEER_BYTES;
 }

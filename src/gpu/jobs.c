@@ -90,6 +90,14 @@ static void give_back(gpu_job *job)
   weft_mutex_unlock(&pool->mu);
 }
 
+weft_status *gpu_await_input(weft_stream *stream, const coll_posting *posting)
+{
+  weft_stream *before = posting->stream;
+  uint64_t point = before && !posting->stream_point ? gpu_stream_record(before) : posting->stream_point;
+
+  return before && point ? gpu_stream_wait(stream, before, point) : NULL; /* 0: `before` is broken */
+}
+
 void gpu_job_free_staged(gpu_job *job)
 {
   if (job->staged) gpu_cu.cuMemFree((wcu_ptr)(uintptr_t)job->staged);

@@ -42,6 +42,9 @@ WEFT_NODISCARD weft_status *gpu_job_pool_init(gpu_job_pool *pool, size_t job_byt
 void gpu_job_pool_fini(gpu_job_pool *pool); /* `pool` is zeroed or initialised, and has all its jobs back */
 gpu_job *gpu_job_new(gpu_job_pool *pool, const coll_posting *posting); /* zeroed but for these; NULL: no memory */
 
+/* Work queued on `stream` from now on waits for the work that comes before the operation. */
+WEFT_NODISCARD weft_status *gpu_await_input(weft_stream *stream, const coll_posting *posting);
+
 /* Frees what was staged.  The caller has entered the device. */
 void gpu_job_free_staged(gpu_job *job);
 

@@ -175,14 +175,10 @@ static void land(void *ctx, const weft_status *error)
 
 static weft_status *queue(rank *r, gpu_job *j)
 {
-  weft_stream *before = j->posting.stream;
   bool in_progress;
 
   set_state(r, "in a call of the library");
-  if (before) {
-    uint64_t number = gpu_stream_record(before);
-    if (number) WEFT_TRY(gpu_stream_wait(r->stream, before, number)); /* 0: the stream is broken, as `land` will hear */
-  }
+  WEFT_TRY(gpu_await_input(r->stream, &j->posting)); /* if that stream is broken, `land` will hear of it */
   gpu_nccl_place place = {
     .comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = gpu_stream_handle(r->stream), .staged = &j->staged};
   weft_status *st = gpu_nccl_queue(&place, &j->posting, &in_progress);

@@ -97,6 +97,7 @@ bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, w
   (void)platform;
   switch (kind) {
   case WEFT_BARRIER: case WEFT_BROADCAST: case WEFT_ALL_GATHER: case WEFT_ALL_TO_ALL: case WEFT_PERMUTE: break;
+  case WEFT_SEND: case WEFT_RECV: break;
   case WEFT_ALL_REDUCE: case WEFT_REDUCE: case WEFT_REDUCE_SCATTER:
     if (!gpu_nccl_reduction(dtype, reduction, &type, &op, &per_elem)) return false;
     /* NCCL folds in an order of its own */
@@ -176,7 +177,7 @@ static wnc_result permute(const gpu_nccl_place *place, const coll_problem *p, co
   return result ? result : end;
 }
 
-static wnc_result move(const gpu_nccl_place *place, const coll_problem *p, const void *send, void *recv)
+static wnc_result move(const gpu_nccl_place *place, const coll_problem *p, int peer, const void *send, void *recv)
 {
   size_t bytes = (size_t)p->bytes;
 
@@ -188,6 +189,8 @@ static wnc_result move(const gpu_nccl_place *place, const coll_problem *p, const
     return fn.ncclBroadcast(NULL, recv, bytes, WNC_Uint8, p->root, place->comm, place->stream);
   case WEFT_ALL_GATHER: return fn.ncclAllGather(send, recv, bytes, WNC_Uint8, place->comm, place->stream);
   case WEFT_ALL_TO_ALL: return exchange(place, p, send, recv);
+  case WEFT_SEND: return fn.ncclSend(send, bytes, WNC_Uint8, peer, place->comm, place->stream);
+  case WEFT_RECV: return fn.ncclRecv(recv, bytes, WNC_Uint8, peer, place->comm, place->stream);
   default: return permute(place, p, send, recv);
   }
 }
@@ -239,7 +242,7 @@ weft_status *gpu_nccl_queue(gpu_nccl_place *place, const coll_posting *posting, 
   if (reduces && !gpu_nccl_reduction(args->dtype, args->reduction, &type, &op, &per_elem))
     return WEFT_ERR(INTERNAL, "a reduction that NCCL does not have");
   result = reduces ? reduce(place, p, args->count * (size_t)per_elem, type, op, send, args->recv)
-                   : move(place, p, send, args->recv);
+                   : move(place, p, args->peer, send, args->recv);
   *out_in_progress = result == WNC_InProgress;
   return gpu_nccl_error(result, call_of(p->kind), place->comm);
 }

@@ -433,11 +433,7 @@ static bool is_small(const operation *o)
 /* The streams of the ranks wait for the work that comes before the operation. */
 static weft_status *await_inputs(operation *o)
 {
-  for (int k = 0; k < o->all->size; k++) {
-    weft_stream *before = o->jobs[k]->base.posting.stream;
-    uint64_t number = before ? gpu_stream_record(before) : 0;
-    if (number) WEFT_TRY(gpu_stream_wait(o->all->ranks[k].stream, before, number)); /* 0: the stream is broken */
-  }
+  for (int k = 0; k < o->all->size; k++) WEFT_TRY(gpu_await_input(o->all->ranks[k].stream, &o->jobs[k]->base.posting));
   return NULL;
 }
 

@@ -609,6 +609,8 @@ static bool platform_moves(const weft_platform *platform, const hlo_instr *instr
   const weft_platform_ops *ops = platform->ops;
 
   if (!ops->communicator || instr->u.collective->has_dynamic_root) return false; /* the root is read on the host */
+  if (instr->op == HLO_SEND || instr->op == HLO_RECV)
+    return false; /* they meet by their tags, which only the host has */
   for (int i = 0; ops->moves && i < instr->operand_count; i++)
     if (!ops->moves(platform, kind_of(instr), operand_shape(instr, i)->type, reduction_of(instr))) return false;
   return true;

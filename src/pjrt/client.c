@@ -133,16 +133,55 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
   return NULL;
 }
 
-/* Every process publishes how many devices it has and learns the others' counts.  Deadlines as XLA:CPU's exchange. */
-static weft_status *exchange_counts(PJRT_Client *client, int *counts)
+/* What a process says of its devices: their number, and a line with the kind of each. */
+typedef struct process_devices {
+  int count;
+  char *kinds; /* lines, each after a line break; NULL: not said */
+} process_devices;
+
+static void process_devices_free(process_devices *all, int count)
+{
+  for (int p = 0; all && p < count; p++) free(all[p].kinds);
+  free(all);
+}
+
+/* The kind of device `ordinal`; what the text does not say is "". */
+static void kind_of(const process_devices *of, int ordinal, char *out, size_t size)
+{
+  const char *at = of->kinds;
+  size_t n = 0;
+
+  for (int i = 0; at && i < ordinal; i++) at = strchr(at + 1, '\n');
+  for (at = at ? at + 1 : ""; *at && *at != '\n' && n + 1 < size; at++)
+    out[n++] = (char)(*at >= ' ' && *at <= '~' ? *at : '?');
+  out[n] = '\0';
+}
+
+static weft_status *say_devices(PJRT_Client *client)
+{
+  WEFT_AUTO_STR text = NULL;
+  size_t size = 0;
+  char key[64];
+  FILE *out = open_memstream(&text, &size);
+
+  WEFT_TRY_ALLOC(out);
+  fprintf(out, "%d", client->local_count);
+  for (int i = 0; i < client->local_count; i++)
+    fprintf(out, "\n%.63s", weft_device_kind(weft_platform_device(client->platform, i)));
+  if (fclose(out)) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  snprintf(key, sizeof key, "weft/topology/%d", client->process_index);
+  /* A restarted process finds the key that it wrote before: the same value may stay. */
+  weft_status_ignore(weft_kv_set(client->kv, key, text, size, false));
+  return NULL;
+}
+
+/* Every process publishes its devices and learns the others'.  Deadlines as XLA:CPU's exchange. */
+static weft_status *exchange_devices(PJRT_Client *client, process_devices *all)
 {
   weft_deadline deadline = weft_deadline_after_ms(5 * 60 * 1000);
-  char key[64], text[32];
+  char key[64];
 
-  snprintf(key, sizeof key, "weft/topology/%d", client->process_index);
-  snprintf(text, sizeof text, "%d", client->local_count);
-  /* A restarted process finds the key that it wrote before: the same value may stay. */
-  weft_status_ignore(weft_kv_set(client->kv, key, text, strlen(text), false));
+  WEFT_TRY(say_devices(client));
   for (int p = 0; p < client->process_count; p++) {
     WEFT_AUTO_STR value = NULL;
     size_t size;
@@ -150,14 +189,17 @@ static weft_status *exchange_counts(PJRT_Client *client, int *counts)
     snprintf(key, sizeof key, "weft/topology/%d", p);
     WEFT_TRY_NOTE(weft_kv_get(client->kv, key, deadline, &value, &size), "waiting for the devices of process %d of %d",
                   p, client->process_count);
+    char *kinds = strchr(value, '\n');
+    if (kinds) WEFT_TRY_ALLOC(all[p].kinds = strdup(kinds));
+    if (kinds) *kinds = '\0';
     WEFT_TRY(weft_option_parse(WEFT_OPT_INT, key, value, &count));
     if (count < 1 || count > WEFT_DEVICES_A_PROCESS)
       return WEFT_ERR(INVALID_ARGUMENT, "process %d says it has %lld devices", p, (long long)count);
-    counts[p] = (int)count;
+    all[p].count = (int)count;
   }
-  if (counts[client->process_index] != client->local_count)
+  if (all[client->process_index].count != client->local_count)
     return WEFT_ERR(FAILED_PRECONDITION, "process %d had %d devices before and has %d now", client->process_index,
-                    counts[client->process_index], client->local_count);
+                    all[client->process_index].count, client->local_count);
   return NULL;
 }
 
@@ -194,14 +236,14 @@ void pjrt_client_release(PJRT_Client *client) WEFT_UNSHARED
 }
 WEFT_DEFINE_AUTO(PJRT_Client, pjrt_client_release)
 
-static weft_status *make_devices(PJRT_Client *client, const int *counts)
+static weft_status *make_devices(PJRT_Client *client, const process_devices *all)
 {
   PJRT_DeviceDescription *descriptions;
   weft_status *st;
   int at = 0, local = 0;
 
   client->device_count = 0;
-  for (int p = 0; p < client->process_count; p++) client->device_count += counts[p];
+  for (int p = 0; p < client->process_count; p++) client->device_count += all[p].count;
   client->devices = calloc((size_t)client->device_count, sizeof *client->devices);
   client->device_list = calloc((size_t)client->device_count, sizeof *client->device_list);
   client->local_list = calloc((size_t)client->local_count, sizeof *client->local_list);
@@ -209,10 +251,12 @@ static weft_status *make_devices(PJRT_Client *client, const int *counts)
   if (!client->devices || !client->device_list || !client->local_list || !client->memory_list)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (int p = 0; p < client->process_count; p++)
-    for (int i = 0; i < counts[p]; i++, at++) {
+    for (int i = 0; i < all[p].count; i++, at++) {
       PJRT_Device *device = &client->devices[at];
       bool mine = p == client->process_index;
-      WEFT_TRY(pjrt_device_init(device, client, p * WEFT_DEVICES_A_PROCESS + i, p, i,
+      char kind[64];
+      kind_of(&all[p], i, kind, sizeof kind);
+      WEFT_TRY(pjrt_device_init(device, client, p * WEFT_DEVICES_A_PROCESS + i, p, i, *kind ? kind : NULL,
                                 mine ? weft_platform_device(client->platform, i) : NULL));
       client->device_list[at] = device;
       if (!mine) continue;
@@ -263,7 +307,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   WEFT_AUTO(PJRT_Client) client = calloc(1, sizeof *client);
   weft_platform_options options = {0};
   client_settings s;
-  int *counts;
+  process_devices *all;
   weft_status *st = NULL;
 
   WEFT_TRY_ALLOC(client);
@@ -286,12 +330,12 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   client->local_count = weft_platform_device_count(client->platform);
   for (int i = 0; i < client->local_count; i++) /* the API has no way to feed a program, which would wait for ever */
     weft_device_close_infeed(weft_platform_device(client->platform, i));
-  counts = calloc((size_t)client->process_count, sizeof *counts);
-  WEFT_TRY_ALLOC(counts);
-  counts[client->process_index] = client->local_count;
-  if (client->process_count > 1) st = exchange_counts(client, counts);
-  if (!st) st = make_devices(client, counts);
-  free(counts);
+  all = calloc((size_t)client->process_count, sizeof *all);
+  WEFT_TRY_ALLOC(all);
+  all[client->process_index].count = client->local_count;
+  if (client->process_count > 1) st = exchange_devices(client, all);
+  if (!st) st = make_devices(client, all);
+  process_devices_free(all, client->process_count);
   WEFT_TRY(st);
   if (client->agent) WEFT_TRY(pjrt_agent_watch(client->agent, take_process_info, client, &client->watch));
   *out_client = WEFT_MOVE(client);

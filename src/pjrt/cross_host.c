@@ -1,135 +1,64 @@
 /* pjrt/cross_host.c -- the CrossHostTransfers extension: buffers from a device of one process to a device of
  * another.
  *
- * Each ordered pair of devices has a *link*: a communicator of the two, made at the first transfer and kept. A
- * transfer's key is the tag of one send and one receive, so transfers of a pair need no order. A send starts when
- * its buffer is defined. A receive starts at once, into memory that is allocated before the call returns. Both have
- * the time limit of collectives. If a link has failed, the next transfer makes a new one, and the transfers on the
- * failed link keep it until they end. */
+ * A transfer's key is the tag of one send and one receive, so transfers of a pair need no order.  A receive starts at
+ * once, into memory that is allocated before the call returns.  Both have the time limit of collectives.
+ *
+ * Device memory goes by the platform's communicators where they can move it (cross_device.c).  What is here moves
+ * buffers by the host's: a send starts when its buffer is defined, and memory that has no address on the host goes
+ * through a block of the host's. */
 #include <config.h>
 
 #include <stdlib.h>
 
-#include "collective/clique.h"
-#include "collective/settings.h"
+#include "pjrt/cross_link.h"
 #include "pjrt/extensions.h"
-
-typedef struct pjrt_link {
-  struct pjrt_link *next;
-  int refs;                /* atomic: the client's list, and transfers */
-  int64_t devices[2];      /* from, to */
-  coll_clique_hold *hold;
-  weft_event *ready;
-} pjrt_link;
-
-static void link_release(pjrt_link *l)
-{
-  /* acq_rel: all transfers have ended before their communicator goes */
-  if (!l || __atomic_sub_fetch(&l->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
-  coll_clique_hold_release(l->hold);
-  weft_event_release(l->ready);
-  free(l);
-}
-WEFT_DEFINE_AUTO(pjrt_link, link_release)
-
-void pjrt_links_free(PJRT_Client *client)
-{
-  for (pjrt_link *l = client->links, *next; l; l = next) {
-    next = l->next;
-    link_release(l);
-  }
-}
-
-static weft_comm *comm_of(const pjrt_link *l, int rank) { return coll_clique_hold_comm(l->hold, 0, rank); }
-
-static bool has_failed(const pjrt_link *l, int rank)
-{
-  weft_status *st;
-  bool failed;
-
-  if (!weft_event_is_ready(l->ready)) return false;
-  if (weft_event_error(l->ready)) return true;
-  st = weft_comm_health(comm_of(l, rank));
-  failed = st;
-  weft_status_free(st);
-  return failed;
-}
-
-static weft_status *link_new(PJRT_Client *client, int64_t from, int64_t to, pjrt_link **out)
-{
-  WEFT_AUTO(pjrt_link) l = calloc(1, sizeof *l);
-  coll_clique_request request = {.key = {.size = 2, .purpose = COLL_FOR_TRANSFERS}};
-  int ranks[2];
-
-  WEFT_TRY_ALLOC(l);
-  l->refs = 1;
-  l->devices[0] = from;
-  l->devices[1] = to;
-  for (int r = 0; r < 2; r++)
-    if (weft_platform_device_by_id(client->platform, l->devices[r])) ranks[request.local_count++] = r;
-  request.key.devices = l->devices;
-  request.local_ranks = ranks;
-  WEFT_TRY(coll_cliques_acquire(weft_platform_cliques(client->platform), &request, 1,
-                                weft_deadline_after_ns(coll_settings_get()->connect_ns), &l->hold, &l->ready));
-  *out = WEFT_MOVE(l);
-  return NULL;
-}
-
-/* Takes a reference to the pair's link; a missing or failed link is made anew. `rank` is this side's: 0 sends. */
-static weft_status *get_link(PJRT_Client *client, int64_t from, int64_t to, int rank, pjrt_link **out)
-{
-  pjrt_link **at = &client->links, *failed = NULL;
-  weft_status *st = NULL;
-
-  weft_mutex_lock(&client->mu);
-  while (*at && ((*at)->devices[0] != from || (*at)->devices[1] != to)) at = &(*at)->next;
-  if (*at && has_failed(*at, rank)) {
-    failed = *at;
-    *at = failed->next;
-  }
-  if (failed || !*at) {
-    pjrt_link *made = NULL;
-    st = link_new(client, from, to, &made);
-    if (made) {
-      made->next = client->links;
-      client->links = made;
-      at = &client->links;
-    }
-  }
-  if (!st) {
-    *out = *at;
-    __atomic_add_fetch(&(*out)->refs, 1, __ATOMIC_RELAXED); /* the list's reference keeps it alive */
-  }
-  weft_mutex_unlock(&client->mu);
-  link_release(failed);
-  return st;
-}
 
 /* ---- one transfer ---- */
 
 typedef struct transfer {
   pjrt_link *link;       /* a reference */
-  weft_buffer *buffer;   /* a send: an alias, since the client may delete its own buffer; NULL: a receive */
+  weft_buffer *buffer;   /* a send: being read; NULL: a receive */
   weft_storage *storage; /* retained: it has the bytes */
+  void *staged;          /* the bytes on the host, of memory that has no address there; else NULL */
   weft_event *done, *operation;
+  weft_status *failure;  /* of reading the buffer of a send */
   weft_dtype type;
   int64_t elems;
   uint64_t key;
   int waiting;           /* atomic: events to come, of the link and of a send's buffer */
+  rt_job job;            /* of a receive: copies what was staged */
   weft_event_waiter link_waiter, buffer_waiter, operation_waiter;
 } transfer;
+
+/* Takes `st`.  The buffers go last: they keep the platform alive. */
+static void finish(transfer *t, weft_status *st)
+{
+  weft_event_set(t->done, st);
+  weft_event_release(t->done);
+  weft_event_release(t->operation);
+  weft_status_free(t->failure);
+  free(t->staged);
+  pjrt_link_release(t->link);
+  if (t->buffer) weft_buffer_end_read(t->buffer);
+  weft_buffer_release(t->buffer);
+  weft_storage_release(t->storage);
+  free(t);
+}
+
+static void copy_staged(rt_job *job)
+{
+  transfer *t = WEFT_CONTAINER_OF(job, transfer, job);
+  finish(t, weft_storage_write(t->storage, 0, t->staged, weft_storage_bytes(t->storage)));
+}
 
 static void end_transfer(void *ctx, const weft_status *error)
 {
   transfer *t = ctx;
 
-  weft_event_set(t->done, weft_status_dup(error));
-  weft_event_release(t->done);
-  weft_event_release(t->operation);
-  weft_storage_release(t->storage);
-  weft_buffer_release(t->buffer);
-  link_release(t->link);
-  free(t);
+  if (!error && t->staged && !t->buffer)
+    rt_pool_offer(weft_platform_pool(t->link->platform), &t->job, 1); /* the copy waits for the device */
+  else finish(t, weft_status_dup(error));
 }
 
 static void *host_address(const weft_storage *storage)
@@ -137,27 +66,40 @@ static void *host_address(const weft_storage *storage)
   return weft_device_host_address(weft_storage_device(storage), weft_storage_data(storage));
 }
 
-/* Starts the transfer: its events are ready. If the buffer of a send is an error, the peer would wait in vain, so
- * the communicator is aborted. */
+/* The peer waits for a buffer that will not come. */
+static weft_status *give_up(weft_comm *comm, weft_status *st)
+{
+  if (st) weft_comm_abort(comm, weft_status_dup(st));
+  return st;
+}
+
+/* The bytes of a send's buffer, which is defined. */
+static weft_status *take_bytes(transfer *t)
+{
+  const weft_status *error = weft_event_error(weft_buffer_defined(t->buffer));
+  weft_stream *stream;
+  uint64_t point;
+
+  if (error) return weft_status_dup(error);
+  t->storage = weft_buffer_source(t->buffer, &stream, &point);
+  return NULL;
+}
+
+/* Starts the transfer: its events are ready. */
 static weft_status *start(transfer *t)
 {
   const weft_status *unlinked = weft_event_error(t->link->ready);
-  weft_comm *comm = unlinked ? NULL : comm_of(t->link, t->buffer ? 0 : 1);
+  weft_comm *comm = unlinked ? NULL : pjrt_link_host(t->link, t->buffer ? 0 : 1);
   weft_coll_call call = {.site = {.executable = "cross-host transfer"}};
   weft_coll_op op = {.kind = t->buffer ? WEFT_SEND : WEFT_RECV, .dtype = t->type, .count = (size_t)t->elems,
                      .peer = t->buffer ? 1 : 0, .source = -1, .target = -1, .tag = t->key};
-  weft_status *st = unlinked ? weft_status_dup(unlinked) : NULL;
+  void *at = t->staged;
 
-  if (!st && t->buffer) {
-    st = weft_buffer_storage(t->buffer, &t->storage);
-    if (st) weft_comm_abort(comm, weft_status_dup(st));
-  }
-  if (!st && t->storage && !host_address(t->storage)) {
-    st = WEFT_ERR(UNIMPLEMENTED, "cross-host transfers of memory that has no address on the host");
-    weft_comm_abort(comm, weft_status_dup(st));
-  }
-  if (st) return st;
-  if (t->storage) *(t->buffer ? (void **)&op.send : &op.recv) = host_address(t->storage);
+  if (unlinked) return weft_status_dup(unlinked);
+  if (t->failure) return give_up(comm, WEFT_MOVE(t->failure));
+  if (t->buffer && !at) WEFT_TRY(give_up(comm, take_bytes(t)));
+  if (!at && t->storage) at = host_address(t->storage);
+  *(t->buffer ? (void **)&op.send : &op.recv) = at;
   return weft_coll_post(comm, &op, &call, &t->operation);
 }
 
@@ -174,20 +116,42 @@ static void one_is_there(void *ctx, const weft_status *error)
     weft_event_on_ready_slot(t->operation, &t->operation_waiter, end_transfer, t);
     return;
   }
-  end_transfer(t, st);
-  weft_status_free(st);
+  finish(t, st);
 }
 
-/* Takes `link` on success. `done` is retained; end_transfer sets it. */
-static weft_status *transfer_new(pjrt_link *link, const weft_array_type *type, int64_t key, weft_event *done,
-                                 transfer **out)
+/* The buffer of a send is staged, or is an error. */
+static void staged(void *ctx, const weft_status *error)
+{
+  ((transfer *)ctx)->failure = weft_status_dup(error);
+  one_is_there(ctx, NULL);
+}
+
+static weft_status *stage(transfer *t, const weft_device *device, int64_t bytes)
+{
+  if (weft_device_is_host_visible(device) || weft_device_operations(device)->host_address || bytes == 0) return NULL;
+  t->staged = malloc((size_t)bytes);
+  return t->staged
+           ? NULL
+           : WEFT_ERR(RESOURCE_EXHAUSTED, "no memory on the host for a transfer of %lld bytes", (long long)bytes);
+}
+
+/* Takes `link` and `buffer` (NULL: a receive), also on failure. `done` is retained; finish sets it. */
+static weft_status *transfer_new(pjrt_link *link, weft_buffer *buffer, const weft_array_type *type, int64_t key,
+                                 weft_event *done, transfer **out)
 {
   transfer *t = calloc(1, sizeof *t);
 
-  WEFT_TRY_ALLOC(t);
+  if (!t) {
+    pjrt_link_release(link);
+    if (buffer) weft_buffer_end_read(buffer);
+    weft_buffer_release(buffer);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a transfer");
+  }
   t->link = link;
+  t->buffer = buffer;
   t->done = weft_event_retain(done);
   t->type = type->type;
+  t->job.run = copy_staged;
   t->elems = weft_array_bytes(type) / (int64_t)weft_dtype_bytes(type->type);
   t->key = (uint64_t)key;
   *out = t;
@@ -200,26 +164,70 @@ static weft_status *peer_of(PJRT_Client *client, int id, const PJRT_Device **out
   return *out ? NULL : WEFT_ERR(INVALID_ARGUMENT, "there is no device %d to transfer with", id);
 }
 
+/* Sends by the host's communicator.  Takes `link`; `buffer` is being read, and its reference is taken. */
+static weft_status *host_send(pjrt_link *link, weft_buffer *buffer, int64_t key, weft_event *done)
+{
+  int64_t bytes = weft_array_bytes(weft_buffer_type(buffer));
+  transfer *t;
+
+  WEFT_TRY(transfer_new(link, buffer, weft_buffer_type(buffer), key, done, &t));
+  t->waiting = 2;
+  weft_status *st = stage(t, weft_buffer_device(buffer), bytes);
+  if (!st && t->staged) st = weft_buffer_read(buffer, 0, bytes, t->staged, staged, t);
+  if (st) {
+    finish(t, weft_status_dup(st));
+    return st;
+  }
+  bool reads = t->staged != NULL; /* `t` may be gone after its last event */
+  weft_event_on_ready_slot(link->ready, &t->link_waiter, one_is_there, t);
+  if (!reads) weft_event_on_ready_slot(weft_buffer_defined(buffer), &t->buffer_waiter, one_is_there, t);
+  return NULL;
+}
+
+static weft_status *host_receive(pjrt_link *link, const weft_array_type *type, weft_storage *storage, int64_t key,
+                                 weft_event *done)
+{
+  transfer *t;
+
+  WEFT_TRY(transfer_new(link, NULL, type, key, done, &t));
+  t->storage = weft_storage_retain(storage);
+  t->waiting = 1;
+  weft_status *st = stage(t, weft_storage_device(storage), weft_array_bytes(type));
+  if (st) {
+    finish(t, weft_status_dup(st));
+    return st;
+  }
+  weft_event_on_ready_slot(link->ready, &t->link_waiter, one_is_there, t);
+  return NULL;
+}
+
+/* The buffer that is sent, retained: its bytes are in the device's own memory if the link carries that. */
+static weft_status *source_of(const pjrt_link *link, PJRT_Buffer *buffer, weft_buffer **out)
+{
+  weft_device *device = weft_buffer_device(buffer->buffer);
+
+  if (link->on_device && pjrt_memory_of(buffer->memory)->kind != 0)
+    return weft_buffer_copy_to(buffer->buffer, device, 0, out);
+  *out = weft_buffer_retain(buffer->buffer);
+  return NULL;
+}
+
 static weft_status *send_one(PJRT_Client *client, PJRT_Buffer *buffer, int to, int64_t key, PJRT_Event **out_event)
 {
   WEFT_AUTO(pjrt_link) link = NULL;
   WEFT_AUTO(weft_event) done = NULL;
-  WEFT_AUTO(weft_buffer) alias = NULL;
+  WEFT_AUTO(weft_buffer) source = NULL;
   const PJRT_Device *peer;
-  transfer *t;
 
   WEFT_TRY(pjrt_check_handle(buffer, PJRT_KIND_BUFFER, "a buffer to send"));
   if (weft_buffer_is_deleted(buffer->buffer)) return WEFT_ERR(INVALID_ARGUMENT, "Buffer has been deleted or donated.");
   WEFT_TRY(peer_of(client, to, &peer));
-  WEFT_TRY(weft_buffer_alias(buffer->buffer, weft_buffer_type(buffer->buffer), &alias));
-  WEFT_TRY(get_link(client, buffer->device->description.id, to, 0, &link));
+  WEFT_TRY(pjrt_link_get(client, buffer->device->description.id, to, 0, &link));
   WEFT_TRY(weft_event_new(&done));
-  WEFT_TRY(transfer_new(link, weft_buffer_type(buffer->buffer), key, done, &t));
-  link = NULL; /* the transfer's now */
-  t->buffer = WEFT_MOVE(alias);
-  t->waiting = 2;
-  weft_event_on_ready_slot(t->link->ready, &t->link_waiter, one_is_there, t);
-  weft_event_on_ready_slot(weft_buffer_defined(t->buffer), &t->buffer_waiter, one_is_there, t);
+  WEFT_TRY(source_of(link, buffer, &source));
+  WEFT_TRY(weft_buffer_begin_read(source));
+  bool on_device = link->on_device;
+  WEFT_TRY((on_device ? pjrt_device_send : host_send)(WEFT_MOVE(link), WEFT_MOVE(source), key, done));
   return pjrt_event_new(WEFT_MOVE(done), out_event);
 }
 
@@ -228,22 +236,20 @@ static weft_status *receive_one(const pjrt_placement *at, int from, int64_t key,
   PJRT_Client *client = at->device->client;
   WEFT_AUTO(pjrt_link) link = NULL;
   WEFT_AUTO(weft_event) done = NULL;
+  WEFT_AUTO(weft_storage) storage = NULL;
   const PJRT_Device *peer;
-  transfer *t;
 
   WEFT_TRY(peer_of(client, from, &peer));
-  WEFT_TRY(get_link(client, from, at->device->description.id, 1, &link));
+  WEFT_TRY(pjrt_link_get(client, from, at->device->description.id, 1, &link));
   WEFT_TRY(weft_event_new(&done));
-  WEFT_TRY(transfer_new(link, &at->type, key, done, &t));
-  link = NULL;
-  weft_status *st = pjrt_buffer_allocate(at, done, out_buffer, &t->storage);
-  if (st) {
-    end_transfer(t, st);
-    return st;
-  }
-  t->waiting = 1;
-  weft_event_on_ready_slot(t->link->ready, &t->link_waiter, one_is_there, t);
-  return NULL;
+  WEFT_TRY(pjrt_buffer_allocate(at, done, out_buffer, &storage));
+  bool on_device = link->on_device;
+  weft_status *st = (on_device ? pjrt_device_receive : host_receive)(WEFT_MOVE(link), &at->type, storage, key, done);
+  if (!st) return NULL;
+  weft_event_set(done, weft_status_dup(st));
+  pjrt_Buffer_Destroy(
+    &(PJRT_Buffer_Destroy_Args){.struct_size = sizeof(PJRT_Buffer_Destroy_Args), .buffer = WEFT_MOVE(*out_buffer)});
+  return st;
 }
 
 /* ---- the extension ---- */

@@ -86,26 +86,26 @@ static const char *kind_of(const pjrt_memory *m)
 }
 
 weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index, int local_ordinal,
-                              weft_device *local)
+                              const char *kind, weft_device *local)
 {
-  pjrt_describe(&device->description, id, process_index, local_ordinal, local ? weft_device_kind(local) : NULL);
+  pjrt_describe(&device->description, id, process_index, local_ordinal, local ? weft_device_kind(local) : kind);
   device->client = client;
   device->device = local;
   if (local) fill_attributes(device);
   pjrt_handle_born(device, PJRT_KIND_DEVICE);
   pjrt_handle_born(&device->description, PJRT_KIND_DESCRIPTION);
-  for (int kind = 0; local && kind < PJRT_MEMORY_KINDS; kind++) { /* the spaces of its platform */
+  for (int space = 0; local && space < PJRT_MEMORY_KINDS; space++) { /* the spaces of its platform */
     pjrt_memory *m = calloc(1, sizeof *m);
     WEFT_TRY_ALLOC(m);
     m->abi.vtable = &memory_table;
-    m->id = id * PJRT_MEMORY_KINDS + kind;
-    m->kind = kind;
+    m->id = id * PJRT_MEMORY_KINDS + space;
+    m->kind = space;
     m->device = device;
     weft_mutex_init(&m->mu);
     snprintf(m->debug_string, sizeof m->debug_string, "WeftMemory(id=%d, process=%d, kind=%s)", m->id, process_index,
              kind_of(m));
     snprintf(m->to_string, sizeof m->to_string, "%s_%d", kind_of(m), m->id);
-    device->memories[kind] = &m->abi;
+    device->memories[space] = &m->abi;
     pjrt_handle_born(m, PJRT_KIND_MEMORY);
   }
   return NULL;

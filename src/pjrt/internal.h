@@ -101,9 +101,10 @@ typedef struct pjrt_memory {
 /* `kind` (borrowed, copied): what the device is; NULL: any device of the platform that clients are made for. The
  * description has no attributes. */
 void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int local_ordinal, const char *kind);
-/* Fills `device`; for a device of this process (`local` not NULL) also makes its memories. */
+/* Fills `device`; for a device of this process (`local` not NULL) also makes its memories.  `kind` (copied): of a
+ * device of another process; NULL: that process has not said it. */
 WEFT_NODISCARD weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index,
-                                             int local_ordinal, weft_device *local);
+                                             int local_ordinal, const char *kind, weft_device *local);
 void pjrt_device_fini(PJRT_Device *device);
 static inline pjrt_memory *pjrt_memory_of(PJRT_Memory *memory) { return (pjrt_memory *)memory; }
 
@@ -136,7 +137,7 @@ struct PJRT_Client {
   weft_kv *kv;                /* the client's callbacks or the agent's keys; NULL: one process */
   struct PJRT_WeftAgent *agent; /* agent.h; NULL: the client has callbacks, or is alone */
   struct pjrt_watch *watch;     /* of the agent */
-  struct pjrt_link *links;    /* communicators of cross-host transfers (cross_host.c) */
+  struct pjrt_link *links;    /* communicators of cross-host transfers (cross_link.h) */
   weft_mutex mu;
   /* [process_count]: the incarnation that each process was last seen alive with; 0: none */
   uint64_t *incarnations WEFT_GUARDED_BY(mu);
@@ -179,7 +180,7 @@ WEFT_NODISCARD weft_status *pjrt_layout_read(const PJRT_Buffer_MemoryLayout *giv
 /* Bytes between neighbours along each dimension. */
 void pjrt_layout_strides(const pjrt_layout *layout, const weft_array_type *type, int64_t *out_strides);
 
-/* ---- cross-host transfers (cross_host.c) ---- */
+/* ---- cross-host transfers (cross_link.c) ---- */
 
 void pjrt_links_free(PJRT_Client *client); /* before the platform goes */
 

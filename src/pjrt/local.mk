@@ -13,7 +13,7 @@ nodist_libweftcore_la_SOURCES += $(PJRT_PB_C)
 
 pkginclude_HEADERS += include/weft/pjrt_extensions.h
 libweftcore_la_SOURCES += \
-  %D%/agent.c %D%/agent.h %D%/buffer.c %D%/check.c %D%/checks.def %D%/client.c %D%/cross_host.c %D%/custom_partitioner.c %D%/debug_options.def %D%/dump.c %D%/device.c %D%/error.c %D%/event.c %D%/executable.c %D%/execute.c \
+  %D%/agent.c %D%/agent.h %D%/buffer.c %D%/check.c %D%/checks.def %D%/client.c %D%/cross_device.c %D%/cross_host.c %D%/cross_link.c %D%/cross_link.h %D%/custom_partitioner.c %D%/debug_options.def %D%/dump.c %D%/device.c %D%/error.c %D%/event.c %D%/executable.c %D%/execute.c \
   %D%/extensions.h %D%/ffi.c %D%/internal.h %D%/kv.c %D%/layouts.c %D%/memory_descriptions.c %D%/options.c %D%/platform.c %D%/profiler.c %D%/raw_buffer.c \
   %D%/serialize.c %D%/settings.c %D%/settings.h %D%/shardings.c \
   %D%/topology.c %D%/transfer.c \

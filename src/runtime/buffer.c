@@ -296,6 +296,20 @@ weft_status *weft_buffer_storage(weft_buffer *buffer, weft_storage **out_storage
   return NULL;
 }
 
+weft_status *weft_buffer_begin_read(weft_buffer *buffer) { return rt_buffer_use(buffer, false); }
+void weft_buffer_end_read(weft_buffer *buffer) { rt_buffer_end_use(buffer); }
+weft_event *weft_buffer_readable(const weft_buffer *buffer) { return rt_buffer_usable(buffer); }
+
+weft_storage *weft_buffer_source(weft_buffer *buffer, weft_stream **out_stream, uint64_t *out_point)
+{
+  const rt_definition *definition = buffer->definition;
+  bool sole, queued = definition && definition->number > 0 && !weft_event_is_ready(buffer->defined);
+
+  *out_stream = queued ? definition->stream : NULL;
+  *out_point = queued ? definition->number : 0;
+  return rt_buffer_take(buffer, false, &sole);
+}
+
 weft_status *weft_buffer_to_host(weft_buffer *buffer, void *data, weft_deadline deadline)
 {
   WEFT_AUTO(weft_storage) storage = NULL;

@@ -94,6 +94,19 @@ WEFT_NODISCARD weft_status *weft_buffer_write(weft_device *device, int space, co
 WEFT_NODISCARD weft_status *weft_buffer_read(weft_buffer *buffer, int64_t offset, int64_t bytes, void *host,
                                              weft_transfer_done *done, void *ctx);
 
+/* ---- reads by work that is queued outside of the runtime ---- */
+
+/* Begins a read: the buffer keeps its bytes until weft_buffer_end_read, though it may be deleted or donated meanwhile.
+ * Errors: FAILED_PRECONDITION if it is deleted. */
+WEFT_NODISCARD weft_status *weft_buffer_begin_read(weft_buffer *buffer);
+void weft_buffer_end_read(weft_buffer *buffer);
+/* Borrowed: when it is ready, work that reads the bytes may be queued behind the point that weft_buffer_source gives,
+ * although the buffer may still become an error (weft_buffer_defined). An error: there will be no bytes. */
+weft_event *weft_buffer_readable(const weft_buffer *buffer);
+/* The bytes of a buffer that is being read and readable, retained for the caller; NULL: it has none. *out_point: a
+ * point of *out_stream after which they are there; NULL and 0: they are there. */
+weft_storage *weft_buffer_source(weft_buffer *buffer, weft_stream **out_stream, uint64_t *out_point);
+
 /* ---- promises and references ---- */
 
 /* A pending buffer without bytes. One successful weft_buffer_fulfil or one weft_buffer_fail must follow, not both. */

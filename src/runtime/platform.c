@@ -123,6 +123,12 @@ rt_pool *weft_platform_pool(const weft_platform *platform) { return platform->po
 int weft_platform_device_count(const weft_platform *platform) { return platform->device_count; }
 weft_device *weft_platform_device(const weft_platform *platform, int ordinal) { return &platform->devices[ordinal]; }
 
+bool weft_platform_moves(const weft_platform *platform, weft_coll_kind kind, weft_dtype dtype, weft_reduction reduction)
+{
+  const weft_platform_ops *ops = platform->ops;
+  return ops->communicator && (!ops->moves || ops->moves(platform, kind, dtype, reduction));
+}
+
 struct coll_cliques *weft_platform_cliques(const weft_platform *platform) { return platform->cliques; }
 
 void weft_platform_incarnation_died(weft_platform *platform, uint64_t incarnation, const char *detail)

@@ -126,6 +126,10 @@ int weft_platform_device_count(const weft_platform *platform); /* of this proces
 weft_device *weft_platform_device(const weft_platform *platform, int ordinal);
 weft_device *weft_platform_device_by_id(const weft_platform *platform, int64_t id); /* NULL: not of this process */
 
+/* Whether the platform has communicators of its own, and they move the data of such operations
+ * (weft_platform_ops.moves). */
+bool weft_platform_moves(const weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
+                         weft_reduction reduction);
 struct coll_cliques *weft_platform_cliques(const weft_platform *platform); /* borrowed: communicators of this process */
 /* The process that was `incarnation` is gone, or has come back as another one: collectives that wait for it fail
  * with FAILED_PRECONDITION; the message has `detail`. */

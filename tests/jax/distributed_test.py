@@ -2,6 +2,7 @@
 """Two processes of two devices each, joined by jax.distributed on loopback, compute over all four.  Prints TAP.
 
     PJRT plugin: $WEFT_PLUGIN, else $WEFT_BUILDDIR/.libs/pjrt_weft.so.  Interpreter with jax: $WEFT_PYTHON.
+    $WEFT_JAX_NAME: the platform's name in JAX; "cuda" with WEFT_PLATFORM=cuda.
 """
 import os
 import signal
@@ -32,6 +33,9 @@ def worker(index, port):
     from jax.experimental import multihost_utils
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+    if os.environ["JAX_PLATFORMS"] == "cuda":  # JAX looks for device files of NVIDIA's driver; the emulated one has none
+        from jax._src import hardware_utils
+        hardware_utils.has_visible_nvidia_gpu = lambda: True
     jax.distributed.initialize(f"127.0.0.1:{port}", PROCESSES, index, initialization_timeout=120)
     devices = jax.devices()
     n = PROCESSES * DEVICES
@@ -156,7 +160,8 @@ def main():
         print(f"Bail out! no plugin at {PLUGIN}")
         return 1
     port = free_port()
-    env = dict(os.environ, PJRT_NAMES_AND_LIBRARY_PATHS=f"weft:{PLUGIN}", JAX_PLATFORMS="weft", WEFT_NUM_DEVICES=str(DEVICES))
+    name = os.environ.get("WEFT_JAX_NAME", "weft")
+    env = dict(os.environ, PJRT_NAMES_AND_LIBRARY_PATHS=f"{name}:{PLUGIN}", JAX_PLATFORMS=name, WEFT_NUM_DEVICES=str(DEVICES))
     children = [subprocess.Popen([PYTHON, __file__, "worker", str(i), str(port)], env=env, text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
                 for i in range(PROCESSES)]

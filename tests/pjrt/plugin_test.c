@@ -650,7 +650,6 @@ TEST(a_profile_has_what_ran_while_it_was_taken)
 /* Keys, not order, say which receive a send is for; a send waits for its buffer, and tells when there will be none. */
 TEST(transfers_between_devices_meet_by_their_keys)
 {
-  if (test_is_on_gpu()) T_SKIP("cross-host transfers of device memory are not there yet");
   const PJRT_CrossHostTransfers_Extension *x = extension(PJRT_Extension_Type_CrossHostTransfers);
   PJRT_Client *client = make_client(2);
   PJRT_Client_CreateAliasBuffer_Args late = make_alias(client), never = make_alias(client);
@@ -708,7 +707,6 @@ TEST(transfers_between_devices_meet_by_their_keys)
 /* What has begun goes on, though its buffer is deleted before it has a value. */
 TEST(copies_transfers_and_bitcasts_outlive_their_buffer)
 {
-  if (test_is_on_gpu()) T_SKIP("cross-host transfers of device memory are not there yet");
   const PJRT_CrossHostTransfers_Extension *x = extension(PJRT_Extension_Type_CrossHostTransfers);
   PJRT_Client *client = make_client(2);
   PJRT_Client_CreateAliasBuffer_Args late = make_alias(client);

@@ -69,7 +69,7 @@ void coll_engine_hand_over_locked(coll_op *op)
   weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
   coll_posting posting = {.op = op, .rank = op->comm->rank, .local = op->comm->local, .seq = op->seq, .args = &op->args,
-                          .problem = &op->problem, .stream = op->stream};
+                          .problem = &op->problem, .stream = op->stream, .stream_point = op->stream_point};
 
   op->below = true;
   g->below_count++;
