@@ -173,6 +173,7 @@ static void incarnations_locked(const PJRT_Client *client, int64_t from, int64_t
 {
   const int64_t devices[2] = {from, to};
 
+  weft_mutex_assert_held(&client->mu);
   out[0] = out[1] = 0;
   for (int i = 0; client->agent && i < 2; i++) {
     const PJRT_Device *device = pjrt_client_device(client, (int)devices[i]);
