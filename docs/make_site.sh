@@ -18,8 +18,11 @@ rm -rf "$pages" "$build/site"
 mkdir -p "$pages/docs" "$pages/examples"
 cp -R "$source/docs/." "$pages/docs"
 cp -R "$source/examples/." "$pages/examples"
-cp "$source/HACKING.md" "$source/SECURITY.md" "$source/LICENSE" "$pages"
-cp "$source/README.md" "$pages/index.md"
+cp "$source/README.md" "$source/HACKING.md" "$source/SECURITY.md" "$source/LICENSE" "$pages"
+(cd "$source" && find src tests -name README.md) | while read -r page; do
+  mkdir -p "$pages/${page%/*}"
+  cp "$source/$page" "$pages/$page"
+done
 chmod -R u+w "$pages"
 
 "$build/weft" info --json | python3 -c '
@@ -34,7 +37,13 @@ for module in dict.fromkeys(s["module"] for s in settings):
             print("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
 ' >"$pages/docs/settings.md"
 
-echo '.md-grid { max-width: 80rem } .md-typeset td code { white-space: nowrap; word-break: normal }' >"$pages/site.css"
+cat >"$pages/site.css" <<END
+.md-grid { max-width: 84rem }
+.md-typeset td code, .md-typeset th code { white-space: nowrap; word-break: normal }
+.md-typeset table:not([class]) th, .md-typeset table:not([class]) td { min-width: 0; padding: .5em .6em; font-size: .6rem }
+.md-typeset table:not([class]) thead:not(:has(th:not(:empty))) { display: none } /* tables without a head */
+.md-typeset pre > code { font-size: .76em }
+END
 
 cat >"$build/mkdocs.yml" <<END
 site_name: Weft
@@ -46,7 +55,7 @@ extra_css: [site.css]
 markdown_extensions: [tables, fenced_code, toc]
 validation: {links: {not_found: ignore, unrecognized_links: ignore}}
 nav:
-  - Start: index.md
+  - Start: README.md
   - Tutorial: docs/tutorial.md
   - Use:
     - Install: docs/install.md
