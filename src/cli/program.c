@@ -117,7 +117,10 @@ void cli_counts(const hlo_module *module, int devices, int64_t *out_replicas, in
 {
   *out_replicas = WEFT_MAX(module->replica_count, 1);
   *out_partitions = WEFT_MAX(module->num_partitions, 1);
-  if (devices > 1) *(*out_partitions > 1 ? out_partitions : out_replicas) = devices;
+  if (devices < 1) return;
+  if (*out_replicas == 1 && *out_partitions > 1) *out_partitions = devices;
+  else if (devices % *out_partitions == 0) *out_replicas = devices / *out_partitions;
+  else *out_replicas = 1, *out_partitions = devices;
 }
 
 static int64_t devices_of_groups(const hlo_replica_groups *groups)
@@ -133,8 +136,10 @@ static int64_t devices_of_groups(const hlo_replica_groups *groups)
 
 int64_t cli_devices_named(const hlo_module *module)
 {
-  int64_t most = 1;
+  int64_t most, replicas, partitions;
 
+  cli_counts(module, 0, &replicas, &partitions);
+  if (__builtin_mul_overflow(replicas, partitions, &most)) most = 1;
   HLO_FOREACH_COMPUTATION(comp, module)
     HLO_FOREACH(instr, comp) {
       if (!hlo_opcode_is_collective(instr->op) || !instr->u.collective) continue;

@@ -31,12 +31,13 @@ void cli_program_fini(cli_program *program);
 /* The module alone. */
 WEFT_NODISCARD weft_status *cli_load_module(const char *path, hlo_module **out_module);
 
-/* The numbers of replicas and partitions that `module` runs as: those that it states. With `devices` > 1, `devices`
- * takes the place of the number of partitions if that is more than one, and otherwise of the number of replicas. */
+/* The numbers of replicas and partitions that `module` runs as: those that it states. With `devices` > 0 their product
+ * is `devices`: the program keeps its partitions and changes its replicas, unless it states partitions alone or
+ * `devices` is no multiple of them. */
 void cli_counts(const hlo_module *module, int devices, int64_t *out_replicas, int64_t *out_partitions);
 
-/* The number of devices that the collectives of `module` name: one more than the highest number in their groups and
- * pairs; 1 if they name none. */
+/* The number of devices that `module` is written for: its replicas times its partitions, or one more than the highest
+ * number in the groups and pairs of its collectives, whichever is more. */
 int64_t cli_devices_named(const hlo_module *module);
 
 /* The program of a file, HLO or StableHLO, as StableHLO text. Errors: UNIMPLEMENTED for HLO that StableHLO cannot

@@ -131,8 +131,8 @@ weft_status *run_session_options(run_state *s, const char *plugin, cli_session_o
   return NULL;
 }
 
-/* The program's collectives may name more devices than it runs on. If compilation has failed (`st`, taken), the error
- * says so; else standard error does. */
+/* The program may be written for more devices than it runs on. If compilation has failed (`st`, taken), the error says
+ * so; else standard error does. */
 static weft_status *hint_at_devices(const run_state *s, const cli_session_options *options, weft_status *st)
 {
   int64_t named = cli_devices_named(s->program.module), devices = options->replicas * options->partitions;
@@ -140,12 +140,12 @@ static weft_status *hint_at_devices(const run_state *s, const cli_session_option
   if (named <= devices) return st;
   if (st)
     return weft_status_note(st, __FILE__, __LINE__,
-                            "its collectives name %" PRId64 " devices, it is compiled for %" PRId64
+                            "the program is written for %" PRId64 " devices and compiled for %" PRId64
                             ": give `--devices %" PRId64 "`",
                             named, devices, named);
   fprintf(stderr,
-          "weft run: the program's collectives name %" PRId64 " devices, it runs on %" PRId64 " (`--devices %" PRId64
-          "` runs it on all)\n",
+          "weft run: the program is written for %" PRId64 " devices, it runs on %" PRId64 ": give `--devices %" PRId64
+          "`\n",
           named, devices, named);
   return NULL;
 }

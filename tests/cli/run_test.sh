@@ -156,6 +156,18 @@ says "give .--input FILE.npy. for every argument"
 exits 2 "too few devices" "$weft" run "$tmp/gather.hlo"
 says "give .--devices 4."
 exits 0 "as many devices as the collectives name" "$weft" run "$tmp/gather.hlo" --quiet --devices 4
+cat >"$tmp/replicas.hlo" <<'END'
+HloModule replicas, replica_count=2, num_partitions=4
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY main { x = f32[4] parameter(0)  ROOT y = f32[4] all-reduce(x), replica_groups={}, to_apply=add }
+END
+exits 0 "fewer devices than the program states" "$weft" run "$tmp/replicas.hlo" --quiet --devices 2
+says "written for 8 devices, it runs on 2: give .--devices 8."
+exits 0 "the devices that the program states" "$weft" run "$tmp/replicas.hlo" --devices 8
+says "device 7 result 0"
+! grep -q "device 8 \|weft run:" "$tmp/out"; ok $? "... and no others, without a word"
+exits 0 "one device" "$weft" run "$tmp/replicas.hlo" --devices 1
+says "runs on 1: give .--devices 8."
 exits 3 "a program that is larger than the machine" "$weft" run "$tmp/large.hlo"
 says "[0-9.]* TiB asked for, the machine has"
 says "temporary of [0-9.]* TiB: f32\[1000000,1000000\] .*(jit(f)/outer, f.py:7)"
