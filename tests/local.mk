@@ -29,8 +29,8 @@ EXTRA_DIST += tests/jax/random_ops_test.py tests/jax/plugin_test.py tests/jax/su
 EXTRA_DIST += examples/jax/transformer_2d.py examples/jax/survivor.py examples/jax/preempted.py
 TESTS += tests/bench/peers_test.py
 EXTRA_DIST += tests/bench/peers_test.py
-TESTS += tests/jax/frameworks_test.py tests/jax/agent_test.py
-EXTRA_DIST += tests/jax/frameworks_test.py tests/jax/agent_test.py
+TESTS += tests/jax/frameworks_test.py tests/jax/clients_test.py tests/jax/agent_test.py
+EXTRA_DIST += tests/jax/frameworks_test.py tests/jax/clients_test.py tests/jax/agent_test.py
 TESTS += tests/jax/tutorial_test.py tests/jax/interrupt_test.py tests/jax/random_ops_test.py tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py
 EXTRA_DIST += tests/jax/tutorial_test.py tests/jax/interrupt_test.py tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py examples/jax/common.py examples/jax/mlp.py examples/jax/convnet.py examples/jax/ode.py
 
