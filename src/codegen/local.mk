@@ -36,6 +36,7 @@ libweftcore_la_SOURCES += \
   %D%/emit/loop.c \
   %D%/emit/math.c \
   %D%/emit/part.c \
+  %D%/emit/region.c \
   %D%/emit/rows.c \
   %D%/emit/small_loop.c \
   %D%/emit/update.c \
@@ -62,6 +63,7 @@ libweftcore_la_SOURCES += \
   %D%/nvptx/nvptx.h \
   %D%/nvptx/ptx.c \
   %D%/nvptx/radix.c \
+  %D%/nvptx/region.c \
   %D%/nvptx/rows.c \
   %D%/nvptx/scan.c \
   %D%/nvptx/sort.c %D%/nvptx/sort.h \

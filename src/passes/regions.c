@@ -5,8 +5,8 @@
  * state may be updated in place. The results are the elements of the state that are used after the loop; each is
  * declared to share its initial value's buffer, as it did before. Elements that the loop does not change are read in
  * place. Large arrays may pass through a region as long as an iteration touches little of them (dynamic-slice,
- * in-place updates). Small dots in such loops become loop fusions. Loops with library calls or collectives inside
- * are left alone. */
+ * in-place updates). Small dots in such loops become loop fusions, also those that pass library-epilogues has given to
+ * a GPU's library with what follows them. Loops with other library calls or collectives inside are left alone. */
 #include <config.h>
 
 #include "buffer/flow.h"
@@ -18,6 +18,7 @@ enum {
   /* elements computed by one kernel of the body: with more, a dispatch costs nothing in comparison */
   MOST_WORK = 1 << 13,
   MOST_INSTRS = 4000,         /* instructions of a region, without those inside kernels */
+  MOST_BLOCK_INSTRS = 1000,   /* with those: on a GPU all of a region is one function */
   /* bytes of a changing array that is not used after the loop: it lives in scratch memory */
   MOST_HIDDEN_BYTES = 1 << 16,
   MOST_DEPTH = 16,
@@ -40,11 +41,22 @@ static int64_t kernel_work(const hlo_instr *fusion)
   return work;
 }
 
+/* Are the dots of a library's fusion small enough for a kernel? */
+static bool dots_fit(const gen_target *target, const hlo_instr *fusion)
+{
+  if (!gen_is_library_fusion(fusion)) return true;
+  HLO_FOREACH(x, fusion->called[0])
+    if (x->op == HLO_DOT && !gen_dot_needs_kernel(target, x, true)) return false;
+  return true;
+}
+
 static bool fits(const gen_target *target, const hlo_computation *comp, int *instrs, int depth)
 {
+  int most = target->block_threads > 1 ? MOST_BLOCK_INSTRS : MOST_INSTRS;
+
   if (depth > MOST_DEPTH) return false;
   HLO_FOREACH(x, comp) {
-    if (++*instrs > MOST_INSTRS || pass_has_control_edges(x)) return false;
+    if (++*instrs > most || pass_has_control_edges(x)) return false;
     if (!hlo_shape_is_array(x->shape) && !hlo_shape_is_tuple(x->shape)) return false;
     switch (x->op) {
     case HLO_PARAMETER: case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_BITCAST: case HLO_RESHAPE:
@@ -53,7 +65,8 @@ static bool fits(const gen_target *target, const hlo_computation *comp, int *ins
       if (hlo_shape_total_bytes(x->shape) > MOST_HIDDEN_BYTES) return false;
       break;
     case HLO_FUSION:
-      if (kernel_work(x) > MOST_WORK) return false;
+      if (kernel_work(x) > MOST_WORK || !dots_fit(target, x)) return false;
+      *instrs += target->block_threads > 1 ? x->called[0]->instr_count : 0;
       break;
     case HLO_DOT:
       if (!gen_dot_needs_kernel(target, x, true)) return false;
@@ -97,6 +110,11 @@ static weft_status *wrap_dots(hlo_computation *comp, pass_map *map)
     if (x->op == HLO_DOT) {
       WEFT_TRY(pass_outline(&x, 1, &x, 1, map, "dot_fusion", &fusion));
       WEFT_TRY(pass_fusion_classify(fusion, NULL));
+    } else if (gen_is_library_fusion(x)) {
+      hlo_extra *extra;
+      WEFT_TRY(hlo_mutable_extra(x, &extra));
+      extra->backend_config = NULL;
+      WEFT_TRY(pass_fusion_classify(x, NULL));
     } else if (x->op != HLO_FUSION) {
       for (int i = 0; i < x->called_count; i++) WEFT_TRY(wrap_dots(x->called[i], map));
     }

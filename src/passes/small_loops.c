@@ -13,6 +13,7 @@ enum {
   MOST_INSTRUCTIONS = 200, /* instructions of body and condition */
   MOST_ELEMENTS = 32,      /* elements of a value inside, which are computed one by one */
   MOST_WORK = 600,         /* elements of all values inside */
+  MOST_THREAD_WORK = 64,   /* the same on a GPU, where one thread runs the loop: with more, a block does (regions.c) */
   /* elements of a transcendental value times the cost of one: above this, vectors are faster */
   MOST_COST = 200,
   MOST_REDUCED = 64,       /* elements that a reduction inside reads */
@@ -46,7 +47,7 @@ static bool is_simple(const hlo_instr *instr)
   }
 }
 
-static bool has_short_body(const while_loop *w)
+static bool has_short_body(const while_loop *w, int64_t most_work)
 {
   const hlo_computation *comps[] = {w->body, w->cond};
   int64_t work = 0;
@@ -65,7 +66,7 @@ static bool has_short_body(const while_loop *w)
       else if (instr->op != HLO_GET_TUPLE_ELEMENT && hlo_shape_is_array(instr->shape))
         work += hlo_shape_elems(instr->op == HLO_REDUCE ? instr->operands[0]->shape : instr->shape);
     }
-  return work <= MOST_WORK;
+  return work <= most_work;
 }
 
 /* Elements that do not change are not used after the loop (while-simplifier takes care of that). */
@@ -125,6 +126,7 @@ static weft_status *make_kernel(while_loop *w, pass_map *map, bool *changed)
 
 static weft_status *small_loops_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
+  int64_t most_work = pass_target(ctx)->block_threads > 1 ? MOST_THREAD_WORK : MOST_WORK;
   pass_map map = {.arena = ctx->scratch};
   pass_comps comps;
 
@@ -136,7 +138,7 @@ static weft_status *small_loops_run(hlo_module *module, pass_ctx *ctx, bool *cha
       bool is_tuple;
       if (instr->op != HLO_WHILE || pass_has_control_edges(instr)) continue;
       WEFT_TRY(while_open(instr, ctx->scratch, &w, &is_tuple));
-      if (is_tuple && has_short_body(&w) && has_small_state(&w)) WEFT_TRY(make_kernel(&w, &map, &found));
+      if (is_tuple && has_short_body(&w, most_work) && has_small_state(&w)) WEFT_TRY(make_kernel(&w, &map, &found));
     }
     if (found) WEFT_TRY(hlo_computation_sort(comps.v[i]));
     *changed |= found;

@@ -10,7 +10,7 @@
 enum { N = 16, VALUES = N * N };
 
 /* Two operands and a number of rounds; products between kernels, sums whose order matters, a loop of which each round
- * has the same addresses, and a loop with an unknown number of rounds. */
+ * has the same addresses, and a loop with an unknown number of rounds. The loops sort, so that the host drives them. */
 static const char mixed_text[] =
   "HloModule mixed, "
   "entry_computation_layout={(f32[16,16]{1,0}, f32[16,16]{1,0}, s32[])->(f32[16,16]{1,0}, f32[16]{0}, "
@@ -19,6 +19,11 @@ static const char mixed_text[] =
   "  a = f32[] parameter(0)\n"
   "  b = f32[] parameter(1)\n"
   "  ROOT r = f32[] add(a, b)\n"
+  "}\n"
+  "less {\n"
+  "  a = f32[] parameter(0)\n"
+  "  b = f32[] parameter(1)\n"
+  "  ROOT r = pred[] compare(a, b), direction=LT\n"
   "}\n"
   "round {\n"
   "  t = (s32[], f32[16,16]) parameter(0)\n"
@@ -30,7 +35,8 @@ static const char mixed_text[] =
   "  q = f32[16,16] tanh(p)\n"
   "  u = f32[16,16] transpose(q), dimensions={1,0}\n"
   "  w = f32[16,16] dot(u, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-  "  x = f32[16,16] sine(w)\n"
+  "  k = f32[16,16] sine(w)\n"
+  "  x = f32[16,16] sort(k), dimensions={1}, to_apply=less\n"
   "  ROOT r = (s32[], f32[16,16]) tuple(j, x)\n"
   "}\n"
   "more {\n"
@@ -47,7 +53,8 @@ static const char mixed_text[] =
   "  one = s32[] constant(1)\n"
   "  j = s32[] add(i, one)\n"
   "  p = f32[16,16] dot(v, v), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
-  "  q = f32[16,16] cosine(p)\n"
+  "  k = f32[16,16] cosine(p)\n"
+  "  q = f32[16,16] sort(k), dimensions={1}, to_apply=less\n"
   "  ROOT r = (s32[], f32[16,16], s32[]) tuple(j, q, n)\n"
   "}\n"
   "left {\n"

@@ -199,6 +199,11 @@ check_PROGRAMS += %D%/parallel_steps_test
 %C%_parallel_steps_test_CFLAGS = $(TEST_CFLAGS)
 %C%_parallel_steps_test_LDADD = $(TEST_LIBS)
 EXTRA_tests_gpu_parallel_steps_test_DEPENDENCIES = $(EMULATORS)
+check_PROGRAMS += %D%/loops_test
+%C%_loops_test_SOURCES = %D%/loops_test.c %D%/driver.h tests/cpu/run.h tests/passes/eval_compare.h $(EMULATED) tests/test.h
+%C%_loops_test_CFLAGS = $(TEST_CFLAGS)
+%C%_loops_test_LDADD = $(TEST_LIBS)
+EXTRA_tests_gpu_loops_test_DEPENDENCIES = $(EMULATORS)
 # The suites of collectives between devices of the platform.
 check_PROGRAMS += %D%/ops_gpu_test
 %C%_ops_gpu_test_SOURCES = tests/collective/ops_test.c tests/collective/world.h tests/collective/gpus.h $(EMULATED) tests/test.h

@@ -12,7 +12,7 @@
 #include "runtime/saved.h"
 
 /* A training step with everything that the platform has a way of its own for: kernels, a sort, a loop whose end depends
- * on data, a branch, a copy, a donated parameter. */
+ * on data (with a sort in it, so that the host drives it), a branch, a copy, a donated parameter. */
 static const char step_text[] = "HloModule training_step, input_output_alias={ {0}: (0, {}, may-alias) }\n"
                                 "less {\n"
                                 "  a = f32[] parameter(0)\n"
@@ -28,7 +28,8 @@ static const char step_text[] = "HloModule training_step, input_output_alias={ {
                                 "  t = (f32[], f32[4]) parameter(0)\n"
                                 "  s = f32[] get-tuple-element(t), index=0\n"
                                 "  v = f32[4] get-tuple-element(t), index=1\n"
-                                "  w = f32[4] add(v, v)\n"
+                                "  x = f32[4] sort(v), dimensions={0}, to_apply=less\n"
+                                "  w = f32[4] add(x, x)\n"
                                 "  z = f32[] constant(0)\n"
                                 "  n = f32[] reduce(w, z), dimensions={0}, to_apply=add\n"
                                 "  ROOT r = (f32[], f32[4]) tuple(n, w)\n"

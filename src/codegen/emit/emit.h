@@ -35,6 +35,7 @@ typedef struct gen_part {
   bool raw_narrow;               /* narrow floats are only moved: registers hold their storage form */
   bool unrolled_scalars;         /* a kernel computes element after element without a loop over them */
   struct gen_inner_table *inner; /* kernels inside regions (region.c), or NULL */
+  struct gen_block *block;       /* nvptx: one block does all work of the kernel (nvptx/region.c); NULL: a grid does */
 } gen_part;
 
 /* The memory of an emission. Emitters hand values and indices to each other and cannot go on without one of them, so
@@ -516,6 +517,13 @@ WEFT_NODISCARD weft_status *gen_columns_finish(gen_frame *f, gen_emit *e, gen_af
 /* Emits the whole kernel of a while with little state. One thread runs it. */
 WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec);
 
+/* ---- regions (region.c) ---------------------------------------------------------------------------------------- */
+
+/* Emits the whole kernel of control flow around kernels. */
+WEFT_NODISCARD weft_status *gen_emit_region_kernel(gen_part *part, gen_kernel_spec *spec);
+/* The leaf of the fusion's result that the alias is about. */
+int gen_alias_leaf(const hlo_instr *fusion, const hlo_output_alias *alias);
+
 /* ---- the walker's table ---------------------------------------------------------------------------------------- */
 
 struct gen_walker {
@@ -533,6 +541,14 @@ struct gen_walker {
   weft_status *(*columns)(gen_row *r, gen_emit *e, gen_body_fn *body, void *ctx);
   /* Calls body once for the row. */
   weft_status *(*once)(gen_row *r, gen_emit *e, gen_body_fn *body, void *ctx);
+  /* Regions. `inner` emits a fusion's kernel as functions spec->symbols[i] that take their units as the last two
+   * arguments, and sets spec->inlined if calls of them must be inlined. `start` opens the region's function, where each
+   * result that shares an operand's buffer begins with the operand's elements. `copy` copies bytes that do not overlap.
+   * `sync` waits for what the other threads have done. After `inner` and `copy` every thread sees what they stored. */
+  weft_status *(*inner)(gen_part *part, gen_kernel_spec *spec);
+  weft_status *(*start)(gen_part *part, gen_kernel_spec *spec, gen_frame *f);
+  void (*copy)(gen_emit *e, gen_ssa to, gen_ssa from, int64_t bytes);
+  void (*sync)(gen_emit *e);
 };
 static inline gen_value gen_load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
 {

@@ -63,7 +63,10 @@ WEFT_NODISCARD weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec 
 WEFT_NODISCARD weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec);
 /* A loop kernel in tiles, where operands are transposed. */
 WEFT_NODISCARD weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec);
-WEFT_NODISCARD weft_status *gen_emit_region_kernel(gen_part *part, gen_kernel_spec *spec);
+/* Entries of the walker's table for regions (region.c). */
+WEFT_NODISCARD weft_status *gen_host_start(gen_part *part, gen_kernel_spec *spec, gen_frame *f);
+void gen_host_copy(gen_emit *e, gen_ssa to, gen_ssa from, int64_t bytes);
+void gen_host_sync(gen_emit *e);
 WEFT_NODISCARD weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_select_and_scatter_kernel(gen_part *part, gen_kernel_spec *spec);

@@ -3,11 +3,12 @@
 
 #include "codegen/model/library.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "codegen/model/strategy.h"
 
-enum { FUSED_CONCATENATED = 8, SMALL_CONCATENATED = 1024, FEW_ROWS = 4 };
+enum { FUSED_CONCATENATED = 8, SMALL_CONCATENATED = 1024, FEW_ROWS = 4, REGION_THREADS = 256 };
 
 /* The most multiply-adds for which a kernel is quicker: the library works in blocks and vectors, but a kernel costs
  * no call. In a region nothing dispatches the kernel, and a product by a few rows or columns has nothing to block. */
@@ -35,10 +36,13 @@ bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool i
 
   if (dot->operand_count != 2 || a->sparsity || dot->control->pred_count > 0 || dot->control->succ_count > 0)
     return false;
-  if (target->block_threads > 1 && !library_has_types(dot)) return true;
+  if (target->block_threads > 1 && !in_region && !library_has_types(dot)) return true;
   for (int i = 0; i < a->lhs_contracting.count; i++) depth *= dot->operands[0]->shape->dims[a->lhs_contracting.v[i]];
   for (int i = 0; i < a->lhs_batch.count; i++) batch *= dot->shape->dims[i];
   double each = (double)WEFT_MAX(depth * batch, 1);
+  if (target->block_threads > 1 && in_region) /* a thread of the block has several elements of the product to make */
+    return (double)depth * ceil((double)hlo_shape_elems(dot->shape) / REGION_THREADS) <=
+           (double)target->region_dot_work;
   double rows = (double)hlo_shape_elems(dot->operands[0]->shape) / each,
          columns = (double)hlo_shape_elems(dot->operands[1]->shape) / each;
   return (double)hlo_shape_elems(dot->shape) * (double)depth <= most_work(target, rows, columns, in_region);

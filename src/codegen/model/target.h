@@ -37,7 +37,7 @@ typedef struct gen_target {
   int64_t split_elems;       /* a reduction of fewer elements is not worth cutting into blocks for several cores */
   int64_t split_block_elems; /* the least elements of such a block */
   int64_t dot_work;          /* most multiply-adds of a product for which a kernel is quicker than the library */
-  int64_t region_dot_work;   /* the same inside a region, where nothing dispatches the kernel */
+  int64_t region_dot_work;   /* the same inside a region, where nothing dispatches the kernel; of a GPU: of a thread */
   int64_t region_row_work;   /* the same for a product by a few rows or columns, which has nothing to block */
   int64_t shared_bytes;      /* memory that the threads of a block share; 0: there are no blocks */
   int block_threads;         /* most threads of a block; 1: there are no blocks */

@@ -29,16 +29,35 @@ void gen_warp_barrier(gen_emit *e, gen_ssa mask) { intrinsic(e, "llvm.nvvm.bar.w
 
 /* ---- shared memory --------------------------------------------------------------------------------------------- */
 
-gen_shared gen_shared_array(gen_emit *e, LLVMTypeRef type, int64_t elems)
+gen_ssa gen_shared_global(gen_part *p, LLVMTypeRef array)
 {
-  LLVMTypeRef element = type == e->part->i1 ? e->part->i8 : type; /* i1 has no place in memory */
-  LLVMTypeRef array = LLVMArrayType2(element, (uint64_t)elems);
-  gen_ssa global = LLVMAddGlobalInAddressSpace(e->part->mod, array, "shared", 3);
+  gen_ssa global = LLVMAddGlobalInAddressSpace(p->mod, array, "shared", 3);
 
   LLVMSetLinkage(global, LLVMInternalLinkage);
   LLVMSetInitializer(global, LLVMGetPoison(array));
   LLVMSetAlignment(global, 16);
-  return (gen_shared){.buffer = {.ptr = global, .elems = elems}, .type = type, .element = element};
+  return global;
+}
+
+/* The next `bytes` of the region's pool, whose size is known when the region ends. */
+static gen_ssa take_of_pool(gen_emit *e, gen_block *block, int64_t bytes)
+{
+  int64_t at = block->pool_at;
+
+  if (!block->pool) block->pool = gen_shared_global(e->part, LLVMArrayType2(e->part->i8, 0));
+  block->pool_at += WEFT_ALIGN_UP(bytes, 16);
+  block->pool_bytes = WEFT_MAX(block->pool_bytes, block->pool_at);
+  return gen_byte_ptr(e, block->pool, at);
+}
+
+gen_shared gen_shared_array(gen_emit *e, LLVMTypeRef type, int64_t elems)
+{
+  LLVMTypeRef element = type == e->part->i1 ? e->part->i8 : type; /* i1 has no place in memory */
+  gen_block *block = e->part->block;
+  gen_ssa ptr = block ? take_of_pool(e, block, elems * gen_type_bytes(e->part, element))
+                      : gen_shared_global(e->part, LLVMArrayType2(element, (uint64_t)elems));
+
+  return (gen_shared){.buffer = {.ptr = ptr, .elems = elems}, .type = type, .element = element};
 }
 
 void gen_shared_put(gen_emit *e, const gen_shared *array, gen_ssa at, gen_ssa v)

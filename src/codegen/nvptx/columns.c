@@ -8,6 +8,7 @@
 #include "codegen/nvptx/grid.h"
 
 enum { WARPS = 8, UNROLL = 4, BLOCKS_A_CORE = 4, LEAST_PART = WARPS * UNROLL * 2 };
+_Static_assert(WARPS * GEN_WARP == GEN_BLOCK_THREADS, "in a region, the block has as many threads");
 
 typedef struct columns {
   gen_grid *g;
@@ -109,12 +110,11 @@ static weft_status *combine_parts(void *ctx, gen_emit *e, gen_affine kept)
 
 static weft_status *each_column(columns *c, gen_body_fn *body)
 {
-  const gen_target *target = c->g->part->target;
   gen_frame f;
 
   WEFT_TRY(open_kernel(c, &f));
   WEFT_TRY(gen_grid_each(&f, c->form.results, body, c));
-  return gen_grid_close(c->g, &f, gen_grid_blocks(target, c->form.results), gen_grid_threads(target));
+  return gen_grid_close_each(c->g, &f, c->form.results);
 }
 
 /* ---- a block for 32 columns ------------------------------------------------------------------------------------ */
@@ -172,13 +172,15 @@ static weft_status *by_blocks(columns *c)
   int64_t strips = (c->form.results + GEN_WARP - 1) / GEN_WARP, apart = WARPS * UNROLL;
   gen_frame f;
   gen_emit *e = &f.e;
+  gen_blocks blocks;
   gen_if first;
 
   WEFT_TRY(open_kernel(c, &f));
   gen_team team = gen_team_of(e, WARPS * GEN_WARP);
   gen_ssa lane = gen_wide(e, team.lane), warp = gen_wide(e, team.warp);
-  int var =
-    gen_add_var(e, (gen_var){.value = gen_wide(e, gen_block_id(e)), .lo = 0, .hi = strips * c->parts, .align = 1});
+  int var = gen_add_var(
+    e,
+    (gen_var){.value = gen_blocks_begin(e, &blocks, strips * c->parts), .lo = 0, .hi = strips * c->parts, .align = 1});
   gen_affine block = gen_affine_var(e, var), part = gen_affine_digit(e, block, strips, 0);
   gen_ssa column = gen_affine_ssa(e, gen_affine_scale(e, gen_affine_digit(e, block, 1, strips), GEN_WARP));
   column = LLVMBuildNSWAdd(e->b, column, lane, "");
@@ -203,6 +205,7 @@ static weft_status *by_blocks(columns *c)
   WEFT_TRY(store_columns(c, e, kept, part));
   gen_memo_pop(e, mark);
   gen_if_end(e, &first);
+  gen_blocks_end(e, &blocks);
   return gen_grid_close(c->g, &f, strips * c->parts, WARPS * GEN_WARP);
 }
 
@@ -210,7 +213,7 @@ static weft_status *by_blocks(columns *c)
 static void cut(columns *c)
 {
   int64_t strips = (c->form.results + GEN_WARP - 1) / GEN_WARP;
-  int64_t wanted = (int64_t)c->g->part->target->cores * BLOCKS_A_CORE / strips;
+  int64_t wanted = c->g->part->block ? 1 : (int64_t)c->g->part->target->cores * BLOCKS_A_CORE / strips;
 
   c->parts = WEFT_MAX(WEFT_MIN(wanted, c->reduced / LEAST_PART), 1);
   c->part = (c->reduced + c->parts - 1) / c->parts;

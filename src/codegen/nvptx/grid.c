@@ -97,5 +97,6 @@ static weft_status *walk(gen_walk *w, bool split, int64_t *units)
 
 const gen_walker gen_grid_walker = {
   .name = "nvptx", .load = load, .store = store, .walk = walk, .accumulate = gen_grid_accumulate,
-  .columns = gen_grid_columns_of_row, .once = gen_grid_once,
+  .columns = gen_grid_columns_of_row, .once = gen_grid_once, .inner = gen_grid_inner,
+  .start = gen_grid_start, .copy = gen_grid_copy, .sync = gen_barrier,
 };

@@ -16,6 +16,7 @@ typedef struct gen_grid {
   gen_part *part;
   gen_kernel_spec *spec;
   gen_artefact *out;
+  int named; /* kernels that have got a name */
 } gen_grid;
 
 /* Begins a launch: its kernel gets the next name. The copy, if there is one, is for the caller to set. */
@@ -26,15 +27,40 @@ WEFT_NODISCARD weft_status *gen_grid_shape(gen_grid *g, int64_t blocks, int thre
 WEFT_NODISCARD weft_status *gen_grid_open(gen_grid *g, bool numbered, gen_frame *f);
 /* Ends the kernel. */
 WEFT_NODISCARD weft_status *gen_grid_close(gen_grid *g, gen_frame *f, int64_t blocks, int threads);
+/* Ends a kernel of gen_grid_each for `n` elements. */
+WEFT_NODISCARD weft_status *gen_grid_close_each(gen_grid *g, gen_frame *f, int64_t n);
 /* Sets the numbers of the newest launch. */
 void gen_grid_numbers(gen_grid *g, int64_t begin, int64_t end);
 /* Launches the kernel of launch `number` once more, with its numbers. */
 WEFT_NODISCARD weft_status *gen_grid_again(gen_grid *g, int number);
 /* Emits one kernel in which a thread calls body(i) for each i in [0, n). */
 WEFT_NODISCARD weft_status *gen_grid_each(gen_frame *f, int64_t n, gen_body_fn *body, void *ctx);
-/* The blocks of gen_grid_each's launch, and the threads of each. */
-int64_t gen_grid_blocks(const gen_target *target, int64_t n);
-int gen_grid_threads(const gen_target *target);
+/* The threads of a block of gen_grid_each's launch. */
+int gen_grid_threads(const gen_part *part);
+
+/* ---- one block (region.c) -------------------------------------------------------------------------------------- */
+
+/* A region is a kernel of one block. The kernels inside it are device functions, and the block does the work of their
+ * blocks one after another. */
+enum { GEN_BLOCK_THREADS = 256 };
+typedef weft_status *gen_grid_emitter(gen_grid *g, gen_strategy strategy);
+typedef struct gen_block {
+  gen_grid *grid;              /* of the region */
+  gen_grid_emitter *emit;      /* the kernels of a fusion by its strategy */
+  gen_target target;           /* one multiprocessor */
+  gen_ssa pool;                /* shared memory, which one kernel inside uses after the other; NULL: none yet */
+  int64_t pool_at, pool_bytes; /* what the current kernel has taken of it; the most that one has taken */
+} gen_block;
+
+/* The number of this block, an i64 below `count`. In a region, what stands between begin and end is a loop over all
+ * numbers, and the threads meet at its end. */
+typedef struct gen_blocks {
+  gen_loop loop;
+  int mark;
+  bool looped;
+} gen_blocks;
+gen_ssa gen_blocks_begin(gen_emit *e, gen_blocks *b, int64_t count);
+void gen_blocks_end(gen_emit *e, gen_blocks *b);
 
 /* ---- threads (block.c) ----------------------------------------------------------------------------------------- */
 
@@ -52,6 +78,7 @@ typedef struct gen_shared {
   gen_buffer buffer;
   LLVMTypeRef type, element; /* in registers, in memory */
 } gen_shared;
+gen_ssa gen_shared_global(gen_part *p, LLVMTypeRef array);
 gen_shared gen_shared_array(gen_emit *e, LLVMTypeRef type, int64_t elems);
 void gen_shared_put(gen_emit *e, const gen_shared *array, gen_ssa at, gen_ssa v); /* at: i64 */
 gen_ssa gen_shared_get(gen_emit *e, const gen_shared *array, gen_ssa at);
@@ -85,18 +112,24 @@ void gen_load_words(gen_part *p);
 
 /* ---- strategies ------------------------------------------------------------------------------------------------ */
 
-/* Entries of the walker's table (rows.c). */
+/* Entries of the walker's table (region.c, rows.c). */
+weft_status *gen_grid_inner(gen_part *part, gen_kernel_spec *spec);
+weft_status *gen_grid_start(gen_part *part, gen_kernel_spec *spec, gen_frame *f);
+void gen_grid_copy(gen_emit *e, gen_ssa to, gen_ssa from, int64_t bytes);
 weft_status *gen_grid_accumulate(gen_row *row, gen_emit *e, int stage, gen_acc *accs, int count, gen_value *out);
 weft_status *gen_grid_columns_of_row(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx);
 weft_status *gen_grid_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx);
 
 /* The kernels of a fusion by its strategy. */
+WEFT_NODISCARD weft_status *gen_grid_region(gen_grid *g, gen_grid_emitter *emit);
 WEFT_NODISCARD weft_status *gen_grid_rows(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_columns(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_turn(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_update(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_scatter(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_pick(gen_grid *g);
+/* Launches that bring the array of `base` into its result, unless both are one buffer (update.c). */
+WEFT_NODISCARD weft_status *gen_grid_bring(gen_grid *g, gen_base base);
 WEFT_NODISCARD weft_status *gen_grid_join(gen_grid *g); /* of a concatenate */
 WEFT_NODISCARD weft_status *gen_grid_sort(gen_grid *g); /* of a sort or a top-k */
 WEFT_NODISCARD weft_status *gen_grid_scan(gen_grid *g); /* of a reduce-window that is a scan */

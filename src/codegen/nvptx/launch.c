@@ -17,7 +17,8 @@ weft_status *gen_grid_begin(gen_grid *g, gen_launch **out_launch)
   out->launches = more;
   gen_launch *launch = &more[out->launch_count];
   *launch = (gen_launch){.copy_from = -1, .copy_to = -1};
-  snprintf(launch->entry, sizeof launch->entry, "kernel%d", out->launch_count++);
+  snprintf(launch->entry, sizeof launch->entry, "kernel%d", g->named++);
+  out->launch_count++;
   char *symbol = weft_arena_alloc(g->part->arena, sizeof launch->entry);
   WEFT_TRY_ALLOC(symbol);
   snprintf(symbol, sizeof launch->entry, "%s", launch->entry);
@@ -72,22 +73,49 @@ weft_status *gen_grid_again(gen_grid *g, int number)
   return NULL;
 }
 
-int gen_grid_threads(const gen_target *target) { return WEFT_MIN(LOOP_THREADS, target->block_threads); }
-
-int64_t gen_grid_blocks(const gen_target *target, int64_t n)
+int gen_grid_threads(const gen_part *part)
 {
-  int64_t threads = gen_grid_threads(target);
+  return part->block ? GEN_BLOCK_THREADS : WEFT_MIN(LOOP_THREADS, part->target->block_threads);
+}
+
+static int64_t blocks_for(const gen_part *part, int64_t n)
+{
+  int64_t threads = gen_grid_threads(part);
   return (n + threads - 1) / threads;
+}
+
+weft_status *gen_grid_close_each(gen_grid *g, gen_frame *f, int64_t n)
+{
+  return gen_grid_close(g, f, blocks_for(g->part, n), gen_grid_threads(g->part));
+}
+
+gen_ssa gen_blocks_begin(gen_emit *e, gen_blocks *b, int64_t count)
+{
+  *b = (gen_blocks){.looped = e->part->block && count > 1};
+  if (!e->part->block) return gen_wide(e, gen_block_id(e));
+  if (!b->looped) return gen_i64(e, 0);
+  gen_loop_static(e, &b->loop, 0, count, 1);
+  b->mark = gen_memo_push(e);
+  return e->vars[b->loop.var].value;
+}
+
+void gen_blocks_end(gen_emit *e, gen_blocks *b)
+{
+  if (!b->looped) return;
+  gen_barrier(e);
+  gen_memo_pop(e, b->mark);
+  gen_loop_end(e, &b->loop);
 }
 
 weft_status *gen_grid_each(gen_frame *f, int64_t n, gen_body_fn *body, void *ctx)
 {
   gen_emit *e = &f->e;
+  gen_blocks blocks;
   gen_if inside;
 
   if (n == 0) return NULL;
-  gen_ssa before =
-    LLVMBuildNSWMul(e->b, gen_wide(e, gen_block_id(e)), gen_i64(e, gen_grid_threads(e->part->target)), "");
+  gen_ssa block = gen_blocks_begin(e, &blocks, blocks_for(e->part, n));
+  gen_ssa before = LLVMBuildNSWMul(e->b, block, gen_i64(e, gen_grid_threads(e->part)), "");
   gen_ssa id = LLVMBuildNSWAdd(e->b, before, gen_wide(e, gen_thread_id(e)), "");
   gen_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntULT, id, gen_i64(e, n), ""));
   int mark = gen_memo_push(e);
@@ -95,6 +123,7 @@ weft_status *gen_grid_each(gen_frame *f, int64_t n, gen_body_fn *body, void *ctx
   weft_status *st = body(ctx, e, gen_affine_var(e, var));
   gen_memo_pop(e, mark);
   gen_if_end(e, &inside);
+  gen_blocks_end(e, &blocks);
   return st;
 }
 

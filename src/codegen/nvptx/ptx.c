@@ -130,18 +130,17 @@ static weft_status *emit_whole(gen_grid *g, weft_status *(*emit)(gen_part *part,
   return gen_grid_shape(g, (g->spec->info->phases[0].units + threads - 1) / threads, threads);
 }
 
-static weft_status *emit_by_strategy(gen_grid *g)
+static weft_status *emit_by_strategy(gen_grid *g, gen_strategy strategy)
 {
-  gen_strategy strategy = g->spec->info->strategy;
-
   switch (strategy) {
   case GEN_STRATEGY_ROWS: return gen_grid_rows(g);
   case GEN_STRATEGY_COLUMNS: return gen_grid_columns(g);
   case GEN_STRATEGY_TURN: return gen_grid_turn(g);
+  case GEN_STRATEGY_REGION: return gen_grid_region(g, emit_by_strategy);
   case GEN_STRATEGY_UPDATE: return gen_grid_update(g);
   case GEN_STRATEGY_SCATTER: return gen_grid_scatter(g);
   case GEN_STRATEGY_PICK: return gen_grid_pick(g);
-  case GEN_STRATEGY_LOOP: return emit_whole(g, gen_emit_loop_kernel, gen_grid_threads(g->part->target));
+  case GEN_STRATEGY_LOOP: return emit_whole(g, gen_emit_loop_kernel, gen_grid_threads(g->part));
   case GEN_STRATEGY_SMALL_LOOP: return emit_whole(g, gen_emit_small_loop_kernel, 1);
   default: return WEFT_ERR(UNIMPLEMENTED, "nvptx: no walker for the strategy \"%s\"", gen_strategy_name(strategy));
   }
@@ -151,7 +150,7 @@ static weft_status *emit(job *j)
 {
   gen_kernel info = {0};
   gen_kernel_spec spec = {.fusion = j->fusion, .info = &info, .nested = true};
-  gen_grid grid = {&j->part, &spec, j->out};
+  gen_grid grid = {.part = &j->part, .spec = &spec, .out = j->out};
 
   gen_memory_guard(&j->memory, j->options->emission_bytes);
   if (setjmp(j->memory.out_of_memory)) return WEFT_ERR(RESOURCE_EXHAUSTED, "code generation: out of memory");
@@ -159,14 +158,14 @@ static weft_status *emit(job *j)
   if (j->fusion->op == HLO_FUSION) {
     WEFT_TRY(gen_decide(&j->memory.arena, j->fusion, &info.strategy));
     j->part.raw_narrow = gen_only_moves_narrow(j->fusion->called[0]);
-    WEFT_TRY(emit_by_strategy(&grid));
+    WEFT_TRY(emit_by_strategy(&grid, info.strategy));
   } else {
     WEFT_TRY(emit_by_opcode(&grid));
   }
   j->memory.arena.exhausted = NULL;
   j->out->strategy = info.strategy;
   j->out->arg_count = info.arg_count;
-  j->out->scratch_bytes = info.shared_bytes;
+  j->out->scratch_bytes = info.shared_bytes + info.scratch_bytes;
   for (int i = 0; i < j->out->launch_count; i++)
     if (is_first_launch(j->out, i)) finish_function(j, &j->out->launches[i]);
   return check_calls(j->part.mod);

@@ -217,8 +217,9 @@ static int64_t work_of(const hlo_computation *comp)
   return WEFT_MAX(work, 1);
 }
 
-static shape shape_of(const gen_target *target, const gen_rows *form)
+static shape shape_of(const gen_part *part, const gen_rows *form)
 {
+  const gen_target *target = part->target;
   int widest = WEFT_MAX(gen_widest_bytes(form->comp), 1), most = target->block_threads;
   int64_t elems = WEFT_MIN(MOST_PIECES, MOST_BYTES / widest); /* of a thread */
   shape s = {.vector = 1};
@@ -233,7 +234,7 @@ static shape shape_of(const gen_target *target, const gen_rows *form)
     team = WEFT_MAX(team, WEFT_MIN(pieces, SECTOR_BYTES / (s.vector * widest)));
     team = WEFT_MIN(power_of_2_from(team), GEN_WARP);
   } else {
-    team = WEFT_ALIGN_UP(team, (int64_t)GEN_WARP);
+    team = part->block ? GEN_BLOCK_THREADS : WEFT_ALIGN_UP(team, (int64_t)GEN_WARP);
   }
   s.team = (int)WEFT_MIN(team, most);
   int64_t have = (pieces + s.team - 1) / s.team;
@@ -250,6 +251,7 @@ static shape shape_of(const gen_target *target, const gen_rows *form)
 
 /* The row of this thread's team, or an `if` that the rest of the kernel stands in. */
 typedef struct row_of_team {
+  gen_blocks blocks;
   gen_if inside;
   bool has_if;
 } row_of_team;
@@ -257,7 +259,7 @@ typedef struct row_of_team {
 static row_of_team open_row(grid_row *r, gen_emit *e, int teams, int64_t items)
 {
   row_of_team open = {.has_if = teams > 1 && items % teams != 0};
-  gen_ssa item = gen_wide(e, gen_block_id(e));
+  gen_ssa item = gen_blocks_begin(e, &open.blocks, (items + teams - 1) / teams);
 
   if (teams > 1) {
     gen_ssa team = LLVMBuildUDiv(e->b, gen_thread_id(e), gen_small(e, r->team.count), "");
@@ -272,6 +274,7 @@ static row_of_team open_row(grid_row *r, gen_emit *e, int teams, int64_t items)
 static void close_row(gen_emit *e, row_of_team *open)
 {
   if (open->has_if) gen_if_end(e, &open->inside);
+  gen_blocks_end(e, &open->blocks);
 }
 
 static weft_status *open_kernel(gen_grid *g, grid_row *r, gen_frame *f, shape s)
@@ -289,8 +292,8 @@ static weft_status *open_kernel(gen_grid *g, grid_row *r, gen_frame *f, shape s)
 
 static weft_status *one_launch(gen_grid *g, grid_row *r)
 {
-  shape s = shape_of(g->part->target, &r->base.form);
-  int teams = s.team < BLOCK_THREADS && (s.team <= GEN_WARP) ? BLOCK_THREADS / s.team : 1;
+  shape s = shape_of(g->part, &r->base.form);
+  int threads = g->part->block ? GEN_BLOCK_THREADS : BLOCK_THREADS, teams = s.team <= GEN_WARP ? threads / s.team : 1;
   gen_frame f;
 
   WEFT_TRY(open_kernel(g, r, &f, s));
@@ -397,9 +400,9 @@ weft_status *gen_grid_rows(gen_grid *g)
   WEFT_TRY(gen_rows_of(g->part->arena, g->spec->fusion->called[0], &r.base.form, &is_rows));
   if (!is_rows) return gen_wrong_form(g->spec->info->strategy);
   WEFT_TRY(gen_accs_of(&probe, r.base.form.reduces, r.base.form.reduce_count, &accs, &count));
-  shape s = shape_of(g->part->target, &r.base.form);
+  shape s = shape_of(g->part, &r.base.form);
   parts p = parts_of(g->part->target, &r.base.form, accs, count, s.vector);
-  if (p.count == 1) return one_launch(g, &r);
+  if (p.count == 1 || g->part->block) return one_launch(g, &r);
   g->spec->info->shared_bytes = count * r.base.form.rows * p.count * GEN_PARTIAL_BYTES;
   s.team = WEFT_MIN(s.team, 256);
   WEFT_TRY(first_launch(g, &r, p, s));

@@ -321,7 +321,6 @@ static weft_status *walk_part(void *ctx, gen_emit *e, gen_affine at)
 
 static weft_status *columns_launch(scanning *s, bool stores)
 {
-  const gen_target *target = s->g->part->target;
   int64_t threads = s->slices * s->parts;
   column_walk walk = {s, stores};
   gen_frame f;
@@ -329,7 +328,7 @@ static weft_status *columns_launch(scanning *s, bool stores)
   WEFT_TRY(gen_grid_open(s->g, false, &f));
   s->f = &f;
   WEFT_TRY(gen_grid_each(&f, threads, walk_part, &walk));
-  return gen_grid_close(s->g, &f, gen_grid_blocks(target, threads), gen_grid_threads(target));
+  return gen_grid_close_each(s->g, &f, threads);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */

@@ -284,14 +284,13 @@ static weft_status *merge_element(void *ctx, gen_emit *e, gen_affine at)
 
 static weft_status *merge_launches(sorting *s, int64_t *half)
 {
-  const gen_target *target = s->base.g->part->target;
   int64_t all = s->base.slices * s->base.n;
   gen_frame f;
 
   WEFT_TRY(gen_grid_open(s->base.g, true, &f));
   s->base.f = &f;
   WEFT_TRY(gen_grid_each(&f, all, merge_element, s));
-  WEFT_TRY(gen_grid_close(s->base.g, &f, gen_grid_blocks(target, all), gen_grid_threads(target)));
+  WEFT_TRY(gen_grid_close_each(s->base.g, &f, all));
   *half = 0;
   int kernel = s->base.g->out->launch_count - 1;
   for (int64_t width = s->tile; width < s->base.n; width *= 2, *half ^= 1) {

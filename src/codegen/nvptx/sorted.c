@@ -53,13 +53,12 @@ void gen_sort_split(gen_emit *e, gen_affine at, int64_t length, gen_ssa *slice, 
 
 weft_status *gen_sort_each(gen_sorting *s, int64_t n, gen_body_fn *body, void *ctx)
 {
-  const gen_target *target = s->g->part->target;
   gen_frame f;
 
   WEFT_TRY(gen_grid_open(s->g, false, &f));
   s->f = &f;
   WEFT_TRY(gen_grid_each(&f, n, body, ctx));
-  return gen_grid_close(s->g, &f, gen_grid_blocks(target, n), gen_grid_threads(target));
+  return gen_grid_close_each(s->g, &f, n);
 }
 
 /* ---- taking elements by their positions ------------------------------------------------------------------------ */

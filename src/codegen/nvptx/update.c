@@ -35,9 +35,8 @@ static gen_buffer as_words(const gen_buffer *buffer, int64_t bytes)
 
 static int argument_of(const gen_frame *f, const gen_buffer *operand) { return (int)(operand - f->operands); }
 
-static weft_status *bring_in(gen_grid *g, gen_base base)
+weft_status *gen_grid_bring(gen_grid *g, gen_base base)
 {
-  const gen_target *target = g->part->target;
   int64_t n = hlo_shape_elems(base.array->shape);
   gen_frame f;
 
@@ -60,7 +59,7 @@ static weft_status *bring_in(gen_grid *g, gen_base base)
   } else {
     WEFT_TRY(gen_grid_each(&f, n, gen_base_store, &(gen_base_walk){&f, base}));
   }
-  return gen_grid_close(g, &f, gen_grid_blocks(target, n), gen_grid_threads(target));
+  return gen_grid_close_each(g, &f, n);
 }
 
 /* ---- dynamic-update-slice -------------------------------------------------------------------------------------- */
@@ -68,12 +67,11 @@ static weft_status *bring_in(gen_grid *g, gen_base base)
 weft_status *gen_grid_update(gen_grid *g)
 {
   const hlo_computation *comp = g->spec->fusion->called[0];
-  const gen_target *target = g->part->target;
   int leaves = hlo_shape_leaf_count(g->spec->fusion->shape);
   int64_t most = 0;
   gen_frame f;
 
-  for (int r = 0; r < leaves; r++) WEFT_TRY(bring_in(g, (gen_base){gen_updated_leaf(comp, r)->operands[0], r}));
+  for (int r = 0; r < leaves; r++) WEFT_TRY(gen_grid_bring(g, (gen_base){gen_updated_leaf(comp, r)->operands[0], r}));
   WEFT_TRY(gen_grid_open(g, false, &f));
   for (int r = 0; r < leaves; r++) {
     const hlo_instr *dus = gen_updated_leaf(comp, r);
@@ -85,7 +83,7 @@ weft_status *gen_grid_update(gen_grid *g)
     gen_memo_pop(&f.e, mark);
     most = WEFT_MAX(most, n);
   }
-  return gen_grid_close(g, &f, gen_grid_blocks(target, most), gen_grid_threads(target));
+  return gen_grid_close_each(g, &f, most);
 }
 
 /* ---- scatter --------------------------------------------------------------------------------------------------- */
@@ -294,20 +292,19 @@ weft_status *gen_grid_scatter(gen_grid *g)
 {
   static gen_body_fn *const bodies[] = {scatter_in_order, scatter_each, scatter_each, scatter_sorted};
   const hlo_instr *scatter = gen_updated_leaf(g->spec->fusion->called[0], 0);
-  const gen_target *target = g->part->target;
   scattering s;
   gen_frame f;
 
   gen_scatter_open(&s.base, scatter);
   s.sharing = sharing_of(&s.base);
-  for (int i = 0; i < s.base.n; i++) WEFT_TRY(bring_in(g, (gen_base){scatter->operands[i], i}));
+  for (int i = 0; i < s.base.n; i++) WEFT_TRY(gen_grid_bring(g, (gen_base){scatter->operands[i], i}));
   int64_t all = hlo_shape_elems(scatter->operands[s.base.n + 1]->shape), n = all;
   if (s.sharing == IN_ORDER) n = windows_overlap(&s.base) ? 1 : s.base.window;
   if (all == 0) return NULL;
   WEFT_TRY(gen_grid_open(g, false, &f));
   s.base.f = &f;
   WEFT_TRY(gen_grid_each(&f, n, bodies[s.sharing], &s));
-  return gen_grid_close(g, &f, gen_grid_blocks(target, n), gen_grid_threads(target));
+  return gen_grid_close_each(g, &f, n);
 }
 
 /* ---- select-and-scatter ---------------------------------------------------------------------------------------- */
@@ -384,7 +381,6 @@ static weft_status *pick_element(void *ctx, gen_emit *e, gen_affine linear)
 weft_status *gen_grid_pick(gen_grid *g)
 {
   const hlo_instr *instr = gen_updated_leaf(g->spec->fusion->called[0], 0);
-  const gen_target *target = g->part->target;
   int64_t n = hlo_shape_elems(instr->shape);
   picking p = {0};
   gen_frame f;
@@ -392,5 +388,5 @@ weft_status *gen_grid_pick(gen_grid *g)
   WEFT_TRY(gen_grid_open(g, false, &f));
   WEFT_TRY(gen_pick_open(&p.base, &f, instr));
   WEFT_TRY(gen_grid_each(&f, n, pick_element, &p));
-  return gen_grid_close(g, &f, gen_grid_blocks(target, n), gen_grid_threads(target));
+  return gen_grid_close_each(g, &f, n);
 }
