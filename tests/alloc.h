@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-static atomic_int alloc_left = -1; /* allocations until one fails, once; negative: none does */
+static atomic_int alloc_left = -1; /* how many allocations succeed before one fails, once; negative: none fails */
 static atomic_bool alloc_failed;
 
 static inline int alloc_fails_now(void)
@@ -30,7 +30,7 @@ int __wrap_posix_memalign(void **out, size_t align, size_t size)
   return alloc_fails_now() ? ENOMEM : __real_posix_memalign(out, align, size);
 }
 
-/* From here on the `n`-th allocation fails; alloc_stop() tells whether it came to that. */
+/* From here on the `n`-th allocation fails; alloc_stop() says whether an allocation has failed. */
 static inline void alloc_fail_at(int n)
 {
   atomic_store(&alloc_failed, 0);

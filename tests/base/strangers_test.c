@@ -1,4 +1,4 @@
-/* tests/base/strangers_test.c -- who makes way in a table of connections that have not authenticated. */
+/* tests/base/strangers_test.c -- which connection a full table of unauthenticated connections closes for a new one. */
 #include "test.h"
 
 #include "base/strangers.h"
@@ -18,7 +18,8 @@ static weft_strangers table_of_limits(void)
   return (weft_strangers){.most = MOST, .most_of_an_address = MOST_THERE, .most_ns = MOST_NS};
 }
 
-/* Adds one from address `number` (0: a local socket) at time `now_ns`; returns the one that makes way. */
+/* Adds a connection from address `number` (0: a local socket) at time `now_ns`; returns the connection to close for it.
+ * */
 static weft_stranger *come(weft_strangers *table, weft_stranger *s, int number, int64_t now_ns)
 {
   struct in6_addr from = address(number);
@@ -84,7 +85,7 @@ TEST(the_time_of_the_oldest_is_over_first)
   T_TRUE(!weft_strangers_overdue(&table, 1000 + MOST_NS + 1));
 }
 
-/* Of more addresses than it can keep the table knows the last ones. */
+/* When more addresses come than the table can keep, it keeps the last ones. */
 TEST(known_addresses_are_bounded)
 {
   weft_strangers table = table_of_limits();

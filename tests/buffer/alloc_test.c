@@ -1,7 +1,7 @@
-/* tests/buffer/alloc_test.c -- Every allocation that reading a program, the passes and the memory plan make may fail:
- * the answer is RESOURCE_EXHAUSTED (or none, where it is done without: a hash table that does not grow), nothing leaks
- * (AddressSanitizer looks), and the next attempt is fine.  Code generation is not in it: LLVM ends the process when it
- * finds no memory. */
+/* tests/buffer/alloc_test.c -- Each allocation of the parser, the passes and the memory plan fails in turn. The answer
+ * is RESOURCE_EXHAUSTED, or success where the code can do without the memory (a hash table that does not grow); nothing
+ * leaks (AddressSanitizer checks), and the next attempt succeeds. Code generation is left out, because LLVM ends the
+ * process when it finds no memory. */
 #include "test.h"
 
 #include "alloc.h"
@@ -79,7 +79,7 @@ TEST(every_allocation_on_the_way_to_a_plan_may_fail)
 {
   for (size_t i = 0; i < WEFT_COUNT(programs); i++) {
     int n = 0, dispensable = 0;
-    T_OK(read_and_plan(programs[i].text)); /* what is made once is made */
+    T_OK(read_and_plan(programs[i].text)); /* what is allocated once for the process exists from here on */
     for (bool failed = true; failed; n++) {
       alloc_fail_at(n);
       weft_status *st = read_and_plan(programs[i].text);

@@ -6,7 +6,7 @@
 #include "hlo/text.h"
 #include "passes/passes.h"
 
-/* Runs copy insertion and returns the module; `out_copies` counts the copies then in it. */
+/* Runs copy insertion and returns the module; *out_copies is the number of copies that the module then has. */
 static hlo_module *prepare(const char *text, int *out_copies)
 {
   static const struct pass_entry entries[] = {{.pass = &pass_copy_insertion}};
@@ -370,7 +370,8 @@ TEST(copies_are_those_that_sharing_needs)
   }
 }
 
-/* Two independent chains: by dependence each needs memory of its own; by the schedule they share. */
+/* Two independent chains. An order by dependence gives each its own memory; an order by the schedule lets them share.
+ * */
 static hlo_module *chains(int width, int length, int64_t bytes)
 {
   hlo_module *module;
@@ -423,7 +424,8 @@ TEST(steps_that_run_in_order_share_by_the_schedule)
   hlo_module_free(module);
 }
 
-/* x + sum(x): the sum reads x too, but is done when the addition starts.  y is read by a step that nothing orders. */
+/* x + sum(x): the sum reads x too, but has ended when the addition starts. The step that reads y is not ordered with
+ * the others. */
 TEST(an_operand_is_overwritten_once_all_its_readers_are_done)
 {
   static const char start[] = "HloModule m, is_scheduled=true\n"

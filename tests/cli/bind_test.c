@@ -1,5 +1,5 @@
-/* tests/cli/bind_test.c -- processes are bound on machines that the test writes
- * down as Linux describes them in /sys. */
+/* tests/cli/bind_test.c -- processes are bound to cores. The test describes the machines in files like those of Linux's
+ * /sys. */
 #include "test.h"
 
 #include <sys/stat.h>

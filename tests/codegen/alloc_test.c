@@ -1,6 +1,6 @@
-/* tests/codegen/alloc_test.c -- Every allocation that code generation makes itself may fail, whatever the strategy: the
- * answer is RESOURCE_EXHAUSTED (or none, where it is done without), nothing leaks, and the next attempt is fine.  What
- * LLVM asks for is not tried: it ends the process when it finds no memory. */
+/* tests/codegen/alloc_test.c -- For each strategy, each allocation of code generation fails in turn. The answer is
+ * RESOURCE_EXHAUSTED, or success where the code can do without the memory; nothing leaks, and the next attempt
+ * succeeds. Allocations of LLVM do not fail here: LLVM ends the process when it finds no memory. */
 #include "test.h"
 
 #include "alloc.h"
@@ -226,7 +226,7 @@ TEST(every_allocation_of_code_generation_may_fail)
     int n = 0, dispensable = 0;
     T_OK(hlo_parse(programs[i].text, strlen(programs[i].text), &module));
     T_OK(hlo_verify(module));
-    T_OK(compile(module)); /* what is made once is made */
+    T_OK(compile(module)); /* what is allocated once for the process exists from here on */
     for (bool failed = true; failed; n++) {
       alloc_fail_at(n);
       weft_status *st = compile(module);

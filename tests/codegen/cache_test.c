@@ -1,5 +1,5 @@
-/* tests/codegen/cache_test.c -- The folder of compiled kernels: what is taken from it, and what is not.
- * tests/fuzz/kernel_cache_fuzz.c damages its files. */
+/* tests/codegen/cache_test.c -- The folder of compiled kernels: which files are loaded from it, and which are refused.
+ * tests/fuzz/kernel_cache_fuzz.c damages the files. */
 #include "test.h"
 
 #include <dirent.h>

@@ -12,7 +12,7 @@ typedef struct kernel_check {
   double rtol, atol;      /* for floats; 0: the element type's default */
   double low, high;       /* of random floats; both 0: [-2, 2] */
   int64_t int_low, int_high; /* both 0: the whole range of small types, else [-100, 100] */
-  bool donate;            /* the fusion's aliases are honoured: result leaves lie on their operands */
+  bool donate;            /* the results that the fusion aliases with operands lie in the memory of these operands */
 } kernel_check;
 
 /* Fails the test with the first difference. */

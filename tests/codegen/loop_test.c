@@ -125,7 +125,7 @@ TEST(conversion_between_all_types)
   }
 }
 
-/* Beside and past the ends of each integer type: they saturate, and NaN becomes 0. */
+/* Floats near and beyond the limits of each integer type: the conversion saturates, and NaN becomes 0. */
 TEST(floats_become_integers)
 {
   static const char *const floats[] = {"f32", "f64", "bf16", "f16"}, *const to[] = {"s4", "u4", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"};
@@ -183,7 +183,8 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f64[16,16]", "  t = f64[16,16] transpose(p0), dimensions={1,0}\n"
                  "  v = f64[16,16] reverse(t), dimensions={0,1}\n"
                  "  ROOT r = f64[16,16] subtract(v, t)", "f64[16,16]"},
-  /* few channels turned outwards: every third or fourth element, over dimensions whose digits belong together */
+  /* a few channels, innermost in the operand, become the outer dimension: the kernel reads every third or fourth
+   * element */
   {"u8[2,15,20,3]", "  ROOT r = u8[2,3,15,20] transpose(p0), dimensions={0,3,1,2}", "u8[2,3,15,20]"},
   {"bf16[3,9,17,4] f32[3,4,9,17]", "  t = bf16[3,4,9,17] transpose(p0), dimensions={0,3,1,2}\n"
                                    "  c = f32[3,4,9,17] convert(t)\n"
@@ -249,7 +250,7 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[10,20] f32[]", "  ROOT r = f32[33,43] pad(p0, p1), padding=2_3_2x1_3_1", "f32[33,43]"},
   {"f32[10,20] f32[]", "  ROOT r = f32[9,20] pad(p0, p1), padding=-9223372036854775808_9223372036854775807x0_0", "f32[9,20]"},
   {"f32[2,20] f32[]", "  ROOT r = f32[7,20] pad(p0, p1), padding=5_-9223372036854775800_9223372036854775800x0_0", "f32[7,20]"},
-  /* padded along another dimension than the lanes', what is costly is computed where it is wanted: a branch */
+  /* padding along another dimension than the lanes': a branch computes the costly operand only where it is read */
   {"f32[5,40] f32[40]", "  x = f32[5,40] exponential(p0)\n"
                         "  z = f32[] constant(0)\n"
                         "  a = f32[10,40] pad(x, z), padding=1_0_1x0_0\n"
@@ -277,7 +278,7 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[7,5] f32[]", "  x = f32[9,5] pad(p0, p1), padding=1_1x0_0\n"
                      "  y = f32[5,9] transpose(x), dimensions={1,0}\n"
                      "  ROOT r = f32[5,9] add(y, y)", "f32[5,9]"},
-  /* between the elements of one there may be any padding, however long the two together */
+  /* two paddings between elements, whose sizes together are larger than any array */
   {"f32[4,1] f32[] f32[]", "  a = f32[4,1] pad(p0, p1), padding=0_0x1_-1_4294967295\n"
                            "  ROOT r = f32[4,33] pad(a, p2), padding=0_0x16_16_4294967295", "f32[4,33]"},
   {"f32[4,1] f32[] f32[]", "  a = f32[4,1] pad(p0, p1), padding=0_0x1_-1_9223372036854775807\n"
@@ -369,7 +370,7 @@ TEST(data_movement_alone_and_fused)
                  &(kernel_check){.int_low = -5, .int_high = 30});
 }
 
-/* Short rows and padding between elements: neighbours are made side by side, several to a step of the loop. */
+/* Short rows and padding between elements: one step of the loop computes several neighbouring elements. */
 TEST(neighbours_that_differ)
 {
   static const char *const types[] = {"f32", "s8", "bf16", "f64", "c64", "pred"};
@@ -380,7 +381,7 @@ TEST(neighbours_that_differ)
     for (int n = 2 + (int)t % 3; n <= 9; n += 3) {
       const char *x = types[t];
       int m = rows[(t + (size_t)n) % WEFT_COUNT(rows)], whole = (m - 1) * n + 1;
-      /* a row turned by one, and what a column says of each row */
+      /* a row rotated by one element, and a column that is broadcast along the rows */
       snprintf(params, sizeof params, "%s[%d,%d] %s[%d] %s[3,%d]", x, m, n, x, m, x, m * n);
       snprintf(body, sizeof body,
                "  a = %s[%d,%d] slice(p0), slice={[0:%d], [1:%d]}\n"
@@ -396,7 +397,7 @@ TEST(neighbours_that_differ)
                n);
       snprintf(result, sizeof result, "(%s[%d,%d], %s[%d,%d])", x, m, n, x, m, n);
       check_kernel(fusion(params, body, result), &(kernel_check){.int_low = -5, .int_high = 30});
-      /* two arrays between each other's elements, one of them the sum of two such, and every n-th of another */
+      /* two interleaved arrays, one of them a sum of interleaved arrays, and every n-th element of a third array */
       snprintf(params, sizeof params, "%s[%d] %s[%d] %s[%d] %s[]", x, m, x, 2 * m, x, 3 * whole + n, x);
       snprintf(body, sizeof body,
                "  a = %s[%d] pad(p0, p3), padding=0_1_1\n"
@@ -432,7 +433,8 @@ static bool is_in_code(const char *program, const char *wanted)
   return found;
 }
 
-/* What `jnp.stack(..., -1).reshape` makes of itself: pairs of pairs (of pairs) side by side, in vectors. */
+/* `jnp.stack(..., -1).reshape`, applied to its own result: interleaved pairs of pairs (of pairs), computed in vectors.
+ * */
 TEST(stacks_of_stacks)
 {
   static const char *const types[] = {"f32", "bf16", "s32", "f64", "c64"};
@@ -463,7 +465,8 @@ TEST(stacks_of_stacks)
     }
 }
 
-/* Rows of them: elements a few apart are known to be, also where rows are told apart by a remainder. */
+/* The same in rows: code generation finds the constant distance of elements also where the row follows from a
+ * remainder. */
 TEST(rows_of_stacks_of_stacks)
 {
   static const char params[] = "f32[40,64] f32[40,64] f32[40,64,2]";
@@ -483,7 +486,7 @@ TEST(rows_of_stacks_of_stacks)
   T_TRUE(!is_in_code(fusion(params, body, "f32[40,256]"), "masked.gather"));
 }
 
-/* A small loop's elements that are computed alike are computed together. */
+/* Elements of a small loop's state that are computed by the same operations are computed in one vector. */
 TEST(elements_of_a_small_loop_are_vectors)
 {
   static const char program[] = "HloModule m\n"
@@ -519,13 +522,14 @@ TEST(elements_of_a_small_loop_are_vectors)
   T_TRUE(is_in_code(program, "x float>"));
 }
 
-/* That a sum is no number is asked of it in one instruction, as it is rounded. */
+/* One instruction tests whether a sum is a NaN when the sum is rounded. */
 TEST(rounding_to_bf16_asks_once)
 {
   T_TRUE(is_in_code(fusion("bf16[64] bf16[64]", "  ROOT r = bf16[64] add(p0, p1)", "bf16[64]"), "fcmp uno <"));
 }
 
-/* Elements a few apart whose first is known only as the kernel runs; those of the last channel end with the array. */
+/* Elements at a constant distance, whose first index is known only at run time; those of the last channel end with the
+ * array. */
 TEST(channels_of_pixels)
 {
   static const char *const types[] = {"u8", "bf16", "f32", "f64", "c64", "pred"};

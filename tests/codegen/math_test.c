@@ -106,7 +106,7 @@ TEST(f32_functions_stay_within_their_budgets)
       kernel->phases[0].fn(args, 0, kernel->phases[0].units);
       for (int i = 0; i < BLOCK; i++) {
         double want = functions[k].f32(in[i]), error;
-        /* 1/(1+exp(-x)) is 0 where exp(-x) overflows: the least values are lost, as XLA's are */
+        /* 1/(1+exp(-x)) is 0 where exp(-x) overflows: the smallest results are lost, as in XLA */
         if (strcmp(functions[k].op, "logistic") == 0 && in[i] < -87) continue;
         error = error_f32(out[i], want);
         if (error > worst) worst = error, worst_at = in[i], worst_got = out[i];

@@ -27,7 +27,7 @@ static int kernels, skipped, differing;
 
 static bool is_small(const hlo_shape *s) { return hlo_shape_total_bytes(s) <= MOST_ELEMS * 8; }
 
-/* Values that several kernels' worth of arithmetic keeps finite; what may be an index stays small. */
+/* Values that stay finite through several kernels; values that may be indices stay small. */
 static void fill(hlo_literal *lit)
 {
   weft_dtype type = lit->shape->type;
@@ -65,7 +65,8 @@ static bool same(const char *what, const hlo_instr *fusion, const hlo_literal *g
     }
     if (!equal && bad++ == 0) first = i;
   }
-  /* A rounding may tip a comparison, a floor or a conversion to an integer: a few such elements are no error. */
+  /* Rounding may change the result of a comparison, a floor or a conversion to an integer: a few such elements are
+   * allowed. */
   if (bad <= n / 20 + 1) return true;
   char where[160];
   print_message("%s: %s: %" PRId64 " of %" PRId64 " differ, first %" PRId64 ": got %.9g, want %.9g\n", what,
@@ -132,7 +133,8 @@ static weft_status *check_fusion(const char *what, const hlo_instr *fusion, cons
   return st;
 }
 
-/* What makes every operation a kernel of its own, and nothing that simplifies: the programs' inputs are constants. */
+/* The passes that make each operation a kernel of its own. No pass simplifies, because the programs' inputs are
+ * constants. */
 #define PASS(name) {.pass = &pass_##name}
 static const struct pass_entry entries[] = {
   PASS(normalize_layouts), PASS(call_inliner), PASS(flatten), PASS(map_inliner), PASS(batch_norm_expander),
@@ -209,7 +211,8 @@ TEST(kernels_of_interpreted_programs)
   check_folder("stablehlo/interpret", false, getenv("WEFT_EXHAUSTIVE") ? 1 : EVERY);
 }
 
-/* Whatever bound on memory stops an emission, it ends with an error, and leaks nothing (sanitizers look). */
+/* With any bound on memory, an emission that the bound stops ends with an error and leaks nothing (sanitizers check).
+ * */
 TEST(emission_without_memory_is_an_error)
 {
   static const char text[] = "HloModule m\n"

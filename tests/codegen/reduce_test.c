@@ -168,8 +168,8 @@ TEST(argmax_and_fused_forms)
                &(kernel_check){.rtol = 1e-4, .atol = 1e-4});
 }
 
-/* As JAX writes them: of equal values the first, of NaNs the first, in rows of
- * every length.  `nans`: of some elements. */
+/* argmin and argmax as JAX writes them: the index of the first of equal values, and of the first NaN, in rows of every
+ * length. `nans`: some elements are NaN. */
 static void check_extreme(const char *value, const char *index, const char *direction, int cols, bool nans)
 {
   char reducer[1024], in[64], out[64], body[1024];
@@ -296,8 +296,8 @@ TEST(softmax_and_layer_norm_by_rows)
   }
 }
 
-/* What a row kernel keeps of a row it must only use at its own place: not where a
- * transpose, a reverse or a slice stands between. */
+/* A row kernel keeps values of a row. It may use a kept value only at the same index, not behind a transpose, a reverse
+ * or a slice. */
 TEST(costly_values_that_move_before_they_are_used)
 {
   check_kernel(fusion(reducer("add", "f32"), "f32[2,3,2,19] f32[2,3,2,19]",
@@ -321,7 +321,7 @@ TEST(costly_values_that_move_before_they_are_used)
                &(kernel_check){.low = 0, .high = 1, .rtol = 1e-5});
 }
 
-/* Rows of few columns are taken side by side, in one block; few long rows in two phases. */
+/* Several rows of few columns are reduced side by side, as one block; few long rows are reduced in two phases. */
 TEST(the_form_decides_how_rows_are_taken)
 {
   static const char plain[] = "  z = f32[] constant(0)\n"
@@ -333,7 +333,7 @@ TEST(the_form_decides_how_rows_are_taken)
                                "  ROOT r = %s reduce(m, z), dimensions={1}, to_apply=add";
   static const struct { const char *in, *out; int phases; int64_t units; const char *body; } cases[] = {
     {"f32[48,2]", "f32[48]", 1, 1, plain}, {"f32[48,100]", "f32[48]", 1, 48, plain}, {"f32[2,100000]", "f32[2]", 2, 12, plain},
-    {"f32[2,100000] f32[16]", "f32[2]", 2, 12, beside}, /* a sum that is the same for all rows is none of them */
+    {"f32[2,100000] f32[16]", "f32[2]", 2, 12, beside}, /* a sum that all rows share is not a reduction of each row */
   };
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     char body[400];
@@ -377,7 +377,7 @@ static double priced(const char *in, const char *body, const char *out)
   return priced_units(in, body, out, &units);
 }
 
-/* Short rows are one long row to a bitcast-convert that keeps the width, too. */
+/* Short rows may be treated as one long row also behind a bitcast-convert that keeps the width. */
 TEST(bits_seen_otherwise_keep_dimensions_together)
 {
   int64_t apart, together;
@@ -393,20 +393,20 @@ TEST(bits_seen_otherwise_keep_dimensions_together)
   T_EQ_INT(apart, together);
 }
 
-/* The second of each pair does at least `more` times as much, and its estimate says
- * so; none is free, none without bound. */
+/* The second program of each pair does at least `more` times the work of the first, and its estimate says so. No
+ * estimate is zero or infinite. */
 TEST(estimates_follow_the_work)
 {
   static const struct { const char *in, *less, *out, *in2, *much, *out2; double more; } pairs[] = {
     {"f32[1000]", "  ROOT r = f32[1000] negate(p0)", "f32[1000]", "f32[100000]", "  ROOT r = f32[100000] negate(p0)", "f32[100000]", 20},
     {"f32[70000]", "  ROOT r = f32[70000] negate(p0)", "f32[70000]", "f32[70000]", "  ROOT r = f32[70000] tanh(p0)", "f32[70000]", 3},
     {"f32[70000]", "  ROOT r = f32[70000] tanh(p0)", "f32[70000]", "f64[70000]", "  ROOT r = f64[70000] tanh(p0)", "f64[70000]", 1.5},
-    /* of what is computed only a slice is wanted */
+    /* only a slice of the computed array is read */
     {"f32[70000]", "  t = f32[70000] tanh(p0)\n"
                    "  ROOT r = f32[70] slice(t), slice={[10:80]}", "f32[70]",
      "f32[70000]", "  t = f32[70000] tanh(p0)\n"
                    "  ROOT r = f32[69990] slice(t), slice={[10:70000]}", "f32[69990]", 50},
-    /* a sum reads all, and of a slice the slice */
+    /* a sum reads its whole operand; a sum of a slice reads the slice */
     {"f32[50,4000]", "  z = f32[] constant(0)\n"
                      "  s = f32[50,40] slice(p0), slice={[0:50], [0:40]}\n"
                      "  ROOT r = f32[50] reduce(s, z), dimensions={1}, to_apply=add", "f32[50]",
@@ -424,7 +424,8 @@ TEST(estimates_follow_the_work)
   }
 }
 
-/* What one thread made moves to others that share a step: trilinear sampling took twice as long on two threads. */
+/* A step that is split over threads moves its operands' bytes to the other cores: trilinear sampling takes twice as
+ * long on two threads. */
 TEST(steps_after_those_of_one_thread_are_shared_later)
 {
   T_TRUE(gen_pays_to_share(&gen_cpu_target, GEN_KERNEL, 62000, 720000, 0, 2));

@@ -149,8 +149,8 @@ TEST(branches_by_index_calls_and_reductions)
     &(kernel_check){.int_low = -1, .int_high = 4, .low = -0.1, .high = 0.1});
 }
 
-/* Both loops end a round with a copy into their state, for which they exchange two places; any number of rounds
- * leaves the state where others expect it. */
+/* Both loops end a round with a copy into their state. Instead of copying, the region exchanges two buffers; after any
+ * number of rounds the state is in the buffer where later steps read it. */
 TEST(loops_that_make_their_state_anew)
 {
   static const char text[] =

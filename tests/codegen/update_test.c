@@ -78,8 +78,8 @@ TEST(scatter_in_place_and_not)
     check_kernel(scatters[i], &(kernel_check){.int_low = i == 3 ? 0 : -10, .int_high = 80, .rtol = 1e-5, .atol = 1e-5});
 }
 
-/* Windows of 300 elements that lie over each other in part.  The updates of one element come in order: the last one
- * wins. */
+/* Windows of 300 elements that overlap in part. Updates of the same element are applied in order: the last one remains.
+ * */
 TEST(wide_windows_that_overlap_are_taken_in_order)
 {
   static const char text[] =

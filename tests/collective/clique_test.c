@@ -1,4 +1,5 @@
-/* tests/collective/clique_test.c -- cliques are found again, queued for without deadlock, dropped when spent. */
+/* tests/collective/clique_test.c -- the registry of cliques: a clique is found again, runs that want it queue without
+ * deadlock, and a spent clique is dropped. */
 #include "test.h"
 
 #include <pthread.h>
@@ -67,7 +68,7 @@ TEST(crossing_cliques_cannot_deadlock_in_any_interleaving)
             holds[r] = NULL;
           }
     }
-    for (int left = 3; left;) { /* whatever is held is released once it is ready: everybody must get there */
+    for (int left = 3; left;) { /* each run releases its cliques once it has them all: every run must get that far */
       left = 0;
       for (int r = 0; r < 3; r++) {
         if (!holds[r]) continue;
@@ -140,7 +141,7 @@ TEST(a_dead_incarnation_makes_keys_stale)
   coll_cliques_free(cs);
 }
 
-/* The operation of a live clique ends, a run that waits in line hears of it, and other cliques go on. */
+/* The operation of a live clique ends, a run that waits for the clique gets the error, and other cliques go on. */
 TEST(a_dead_incarnation_ends_its_live_cliques_only)
 {
   enum { OURS, THEIRS, IN_LINE, LIVING, HOLDS };
@@ -187,7 +188,7 @@ TEST(a_dead_incarnation_ends_its_live_cliques_only)
 
 enum { SURVIVOR = 201, VICTIM };
 
-/* Its hold on the two devices of two processes. */
+/* The clique of two devices, one of each process, that the process holds. */
 static weft_status *hold_pair(coll_cliques *cs, int rank, coll_clique_hold **hold)
 {
   uint64_t incarnations[] = {SURVIVOR, VICTIM};
@@ -245,8 +246,8 @@ TEST(a_killed_process_is_not_waited_for_again)
   T_EQ_INT(system(command), 0);
 }
 
-/* Two processes, as registries: the first leaves, and the other hears why in the
- * collective in which it waits for it. */
+/* Two registries stand for two processes. The first leaves, and the collective in which the other waits ends with the
+ * reason. */
 static void leave_with(const char *reason, const char *heard)
 {
   static uint64_t incarnations[] = {301, 302};

@@ -1,4 +1,4 @@
-/* tests/collective/communicator_test.c -- a platform's communicator has what the host's has: operations in order,
+/* tests/collective/communicator_test.c -- a platform's communicator offers what the host's offers: operations in order,
  * deadlines, reports, the flight recorder, mismatches that are found before data moves, and aborts. */
 #include "world.h"
 
@@ -66,7 +66,7 @@ static void free_all(weft_status **ends)
   for (int r = 0; r < RANKS; r++) weft_status_free(ends[r]);
 }
 
-/* The first that has the code; none: the test fails. */
+/* The first rank whose status has the code. If there is none, the test fails. */
 static const char *text_of(weft_status **ends, weft_code code)
 {
   for (int r = 0; r < RANKS; r++)

@@ -1,5 +1,6 @@
-/* tests/collective/ending_test.c -- a rank gives up: what it had ended ends well at the others, who may not even have
- * posted it, and what is later ends with its error.  As ending_fabric_test, over libfabric. */
+/* tests/collective/ending_test.c -- a rank gives up. Collectives that it had ended also succeed on the other ranks,
+ * even on those that have not posted them yet; later collectives end with its error. ending_fabric_test is the same
+ * over libfabric. */
 #include "world.h"
 
 #include <unistd.h>
@@ -16,7 +17,7 @@ static weft_coll_op broadcast(int me)
   return (weft_coll_op){.kind = WEFT_BROADCAST, .dtype = WEFT_F32, .count = ELEMS, .send = of[me], .recv = to[me]};
 }
 
-/* 0 sends to 2, and 2 to 1: so 0 may be done, and 1 waits, before 2 has come. */
+/* Rank 0 sends to 2, and 2 sends to 1: so rank 0 may have ended, and rank 1 waits, before rank 2 has come. */
 static weft_coll_op chain(int me)
 {
   static const int sources[SIZE] = {-1, 2, 0, -1}, targets[SIZE] = {2, -1, 1, -1};
@@ -82,7 +83,7 @@ static void gives_up(world *w, int rank, const char *why)
   weft_comm_abort(w->comms[rank], WEFT_ERR(ABORTED, "%s", why));
 }
 
-/* Until ranks [first, SIZE) have heard that somebody has given up. */
+/* Waits until ranks [first, SIZE) know that a rank has given up. */
 static void everybody_hears(world *w, int first)
 {
   for (int r = first; r < SIZE; r++)
@@ -133,7 +134,8 @@ static void broadcasts_of_one_that_gives_up(bool leaves)
 TEST(what_it_had_ended_ends_well_at_those_who_had_not_posted_it) { broadcasts_of_one_that_gives_up(false); }
 TEST(even_if_it_leaves_at_once) { broadcasts_of_one_that_gives_up(true); }
 
-/* 0 has ended the chain and given up; 1 is in the middle of it, with a barrier behind; 2 has not come. */
+/* Rank 0 has ended the chain and given up; rank 1 is in the middle of it, with a barrier posted behind; rank 2 has not
+ * come. */
 static void give_up_in_the_middle(world *w, weft_event *of_one[2], int64_t deadline_ms)
 {
   open_world(w);
@@ -158,7 +160,8 @@ TEST(what_others_are_in_the_middle_of_ends_well)
   is_from(2, 0);
   is_from(1, 2);
   fails(&w, 2, barrier, WEFT_ABORTED, "lost patience");
-  fails(&w, 1, barrier, WEFT_FAILED_PRECONDITION, "was aborted"); /* the barrier before told it */
+  /* the barrier that it posted before gave it the error */
+  fails(&w, 1, barrier, WEFT_FAILED_PRECONDITION, "was aborted");
   world_close(&w);
 }
 
@@ -242,8 +245,8 @@ typedef struct late_device {
   bool pending;
 } late_device;
 
-/* Arrives, looks for the others for no time, and goes into the queue: for that it
- * needs the lock, which the test holds. */
+/* Arrives, does not poll for the other ranks, and enters the queue. For that the rank needs the lock, which the test
+ * holds. */
 static void *start_impatiently(void *arg)
 {
   late_device *d = arg;
@@ -267,7 +270,8 @@ TEST(a_device_that_the_others_have_met_ends_well_whoever_is_faster)
   T_OK(weft_comm_create(&spec, comms));
   op.count = other.count = 10;
   T_OK(
-    weft_coll_post(comms[0], &op, NULL, &first)); /* then each has an operation's memory, and takes no lock for one */
+    /* then each rank has the memory of one operation, and needs no lock to get it */
+    weft_coll_post(comms[0], &op, NULL, &first));
   T_OK(weft_coll_run(comms[1], &other, NULL));
   T_OK(weft_coll_wait(comms[0], first));
   weft_event_release(first);

@@ -5,8 +5,8 @@
 #include <dirent.h>
 #include <string.h>
 
-/* Entries with `part` in their name, "": all.  /dev/shm is everybody's: what other tests
- * and libraries put there is not counted. */
+/* The number of entries with `part` in their name; "": all. Other tests and libraries share /dev/shm, so their entries
+ * there are not counted. */
 static inline int count_entries(const char *path, const char *part)
 {
   int count = 0;

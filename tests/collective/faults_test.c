@@ -43,7 +43,7 @@
 
 enum { MOST = 8, FEW = 4, TEXT = 1500, SMALL = 37, LARGE = 60000, MOST_SHARDS = 64 };
 
-/* What a rank tells of a case. */
+/* What a rank reports about a case. */
 typedef struct outcome {
   int code;
   int64_t began_ns, at_ns; /* of the call that failed; of the end */
@@ -65,7 +65,7 @@ typedef struct arena {
   int rank_of_slot[MOST];
   /* moves of the victim when it had the communicator, and when it began the last barrier; 0: it did not */
   volatile unsigned long created, before_end;
-  unsigned long moves, fired_at;     /* of the victim, where it lived to tell */
+  unsigned long moves, fired_at;     /* the victim's, if it was alive to report them */
   volatile int64_t struck_ns;        /* when the victim was seen dead or stopped */
   sem_t go[MOST], done[MOST];
 } arena;
@@ -78,7 +78,7 @@ enum { MOST_MS = 1000 };
 typedef struct board {
   atomic_uint next_problem;
   atomic_int cases, errors, again, failed;
-  /* how many survivors heard so long after the death; so long after their deadline */
+  /* survivors by the time from the death to their error, and from their deadline to it */
   atomic_int known_ms[MOST_MS + 1], late_ms[MOST_MS + 1];
 } board;
 
@@ -143,8 +143,8 @@ static weft_status *take_part(int rank, weft_comm **comm)
   return weft_coll_run(*comm, &barrier, NULL);
 }
 
-/* Does libfabric's provider net own it?  That loses the socket of a connection now and then when its endpoint closes
- * early (one in some hundred faults).  Ours listen, or have keepalive set. */
+/* Is the socket one of libfabric's provider net? That provider loses the socket of a connection in about one of a
+ * hundred faults, when its endpoint closes early. Weft's sockets listen, or have keepalive set. */
 static bool is_foreign(int fd)
 {
   int domain = 0, listens = 0, alive = 0;
@@ -174,7 +174,7 @@ static int list_descriptors(char *out, size_t size)
   return count;
 }
 
-/* The heap's own counters are per arena; this is what the system sees. */
+/* The process's resident memory: the heap's own counters are per arena. */
 static long resident_kib(void)
 {
   long pages = 0;
@@ -204,7 +204,7 @@ static void play(int rank)
   o->resident_kib = resident_kib();
 }
 
-/* Of two nodes: the slots are on one and the other in turns, the victim is on the second. */
+/* With two nodes, the slots alternate between the nodes, and the victim is on the second. */
 static int node_of(int rank, int victim) { return rank == victim ? 1 : (rank - (rank > victim)) % 2; }
 
 static void settle(const char *faults, int node)
@@ -219,7 +219,7 @@ static void settle(const char *faults, int node)
 static pid_t fork_child(void)
 {
   pid_t pid = fork();
-  if (pid == 0) prctl(PR_SET_PDEATHSIG, SIGKILL); /* who complains takes its processes along */
+  if (pid == 0) prctl(PR_SET_PDEATHSIG, SIGKILL); /* the child ends with the shard that forked it */
   return pid;
 }
 
@@ -230,7 +230,7 @@ static pid_t start_slot(int slot)
   settle("", slot % 2);
   for (;;) {
     while (sem_wait(&shared->go[slot]) != 0) {}
-    if (shared->size == 0) exit(0); /* so that leak checkers speak */
+    if (shared->size == 0) exit(0); /* so that a leak checker reports */
     play(shared->rank_of_slot[slot]);
     sem_post(&shared->done[slot]);
   }
@@ -253,7 +253,7 @@ typedef struct fault {
   const char *spec; /* of move %lu; and milliseconds */
   enum { HARMLESS, FATAL, CUT, LATE, GARBLED } kind;
   int timeout_ms, delay_ms;
-  bool of_sends; /* strikes at the first move from the given one on that sends */
+  bool of_sends; /* strikes at the first move, from the given one on, that sends */
   bool may_pass; /* a connection that closes after the data, or a message that nobody reads: no harm */
 } fault;
 
@@ -296,8 +296,8 @@ static int scaled(int ms) { return extends.is_long && ms < 1000 ? 3 * ms : ms; }
 /* After the death of a peer; after a deadline; what this machine's other work may add to both. */
 enum { KNOWN_MS = 100, PAST_DEADLINE_MS = 1000, SLACK_MS = 1900 };
 
-/* Other cases wait until this one has been played alone: two locks, of which the first keeps a stream of them from
- * starving it.  The system takes them from a process that ends. */
+/* Lets this case run alone; other cases wait. There are two locks: the first one keeps a stream of other cases from
+ * delaying this one for ever. The system releases the locks of a process that ends. */
 static void hold(int file, bool alone)
 {
   struct flock door = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -362,7 +362,7 @@ static bool victim_ends(pid_t pid, int *status)
 {
   for (int waited_us = 0; waited_us < 120000000; waited_us += 500) {
     if (waitpid(pid, status, WNOHANG) == pid) return true;
-    kill(pid, SIGCONT); /* it may come to its stop only now */
+    kill(pid, SIGCONT); /* it may stop itself (SIGSTOP) only now */
     usleep(500);
   }
   kill(pid, SIGKILL);
@@ -382,7 +382,7 @@ static bool is_expected(const fault *f, int code, const char *text, bool finishe
   case CUT:
     return (code == WEFT_FAILED_PRECONDITION && strstr(text, "is not connected")) ||
            (creating && (code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED));
-  case LATE: /* or it first calls on one that has given up and left meanwhile */
+  case LATE: /* or its first connection is to a rank that has given up and left */
     return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED ||
            (code == WEFT_FAILED_PRECONDITION && strstr(text, "cannot be reached"));
   case GARBLED:
@@ -393,7 +393,7 @@ static bool is_expected(const fault *f, int code, const char *text, bool finishe
   return false;
 }
 
-/* What became of the victim. */
+/* How the victim ended. */
 typedef struct strike {
   unsigned long at; /* 0: it lived on unharmed */
   bool finished;    /* the fault came when it had entered the last barrier, or not at all */
@@ -445,21 +445,22 @@ static void count_in(atomic_int by_ms[MOST_MS + 1], int64_t ms)
   atomic_fetch_add(&by_ms[WEFT_MIN(WEFT_MAX(ms, 0), MOST_MS)], 1);
 }
 
-/* Did each rank get what it must, in time?  NULL, or what is wrong, with *out_rank.
- * *out_excused: the machine may have done it. */
+/* Checks that each rank got the specified error in time. Returns NULL, or the fault with its rank in *out_rank.
+ * *out_excused: the load of the machine may explain it. */
 static const char *judge(const fault *f, const strike *s, int *out_rank, bool *out_excused)
 {
   for (int r = 0; r < shared->size; r++) {
     const outcome *o = &shared->of[r];
     *out_rank = r;
     *out_excused = false;
-    if (r == shared->victim && f->kind != HARMLESS) continue; /* it has ended: all that it can be asked for */
+    if (r == shared->victim && f->kind != HARMLESS) continue; /* it has ended, which is all that is required */
     bool gave_up = o->code == WEFT_DEADLINE_EXCEEDED || o->code == WEFT_ABORTED;
     if (f->kind == HARMLESS ? gave_up : f->kind >= LATE && !s->at && o->code != WEFT_OK) {
       *out_excused = true;
       return "failed before the fault came";
     }
-    *out_excused = f->kind == LATE && f->delay_ms && o->code == WEFT_OK; /* who came late itself has not waited */
+    /* a rank that came late itself has not waited */
+    *out_excused = f->kind == LATE && f->delay_ms && o->code == WEFT_OK;
     if (f->kind != GARBLED && strstr(o->text, "integrity")) return "accuses somebody on the way";
     if (!is_expected(f, o->code, o->text, s->finished)) return "got";
     if (o->code == WEFT_OK || !s->at) continue;
@@ -478,7 +479,7 @@ static const char *judge(const fault *f, const strike *s, int *out_rank, bool *o
   return NULL;
 }
 
-/* One case: fault `f` at the victim's move `at`.  The move that it struck at, 0: none. */
+/* Runs one case: fault `f` at the victim's move `at`. Returns the move at which the fault struck; 0: none. */
 static unsigned long run_case(const fault *f, unsigned long at)
 {
   enum { ATTEMPTS = 5 };
@@ -503,7 +504,7 @@ static unsigned long run_case(const fault *f, unsigned long at)
   }
 }
 
-/* Without a fault: moves are counted, for the decoration is there, and nothing comes. */
+/* Runs the case without a fault: the layer that injects faults only counts moves. */
 static void run_without(void)
 {
   static const fault none = {"stop@%lu", HARMLESS, 20000, 0, false, true};
@@ -512,21 +513,22 @@ static void run_without(void)
 
 /* ---- all cases ---- */
 
-/* Did the fault strike in the last barrier, and not in its first move?  That is as in
- * any other barrier, which are all tried. */
+/* Did the fault strike in the last barrier, after its first move? Then the case equals one of the barrier's own cases,
+ * which are all tried. */
 static bool is_tail(unsigned long struck)
 {
   return shared->before_end && struck > shared->before_end && shared->kind != WEFT_BARRIER;
 }
 
-/* Communicators of a size are all created alike: strikes then are left to the barriers. */
+/* Communicators of one size are all created in the same way, so faults during creation are tried with the barriers
+ * only. */
 static unsigned long first_move(unsigned salt)
 {
   return 1 + (shared->kind == WEFT_BARRIER ? 0 : shared->created) + (salt + extends.first) % extends.stride;
 }
 
-/* A fault of what is sent, asked for from a move on that takes in, struck at the next one that sends: there is no
- * need to ask for it from that one on too. */
+/* A fault of sent pieces that was requested at a move that receives has struck at the next move that sends. That later
+ * move need not be tried again. */
 static unsigned long next_move(const fault *f, unsigned long at, unsigned long struck)
 {
   return (f->of_sends ? WEFT_MAX(at, struck) : at) + extends.stride;
@@ -575,10 +577,11 @@ static uint64_t mix(uint64_t h, uint64_t x)
   return h ^ h >> 29;
 }
 
-/* What a rank does, with whom and with how many bytes; or only with about how many. */
+/* A rank's schedule as text: what it does, with which peer, and with how many bytes; or with the size class only. */
 enum { EXACTLY, ABOUT, VIEWS };
 
-/* False where the algorithm has none, or, over two nodes, none that minds them: the other transports try those. */
+/* False where the algorithm has no schedule, or, with two nodes, none that depends on the nodes: the other transports
+ * try those. */
 static bool schedules_of(const problem *p, uint64_t of[VIEWS][MOST])
 {
   bool nodes = strcmp(transport, "nodes") == 0, applies = true;
@@ -615,8 +618,8 @@ static bool schedules_of(const problem *p, uint64_t of[VIEWS][MOST])
   return applies;
 }
 
-/* Of ranks that do the same, in a problem of many, the first and the last: who
- * connects to whom depends on who is lower. */
+/* Of ranks with equal schedules in a large communicator, the first and the last are tried: the rank number decides
+ * which of two ranks connects to the other. */
 static bool is_between(const uint64_t *of, int rank, int size)
 {
   bool before = false, after = false;
@@ -628,8 +631,8 @@ static bool is_between(const uint64_t *of, int rank, int size)
   return size > FEW && before && after;
 }
 
-/* Is victim `p->victim` of problem `p` worth trying?  Not where the ranks do what they
- * do in a problem that has been `seen`. */
+/* Is victim `p->victim` of problem `p` to be tried? Not if the ranks have the schedules of a problem that has been
+ * `seen`. */
 static bool is_worth_it(const problem *p, uint64_t *seen, int *seen_count)
 {
   uint64_t of[VIEWS][MOST], h = mix((uint64_t)p->size, (uint64_t)p->victim);
@@ -677,7 +680,7 @@ static void take_up(const problem *p, unsigned salt)
   sweep(salt);
 }
 
-/* Problems that no other shard has taken, or what chance draws for some seconds. */
+/* Runs problems that no other shard has taken, or random ones for some seconds. */
 static void run_shard(unsigned shard)
 {
   unsigned i;
@@ -696,8 +699,8 @@ static void run_shard(unsigned shard)
   }
 }
 
-/* What libfabric does once, for all that are forked: its providers look at the kernel's symbols for a seventh of a
- * second (and PSM's catches crashes, to exit). */
+/* Loads libfabric before the fork, once for all children: its providers read the kernel's symbols for a seventh of a
+ * second. (PSM's provider also installs handlers of crash signals, which exit.) */
 static void warm_libfabric(void)
 {
   static void *info;
@@ -730,7 +733,7 @@ static int supervise(const char *over, unsigned shard)
 
   if (strcmp(over, "shm") != 0) warm_libfabric();
   for (size_t s = 0; s < WEFT_COUNT(caught); s++)
-    signal(caught[s], SIG_DFL); /* by cmocka and PSM: a crash is a crash */
+    signal(caught[s], SIG_DFL); /* undoes the handlers of cmocka and PSM, so that a crash ends the process */
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   char path[80];
   snprintf(path, sizeof path, "%s/gate", directory);
@@ -876,7 +879,8 @@ static void rank_of_partition(int rank)
   _exit(0);
 }
 
-/* One node: a network namespace with an end of a cable, and two ranks.  The first side pulls the plug. */
+/* One node: a network namespace with one end of a virtual cable (veth), and two ranks. The first side takes the cable
+ * down. */
 static int play_side(int side)
 {
   pid_t ranks[RANKS_A_SIDE];
@@ -945,7 +949,9 @@ TEST(a_partition_ends_in_deadlines_and_the_next_communicator_works)
     if (broken->code != WEFT_DEADLINE_EXCEEDED && broken->code != WEFT_ABORTED)
       fail_msg("rank %d, partitioned: %s", r, broken->text);
     T_TRUE(broken->at_ns <
-           15 * WEFT_NS_PER_S); /* 1 s, and the second that is allowed, and the machine's other work: no minute */
+           /* 1 s of deadline, the second that is allowed, and some time for the machine's other work; well below a
+            * minute */
+           15 * WEFT_NS_PER_S);
     if (after->code != WEFT_OK) fail_msg("rank %d, mended: %s", r, after->text);
   }
 }

@@ -53,7 +53,7 @@ static WEFT_UNUSED void gpus_close(void)
   T_EQ_INT(misuses(), 0);
 }
 
-/* From now on data is moved by `what`: "peers", "nccl" or "auto". */
+/* Chooses what moves the data of later communicators: "peers", "nccl" or "auto". */
 static WEFT_UNUSED void gpus_use(const char *what)
 {
   gpus_close();

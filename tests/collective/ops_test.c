@@ -12,7 +12,7 @@
 
 enum { GUARD = 64 };
 
-/* How a rank's input lies to its output. */
+/* Where a rank's input lies, relative to its output. */
 typedef enum layout { APART, IN_PLACE, SHIFTED, LAYOUT_COUNT } layout;
 static const char *const layout_names[] = {"", " in place", " overlapping"};
 
@@ -24,7 +24,7 @@ static double element(int rank, size_t i, weft_reduction reduction)
   return h % 5 == 0 ? 1 : 0;
 }
 
-/* What the type keeps of an integer result: wrap-around, or pred's logic. */
+/* An integer result as the type stores it: integers wrap around, pred is 0 or 1. */
 static double keep(weft_dtype t, weft_reduction reduction, double x)
 {
   int bits = weft_dtype_bits(t);
@@ -110,8 +110,8 @@ static void fill_in(trial *t, int size, weft_dtype type, weft_reduction reductio
 
 static void want_at(trial *t, int rank, weft_dtype type, size_t i, double value) { put(type, t->want[rank], i, value); }
 
-/* Rank r sends o, in update u, ragged_rows(r, o, u) rows from anywhere; a receiver has room for `count + 2` of each,
- * and what is not written keeps what it holds. */
+/* In update u, rank r sends ragged_rows(r, o, u) rows to rank o, from any offset. A receiver has room for `count + 2`
+ * rows of each update; rows that are not written keep their old contents. */
 static size_t ragged_rows(int r, int o, int u, size_t count)
 {
   return (r + 2 * o + u) % 3 == 0 ? 0 : count + (size_t)((r + o + u) % 3);
@@ -361,7 +361,7 @@ static bool has_reduction(weft_dtype t, weft_reduction r)
   return !(weft_dtype_is_complex(t) && r >= WEFT_MIN);
 }
 
-/* Every type with every reduction that it has, and moved by every kind (with the values of a product). */
+/* Every type with every reduction that it has; and every kind moves every type (with the values of a product). */
 static void all_types(world *w)
 {
   for (int t = WEFT_PRED; t <= WEFT_C128; t++)
@@ -497,7 +497,8 @@ static weft_status *await_started(started *s)
   return s->status;
 }
 
-/* By chance: runs, or posts or starts and waits, or does so with several and waits for all; late, or at once. */
+/* Chooses at random: runs the operation; or posts or starts it and waits; or does so with several and waits for all of
+ * them. Begins late, or at once. */
 static void *run_mixed(void *arg)
 {
   enum { SEVERAL = 1, POSTS = 2, STARTS = 4, RUNS };
@@ -559,7 +560,7 @@ TEST(devices_that_run_post_sleep_and_are_late_agree)
 
 typedef struct cut_short {
   weft_comm *comm;
-  int most; /* operations, then it destroys its communicator */
+  int most; /* the number of operations after which the rank destroys its communicator */
   weft_code code;
   bool starts;
 } cut_short;
@@ -1058,7 +1059,7 @@ TEST(split_makes_communicators_of_colors)
   world_close(&w);
 }
 
-/* Two "processes" of two ranks each; the first part of each split goes while its connections are being made. */
+/* Two "processes" of two ranks each. The first part of each split ends while its connections are being made. */
 typedef struct half {
   weft_comm_spec spec;
   int ranks[2];
@@ -1135,7 +1136,7 @@ TEST(arguments_that_make_no_sense_are_refused)
   world_close(&w);
 }
 
-/* Whoever can reach the socket can write to it: nothing of it may do harm. */
+/* Any process that can reach the socket can write to it; no input may do harm. */
 TEST(strangers_at_the_door_do_no_harm)
 {
   world w;

@@ -1,6 +1,6 @@
-/* tests/collective/peers_test.c -- what the tests of Gloo, XLA and PyTorch hold their collectives to, and
- * what their users complained of: lone ranks, barriers, messages, large blocks, forks, nonsense in the store.
- * As peers_fabric_test, over libfabric. */
+/* tests/collective/peers_test.c -- what the tests of Gloo, XLA and PyTorch check of their collectives, and what their
+ * users reported: ranks that are alone, barriers, messages, large blocks, forks, wrong data in the store.
+ * peers_fabric_test is the same over libfabric. */
 #include "world.h"
 
 #include <malloc.h>
@@ -59,7 +59,8 @@ TEST(a_lone_rank_is_told_in_time_whatever_it_waits_for)
       if (!strstr(weft_status_message(st), "rank 1")) fail_msg("%s: rank 1 is not named", weft_status_message(st));
       weft_status_free(st);
       T_TRUE(took_ns >= 10 * WEFT_NS_PER_MS && took_ns < 10 * WEFT_NS_PER_S);
-      bool heard = false; /* by the other, on its control connection; a rank that has not heard may send and be done */
+      /* the other rank gets the error on its control connection; until then it may send and end without an error */
+      bool heard = false;
       for (int ms = 0; ms < 20000 && !heard; ms++) {
         st = weft_comm_health(w.comms[1]);
         heard = st != NULL;
@@ -67,7 +68,7 @@ TEST(a_lone_rank_is_told_in_time_whatever_it_waits_for)
         if (!heard) usleep(1000);
       }
       T_TRUE(heard);
-      weft_coll_op late = needing_the_other((weft_coll_kind)kind, 1); /* and is told with its next operation */
+      weft_coll_op late = needing_the_other((weft_coll_kind)kind, 1); /* and its next operation ends with the error */
       st = weft_coll_run(w.comms[1], &late, &(weft_coll_call){.deadline = weft_deadline_after_ms(10000)});
       weft_code want = processes ? WEFT_ABORTED : WEFT_DEADLINE_EXCEEDED;
       if (weft_status_code(st) != want)
@@ -195,8 +196,8 @@ TEST(messages_may_be_empty_piped_answered_and_ones_own)
   }
 }
 
-/* Large payloads go from memory to memory, one at a time on a connection: none may
- * wait for an operation that is not posted. */
+/* Large payloads are read from the sender's memory, one at a time on a connection. A payload must not wait for an
+ * operation that is not posted. */
 TEST(large_messages_wait_for_no_collective_and_cross_each_other)
 {
   enum { COUNT = 300001, BYTES = COUNT * 4 };
@@ -214,7 +215,7 @@ TEST(large_messages_wait_for_no_collective_and_cross_each_other)
     open_world(&m.w, 2, processes);
     for (int turn = 0; turn < 3; turn++) {
       for (int r = 0; r < 2; r++) memset(got[r], 0, BYTES), memset(gathered[r], 0, 2 * BYTES);
-      for (int r = 0; r < 2; r++) { /* rank 1 comes to the gather only when it has its message */
+      for (int r = 0; r < 2; r++) { /* rank 1 posts the gather only when it has its message */
         weft_coll_op gather = {.kind = WEFT_ALL_GATHER, .dtype = WEFT_S32, .count = COUNT, .send = sent[r], .recv = gathered[r]};
         T_OK(weft_coll_post(m.w.comms[r], &gather, NULL, &gathers[r]));
         if (r == 1) break;
@@ -253,7 +254,7 @@ TEST(small_sends_need_no_receive_until_the_room_is_full)
   for (int turn = 0; turn < 3; turn++) { /* the room is given back */
     int ready = 0;
     memset(got, 0, sizeof got);
-    post(&m, 1, WEFT_RECV, -1, 99, &never, 1); /* so that rank 1 listens */
+    post(&m, 1, WEFT_RECV, -1, 99, &never, 1); /* so that rank 1 is ready to receive */
     for (int i = 0; i < SENDS; i++) {
       for (int j = 0; j < COUNT; j++) sent[i][j] = turn + i * COUNT + j;
       post(&m, 0, WEFT_SEND, 1, (uint64_t)i, sent[i], COUNT);
@@ -401,8 +402,9 @@ static weft_status *join(weft_kv *kv, const char *name, int rank, weft_comm **co
   return weft_comm_create(&spec, comm);
 }
 
-/* A rank forks, as data loaders do, and dies while its child lives: the child's copies of its sockets must not make the
- * other wait.  In processes of their own, since both sides of a connection must not be in one. */
+/* A rank forks, as data loaders do, and dies while its child lives. The child's copies of the rank's sockets must not
+ * make the other rank wait. Each rank is a process of its own, since a fork copies both sides of a connection within
+ * one process. */
 static int play_parent(const char *directory, int gate)
 {
   weft_kv *kv;

@@ -1,4 +1,5 @@
-/* tests/collective/schedule_test.c -- every algorithm on the simulator: right, free of races and of deadlocks. */
+/* tests/collective/schedule_test.c -- every algorithm on the simulator: its results are right, and it has no races and
+ * no deadlocks. */
 #include "test.h"
 
 #include "collective/host/simulate.h"

@@ -1,5 +1,5 @@
-/* tests/collective/survive_test.c -- processes that are killed, stopped, late, wrong or garbled: every survivor gets
- * the specified error in time, and the next communicator works. */
+/* tests/collective/survive_test.c -- processes that are killed or stopped, that are late, or that send wrong or damaged
+ * data: every survivor gets the specified error in time, and the next communicator works. */
 #include "test.h"
 
 #include "entries.h"
@@ -17,13 +17,13 @@
 #include "collective/flight_text.h"
 #include "weft/collective.h"
 
-/* Deadlines that must pass are short, those that must not are PATIENCE; what comes "at once" has time on a busy
- * machine, and does not wait for any deadline.  How fast it is on a quiet one is faults_test's. */
+/* Deadlines that must pass are short; those that must not pass are PATIENCE. An error that must come "at once" waits
+ * for no deadline, but may take some time on a machine with other work. faults_test measures how fast errors come. */
 enum { MOST = 8, TEXT = 3000, PATIENCE_MS = 120000, AT_ONCE_MS = 60000 };
 #define PATIENCE (PATIENCE_MS * WEFT_NS_PER_MS)
 #define SHORT (3 * WEFT_NS_PER_S)
 
-/* What a child tells its parent, in shared memory. */
+/* What a child reports to its parent, in shared memory. */
 typedef struct outcome {
   volatile int done, code; /* code: of the error that ended it */
   volatile int64_t at_ns;
@@ -149,13 +149,13 @@ static weft_status *run_kind(weft_comm *comm, weft_coll_kind kind, size_t count,
   return run_kind_until(comm, kind, count, instruction, (weft_deadline){0});
 }
 
-/* All have come so far. */
+/* All ranks have reached this point. */
 static weft_status *meet(weft_comm *comm, weft_coll_kind kind, const char *instruction)
 {
   return run_kind_until(comm, kind, 10, instruction, weft_deadline_after_ms(PATIENCE_MS));
 }
 
-/* Others may still ask this process, until all but `silent` have told. */
+/* Other ranks may still ask this process for its state, until all ranks but `silent` have reported. */
 static void linger(const scene *s, int silent)
 {
   for (int ms = 0, left = 1; ms < PATIENCE_MS && left; ms += 5, usleep(5000)) {
@@ -173,7 +173,7 @@ static void dies(const scene *s, int rank, weft_comm *comm)
       kill(getpid(), SIGKILL);
     }
     st = run_kind(comm, s->kind, 100, "op");
-    if (i >= 3 && !st) usleep(1000); /* rooted ones need not notice at once: their data goes one way */
+    if (i >= 3 && !st) usleep(1000); /* a rooted operation need not notice the failure at once: its data goes one way */
   }
   finish(rank, st);
 }
@@ -286,7 +286,7 @@ static weft_status *one_round(const scene *s, int rank, int i)
   if (is_cause && way == ONE_ABORTS) weft_comm_abort(comm, NULL);
   if (is_cause && way == ONE_IS_LATE) usleep(4000);
   if (!is_cause && way == ONE_IS_LATE) call.deadline = weft_deadline_after_ms(1);
-  if (!st) st = weft_coll_run(comm, &op, &call); /* who is slow may hear of the end in the first already */
+  if (!st) st = weft_coll_run(comm, &op, &call); /* a slow rank may get the error in its first operation */
   weft_code code = weft_status_code(st);
   bool is_expected = code == WEFT_ABORTED || code == WEFT_FAILED_PRECONDITION ||
                      (way == ONE_IS_LATE && (code == WEFT_DEADLINE_EXCEEDED || code == WEFT_OK));
@@ -308,7 +308,7 @@ static void aborts_again_and_again(const scene *s, int rank, weft_comm *first)
     if (i == WARM_UP) before = what_is_held();
     st = one_round(s, rank, i);
   }
-  for (int ms = 0; ms < 5000; ms += 10) { /* a thread that has said all may still be on its way out */
+  for (int ms = 0; ms < 5000; ms += 10) { /* a thread that has reported may not have ended yet */
     after = what_is_held();
     if (after.threads <= before.threads && after.descriptors <= before.descriptors) break;
     usleep(10000);
@@ -325,7 +325,8 @@ static void aborts_again_and_again(const scene *s, int rank, weft_comm *first)
   finish(rank, st);
 }
 
-/* Of six ranks 0 and 3 are no neighbours: 0 first calls on 3 when 3 has left, and those who know why are stopped. */
+/* Of six ranks, 0 and 3 are not neighbours. Rank 0 first connects to rank 3 when rank 3 has left, and the ranks that
+ * know the reason are stopped. */
 enum { EVERYBODY_IS_STOPPED = 1, THREE_HAS_LEFT, ZERO_HAS_CALLED };
 
 static void await_counter(int value)
@@ -626,7 +627,7 @@ static void abort_many(int count)
     T_TRUE(weft_status_code(st) == (i % 2 ? WEFT_ABORTED : WEFT_DEADLINE_EXCEEDED));
     weft_status_free(st);
     weft_event_release(event);
-    if (i % 2 == 0) T_CODE(weft_coll_run(comms[1], &op, NULL), WEFT_DEADLINE_EXCEEDED); /* had not heard of it */
+    if (i % 2 == 0) T_CODE(weft_coll_run(comms[1], &op, NULL), WEFT_DEADLINE_EXCEEDED); /* did not have the error yet */
     T_CODE(weft_coll_run(comms[1], &op, NULL), WEFT_FAILED_PRECONDITION);
     T_FAILS(weft_coll_run(comms[0], &op, NULL), "was aborted");
     weft_comm_destroy(comms[0]);

@@ -231,7 +231,7 @@ TEST(callback_may_not_block_the_agent)
   callback_code = 0;
   open_all();
   on_all(connect_one);
-  on_all(wait_at_b); /* their error polls are there by then: they were sent before */
+  on_all(wait_at_b); /* the agents sent their error polls earlier, so the service has them by then */
   T_OK(weft_coord_agent_report_error(agents[1], WEFT_DATA_LOSS, "bits fell out"));
   for (int i = 0; i < 3000 && !(error = weft_coord_agent_error(agents[0])); i++) usleep(10000);
   T_EQ_INT(weft_status_code(error), WEFT_DATA_LOSS);
@@ -341,7 +341,7 @@ static void *exchange_in_store(void *arg)
     &local, &found[id]);
 }
 
-/* What process 0 makes of `places`; the others see the same, or no answer. */
+/* All processes exchange their topologies. Returns the status of process 0; the others get the same, or no answer. */
 static weft_status *exchange_all(void)
 {
   pthread_t threads[MANY];
@@ -543,7 +543,7 @@ TEST(callers_without_the_secret_are_refused)
   T_FAILS(weft_coord_agent_connect(agents[0]), "authentication required");
   T_CODE(weft_coord_agent_observe(agents[0]), WEFT_UNAUTHENTICATED);
   weft_coord_agent_free(WEFT_MOVE(agents[0]));
-  agent_options.secret_file = ""; /* this user's, which the kernel says of the connection */
+  agent_options.secret_file = ""; /* a connection of this user, as the kernel says */
   T_OK(weft_coord_agent_new(&agent_options, &agents[0]));
   T_OK(weft_coord_agent_observe(agents[0]));
 }

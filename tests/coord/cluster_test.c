@@ -1,6 +1,6 @@
-/* tests/coord/cluster_test.c -- Cluster detection: what each launcher's environment comes to.  The ports are those that
- * jax 0.10.2 computes from the same variables (OmpiCluster, SlurmCluster), without its slips: no brackets around v6,
- * and "node[9]" read as "node9]". */
+/* tests/coord/cluster_test.c -- Cluster detection: the address, number and rank that follow from each launcher's
+ * environment. The ports are those that jax 0.10.2 computes from the same variables (OmpiCluster, SlurmCluster). Two
+ * faults of jax are not repeated: it puts no brackets around IPv6 addresses, and reads "node[9]" as "node9]". */
 #include "test.h"
 
 #include <unistd.h>
@@ -49,7 +49,7 @@ static const struct {
    "set WEFT_NUM_PROCESSES"},
 };
 
-/* Every variable of the table: the test may itself run under one of these launchers. */
+/* Unsets every variable of the table: the test may itself run under one of these launchers. */
 static void forget_all(void)
 {
   for (size_t i = 0; i < WEFT_COUNT(cases); i++)

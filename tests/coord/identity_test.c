@@ -142,7 +142,7 @@ TEST(a_recoverable_task_comes_back)
   expect(say(OTHER, COORD_HEARTBEAT, 0, 999), WEFT_OK, "");
   coord_service_caller_gone(service, now, OTHER);
   expect(reg(&connections[0], 0, 1000), WEFT_OK, "");
-  expect(reg(OTHER, 0, 1001), WEFT_OK, ""); /* the network swallowed the end of its connection */
+  expect(reg(OTHER, 0, 1001), WEFT_OK, ""); /* the message that ends its connection was lost */
   expect(say(&connections[0], COORD_REPORT_ERROR, 0, 1000), WEFT_PERMISSION_DENIED, "task 0");
   T_EQ_INT(coord_service_task_incarnation(service, 0), 1001);
 }
@@ -202,7 +202,7 @@ TEST(keys_count_against_the_task_that_wrote_them)
   expect(put(&connections[0], "b", "0123456789012345678901234567890123456789012345678901234567890"),
          WEFT_RESOURCE_EXHAUSTED, "64 bytes");
   expect(put(&connections[2], "b", "012345678901234567890123456789012345678901234567890123456789012"), WEFT_OK, "");
-  expect(put(OTHER, "tool", "1"), WEFT_OK, ""); /* one that speaks for no task has a quota too */
+  expect(put(OTHER, "tool", "1"), WEFT_OK, ""); /* a connection that speaks for no task has a quota too */
   expect(put(OTHER, "tools", "1"), WEFT_OK, "");
   expect(put(OTHER, "toolss", "1"), WEFT_OK, "");
   expect(put(OTHER, "toolsss", "1"), WEFT_RESOURCE_EXHAUSTED, "3 keys");

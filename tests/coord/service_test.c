@@ -1,5 +1,5 @@
-/* tests/coord/service_test.c -- The state machine alone, on virtual time: the scenarios of the reference's own tests,
- * by request and answer. Fragments of messages are those that its tests look for. */
+/* tests/coord/service_test.c -- The state machine alone, on virtual time: the scenarios of XLA's own tests of its
+ * service, as requests and answers. The fragments of messages are those that XLA's tests look for. */
 #include "test.h"
 
 #include "base/deadline.h"
@@ -416,7 +416,7 @@ TEST(late_barrier_names_the_missing)
   FAILS(a, DEADLINE_EXCEEDED, "Barrier timed out. Id: b::0. 1/3 tasks arrived");
   T_TRUE(strstr(a->text, "task 0 (last heartbeat") && strstr(a->text, "first was task 1"));
   T_EQ_INT(a->barrier_counter, 0);
-  FAILS(bar("b", 0, 2), DEADLINE_EXCEEDED, "Barrier timed out"); /* late, and told the same */
+  FAILS(bar("b", 0, 2), DEADLINE_EXCEEDED, "Barrier timed out"); /* late, and it gets the same answer */
   asked *x = bar("b", 1, 0), *y = bar("b", 1, 1);
   OK(bar("b", 1, 2));
   OK(x), OK(y);

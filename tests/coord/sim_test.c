@@ -100,7 +100,7 @@ struct sim {
   int64_t now;
   int task_count;
   bool recoverable, had_fault, service_was_restarted, service_was_stopped;
-  bool some_have_left; /* of a recoverable job: who starts anew waits for them in vain */
+  bool some_have_left; /* tasks of a recoverable job: a task that starts again waits for them in vain */
   bool has_late_fault; /* in the end that they share: it may be missed */
   coord_service *service;
   int service_life;
@@ -238,7 +238,7 @@ static void answer(void *ctx, coord_call *call, const coord_reply *reply, const 
   push(s, (event){.at = s->now + travel(s), .kind = EV_REPLY, .wire = w});
 }
 
-/* Both sides lose the connection, each when it notices. */
+/* Both sides lose the connection, each at its own time. */
 static void reset_connection(sim *s, proc *p)
 {
   p->epoch++;
@@ -560,7 +560,8 @@ static void check_keys(sim *s)
         memcmp(reply.entries[0].value, s->acked[i].value, reply.entries[0].value_size) != 0)
       SIM_FAIL(s, "the acknowledged key %s has another value\n", request.key);
     free(w.reply);
-    s->heap_count = events; /* no journey for these answers: they were pushed last, at the end of the heap */
+    /* takes these answers off the queue: they were pushed last, so they are at the end of the heap */
+    s->heap_count = events;
   }
 }
 

@@ -206,7 +206,7 @@ static int close_pair(void **state)
   return frontend.budget.used_bytes == 0 ? 0 : -1;
 }
 
-/* All that one side has to say, to the other; how much it was. */
+/* Passes all that one side has to send to the other. Returns the number of bytes. */
 static size_t move(coord_h2 *from, coord_h2 *to)
 {
   const uint8_t *data;

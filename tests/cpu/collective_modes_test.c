@@ -10,7 +10,7 @@ static const char *const mode_names[] = {"cross-replica", "cross-partition", "cr
 typedef struct setup {
   int replicas, partitions;
   group_mode mode;
-  int ways;                         /* into how many groups the ids are dealt, round robin, the last first */
+  int ways;                         /* the number of groups among which the ids are dealt in turns, the last id first */
   int group_of[MOST * MOST];        /* by device r * partitions + p */
   int members[MOST * MOST][MOST * MOST], size; /* of each group, in order */
   char groups[256];                 /* replica_groups */
@@ -19,8 +19,8 @@ typedef struct setup {
 
 static int x_of(int device, int i) { return 1000 * device + i; }
 
-/* The ids of a mode, dealt into `ways` groups, descending; then the devices of
- * each, as the table of the facts has it. */
+/* Deals the ids of a mode to `ways` groups, in descending order, and then finds the devices of each group by the rules
+ * of the mode. */
 static bool set_up(setup *s)
 {
   int ids = s->mode == CROSS_PARTITION ? s->partitions
@@ -340,7 +340,7 @@ TEST(every_collective_in_every_group_mode)
       for (int ways = 1; ways <= 2; ways++)
         for (size_t c = 0; c < WEFT_COUNT(cases); c++) {
           setup s = {.replicas = grids[g][0], .partitions = grids[g][1], .mode = mode, .ways = ways};
-          bool has_flag = cases[c].reduces; /* only these have use_global_device_ids */
+          bool has_flag = cases[c].reduces; /* only these operations have use_global_device_ids */
           if ((mode == CROSS_PARTITION && has_flag) || ((mode == BOTH || mode == FLATTENED) && !has_flag) ||
               !set_up(&s))
             continue;

@@ -161,7 +161,8 @@ TEST(every_collective_gives_each_device_its_part)
   weft_platform_release(platform);
 }
 
-/* The verifier knows no groups; a result of another size would be written past its end. */
+/* The verifier does not check the size of groups. Without the check under test, a result of another size would be
+ * written past its end. */
 TEST(sizes_that_no_group_makes_do_not_compile)
 {
   static const char *const texts[] = {

@@ -31,7 +31,7 @@ static hlo_eval_options eval_options(const control_program *p)
                             .partitions = p->partitions};
 }
 
-/* A test of one program; it says itself what is wrong. */
+/* A test of one program; it prints what is wrong. */
 typedef bool seed_test(const control_program *p, weft_arena *arena, uint64_t seed, const char *what);
 
 static bool says(weft_status *st, const char *what)
@@ -82,7 +82,7 @@ static const int thread_counts[] = {1, 2, 3, 7};
 enum { THREADS = WEFT_COUNT(thread_counts), ORDERS = 4 };
 static weft_platform *platforms[THREADS];
 
-/* The order of a number: a budget of nothing is as small as can be, the other one forces some choices. */
+/* The memory order with this number. A budget of 0 asks for the smallest plan; the other budget forces some choices. */
 static weft_compile_options compile_options(const control_program *p, int order)
 {
   int64_t value = hlo_shape_bytes(p->module->entry->params[0]->shape);
@@ -195,8 +195,8 @@ TEST(programs_of_the_folder_have_plans)
   }
 }
 
-/* What a custom call with side effects takes and declares aliased to its result is a kernel's result, which nothing
- * else needs, and which the call may take twice. */
+/* A custom call with side effects takes a kernel's result and declares it aliased to its own result. Nothing else reads
+ * the kernel's result, and the call may take it twice. */
 TEST(a_custom_call_writes_over_what_a_kernel_made)
 {
   static const char *const calls[] = {

@@ -1,5 +1,5 @@
-/* tests/cpu/dynamic_test.c -- Arrays whose sizes are known only at run time: what lies beyond the size never shows.  x
- * is 1, 2, 4, 8, 16, 32, of which the first n count; what comes out is known exactly. */
+/* tests/cpu/dynamic_test.c -- Arrays whose sizes are known only at run time: elements beyond the size never change a
+ * result. x is 1, 2, 4, 8, 16, 32, of which the first n are in the array; the expected results are exact. */
 #include "cpu/run.h"
 
 #include <math.h>
@@ -417,7 +417,8 @@ TEST(results_are_packed)
   weft_platform_release(platform);
 }
 
-/* A group's matrix is not read for the rows of others, zero times it is not added: it may hold anything. */
+/* A group's matrix may hold NaNs and infinities without an effect on rows of other groups: these rows do not read it,
+ * and zero times it is not added. */
 TEST(groups_of_a_ragged_dot_do_not_meet)
 {
   weft_platform *platform = test_platform(1, 1);

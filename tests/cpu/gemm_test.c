@@ -86,7 +86,7 @@ static void check_packed(const cpu_gemm *g, const void *a, const void *b, const 
   free(again);
 }
 
-/* The same for a product that the test has planned by the kernel of lanes. */
+/* The same for a product whose plan the test has made for the kernel `gemm_lanes`. */
 static void check_lanes_packed(cpu_gemm g, const void *a, const void *b, const void *c, void *scratch)
 {
   g.kind = CPU_GEMM_LANES;
@@ -96,7 +96,8 @@ static void check_lanes_packed(cpu_gemm g, const void *a, const void *b, const v
   check_packed(&g, a, b, c, scratch);
 }
 
-/* The kernel that cpu_gemm_init chooses, and the packed one, which it leaves alone for the smallest. */
+/* Tests the kernel that cpu_gemm_init chooses, and the packed kernel, which it does not choose for the smallest
+ * products. */
 static void check_product(cpu_gemm g, const void *a, const void *b, void *c, void *scratch, int64_t scratch_bytes)
 {
   cpu_gemm dense = g;
@@ -170,7 +171,7 @@ static void check_orders(bool narrow)
 TEST(every_small_size_and_order_is_exact) { check_orders(false); }
 TEST(so_it_is_with_vectors_of_256_bits) { check_orders(true); }
 
-/* Several blocks of k, tiles and threads; whole numbers again. */
+/* Several blocks of k, several tiles and threads; all values are whole numbers, as above. */
 TEST(large_products_are_exact)
 {
   static const struct { int64_t m, n, k; bool a_turned, b_turned; } cases[] = {
@@ -214,15 +215,16 @@ TEST(large_products_are_exact)
   cpu_dense_narrow = false;
 }
 
-/* What is not finite reaches its row or column and nothing else, also where it meets a zero, and beside the edges. */
+/* A NaN or an infinity reaches the results of its own row or column and no others, also where it is multiplied by a
+ * zero, and next to the edges of the matrix. */
 static void put_as(weft_dtype type, void *to, int64_t at, double x)
 {
   if (type == WEFT_BF16) ((uint16_t *)to)[at] = (uint16_t)weft_float_encode(type, (float)x);
   else put(type, to, at, x);
 }
 
-/* A product by the kernel for few rows, with operands that end where their memory ends. One row of B holds infinities:
- * they meet no row of zeros that the kernel makes up. */
+/* A product by the kernel for few rows (`gemm_few`). The operands end where their memory ends. One row of B holds
+ * infinities: the kernel must not multiply them by zeros with which it fills up rows. */
 static void check_few(weft_dtype type, int64_t m, int64_t n, int64_t k, bool turned, bool a_turned)
 {
   cpu_gemm g = {.a_type = type, .b_type = type, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n, .via = WEFT_INVALID,
@@ -335,7 +337,7 @@ TEST(products_by_a_vector_are_exact)
   cpu_vector_narrow = false;
 }
 
-/* A sum of one factor has no row to read along: vectors that end with it would begin before the matrix. */
+/* With k = 1 a row has one element: a vector that ends with that element would begin before the matrix. */
 TEST(a_sum_of_one_factor_is_no_product_by_a_vector)
 {
   cpu_gemm g = {.a_type = WEFT_F32, .b_type = WEFT_F32, .c_type = WEFT_F32, .m = 1000, .n = 1, .k = 1,
@@ -381,8 +383,8 @@ TEST(products_of_narrow_floats_are_exact)
     }
 }
 
-/* A product of bf16 by the kernel of lanes, of exact sums, into f32 or bf16, in
- * memory that ends with its last element. */
+/* A product of bf16 by `gemm_lanes` into f32 or bf16. Its sums are exact, and its arrays' memory ends with their last
+ * elements. */
 static void check_lanes(int64_t m, int64_t n, int64_t k, int order, weft_dtype out)
 {
   int64_t a_row = order % 3 == 0 ? k : order % 3 == 1 ? 1 : 2 * k, a_col = order % 3 == 0 ? 1 : order % 3 == 1 ? m : 2;
