@@ -253,19 +253,19 @@ static weft_status *measure(buf_plan *plan)
   return st;
 }
 
-static weft_status *build(buf_plan *plan, const buf_options *options)
+/* Makes the plan's tables, and the classes of values that must share memory.  *out_class_alloc, by class: its
+ * allocation, -1 for now. */
+static weft_status *begin(buf_plan *plan, buf_classes **out_classes, int **out_class_alloc)
 {
   WEFT_AUTO(buf_classes) classes = NULL;
-  WEFT_AUTO(buf_deps) deps = NULL;
   const hlo_module *module = plan->module;
+  const buf_flow *flow = plan->flow;
   bool *broken;
   int broken_count, *class_alloc;
 
-  WEFT_TRY(buf_flow_new(module, &plan->flow));
-  const buf_flow *flow = plan->flow;
   WEFT_TRY(buf_classes_new(flow, &classes));
   broken = WEFT_ARENA_ARRAY(&classes->arena, bool, flow->tie_count);
-  class_alloc = WEFT_ARENA_ARRAY(&classes->arena, int, flow->value_count);
+  *out_class_alloc = class_alloc = WEFT_ARENA_ARRAY(&classes->arena, int, flow->value_count);
   plan->class_buffer = WEFT_ARENA_ARRAY(&plan->arena, int, flow->value_count);
   plan->slices = WEFT_ARENA_ARRAY(&plan->arena, buf_slice, flow->value_count);
   plan->scratch = WEFT_ARENA_ARRAY(&plan->arena, buf_slice, module->next_id);
@@ -283,6 +283,37 @@ static weft_status *build(buf_plan *plan, const buf_options *options)
     return WEFT_ERR(INVALID_ARGUMENT, "\"%s\" leaf %d must be copied first: run copy-insertion", from->instr->name,
                     from->leaf);
   }
+  *out_classes = WEFT_MOVE(classes);
+  return NULL;
+}
+
+static weft_status *draft(buf_plan *plan, const buf_options *options)
+{
+  WEFT_AUTO(buf_classes) classes = NULL;
+  int *class_alloc;
+  int64_t end = 0;
+
+  WEFT_TRY(begin(plan, &classes, &class_alloc));
+  WEFT_TRY(number_allocs(plan, classes, class_alloc));
+  WEFT_TRY(collect_buffers(plan, classes, class_alloc, options));
+  for (int b = 0; b < plan->buffer_count; b++) {
+    plan->buffers[b].offset = end;
+    if (__builtin_add_overflow(end, plan->buffers[b].bytes, &end))
+      return WEFT_ERR(RESOURCE_EXHAUSTED, "intermediate results take more than 2^63 bytes");
+  }
+  fill_slices(plan, classes, class_alloc);
+  return NULL;
+}
+
+static weft_status *place(buf_plan *plan, const buf_options *options)
+{
+  WEFT_AUTO(buf_classes) classes = NULL;
+  WEFT_AUTO(buf_deps) deps = NULL;
+  const hlo_module *module = plan->module;
+  const buf_flow *flow = plan->flow;
+  int *class_alloc;
+
+  WEFT_TRY(begin(plan, &classes, &class_alloc));
   WEFT_TRY(buf_deps_new(plan, options, &deps));
   WEFT_TRY(merge_overwrites(flow, classes, options->order == BUF_SEQUENTIAL ? NULL : deps));
   WEFT_TRY(number_allocs(plan, classes, class_alloc));
@@ -302,18 +333,56 @@ static weft_status *build(buf_plan *plan, const buf_options *options)
   return measure(plan);
 }
 
-weft_status *buf_plan_new(const hlo_module *module, const buf_options *options, buf_plan **out_plan)
+static weft_status *note_module(weft_status *st, const hlo_module *module)
+{
+  WEFT_TRY_NOTE(st, "memory plan of module \"%s\"", module->name);
+  return NULL;
+}
+
+/* A plan that knows the values of its module, and no more. */
+static weft_status *plan_of(const hlo_module *module, buf_plan **out_plan)
 {
   WEFT_AUTO(buf_plan) plan = calloc(1, sizeof *plan);
 
-  *out_plan = NULL;
   WEFT_TRY_ALLOC(plan);
   weft_arena_init(&plan->arena);
   plan->module = module;
-  WEFT_TRY_NOTE(build(plan, options), "memory plan of module \"%s\"", module->name);
+  WEFT_TRY(note_module(buf_flow_new(module, &plan->flow), module));
+  *out_plan = WEFT_MOVE(plan);
+  return NULL;
+}
+
+weft_status *buf_plan_draft(const hlo_module *module, const buf_options *options, buf_plan **out_plan)
+{
+  WEFT_AUTO(buf_plan) plan = NULL;
+
+  *out_plan = NULL;
+  WEFT_TRY(plan_of(module, &plan));
+  WEFT_TRY(note_module(draft(plan, options), module));
+  *out_plan = WEFT_MOVE(plan);
+  return NULL;
+}
+
+weft_status *buf_plan_place(buf_plan *plan, const buf_options *options)
+{
+  weft_arena arena = plan->arena;
+
+  weft_arena_reset(&arena); /* of the draft only the values stay */
+  *plan = (buf_plan){.arena = arena, .module = plan->module, .flow = plan->flow};
+  WEFT_TRY(note_module(place(plan, options), plan->module));
 #ifndef NDEBUG
   WEFT_TRY(buf_plan_check(plan));
 #endif
+  return NULL;
+}
+
+weft_status *buf_plan_new(const hlo_module *module, const buf_options *options, buf_plan **out_plan)
+{
+  WEFT_AUTO(buf_plan) plan = NULL;
+
+  *out_plan = NULL;
+  WEFT_TRY(plan_of(module, &plan));
+  WEFT_TRY(buf_plan_place(plan, options));
   *out_plan = WEFT_MOVE(plan);
   return NULL;
 }

@@ -76,6 +76,11 @@ typedef struct buf_plan buf_plan;
 /* Plans `module`, which is scheduled and copy-inserted (borrowed: it must outlive the plan, unchanged).
  * Errors: RESOURCE_EXHAUSTED; INVALID_ARGUMENT for a module in another form, naming the instruction. */
 WEFT_NODISCARD weft_status *buf_plan_new(const hlo_module *module, const buf_options *options, buf_plan **out_plan);
+/* The same in two steps, for a caller who finds options->in_order from the steps that wait for each other.  A draft has
+ * all allocations, but places no buffer: values share bytes only where they must.  buf_plan_place makes the plan of a
+ * draft, once; slices then change, and so may the numbers of allocations. */
+WEFT_NODISCARD weft_status *buf_plan_draft(const hlo_module *module, const buf_options *options, buf_plan **out_plan);
+WEFT_NODISCARD weft_status *buf_plan_place(buf_plan *plan, const buf_options *options);
 void buf_plan_free(buf_plan *plan);
 WEFT_DEFINE_AUTO(buf_plan, buf_plan_free)
 

@@ -121,14 +121,25 @@ static weft_status *plan_steps(low_module *m)
 static const rt_thunk *maker_of(const low_module *m, const hlo_instr *x)
 {
   while (x->op == HLO_GET_TUPLE_ELEMENT || hlo_opcode_is_alias_of_operand(x->op)) x = x->operands[0];
-  return m->made[x->id];
+  return hlo_opcode_runs_steps(x->op) ? NULL : m->made[x->id];
+}
+
+/* Sets the slices of a step's uses, which are in the order of low_step.uses, and returns how many they are. */
+static int fill_slices(const buf_plan *plan, const hlo_instr *instr, rt_use *uses)
+{
+  buf_slice scratch = buf_plan_scratch(plan, instr);
+  int n = 0;
+
+  for (int i = 0; i < instr->operand_count; i++)
+    for (int k = 0; k < hlo_shape_leaf_count(instr->operands[i]->shape); k++)
+      uses[n++].slice = buf_plan_slice(plan, instr->operands[i], k);
+  for (int k = 0; k < hlo_shape_leaf_count(instr->shape); k++) uses[n++].slice = buf_plan_slice(plan, instr, k);
+  if (scratch.alloc >= 0) uses[n++].slice = scratch;
+  return n;
 }
 
 static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *step)
 {
-  const buf_plan *plan = m->out->plan;
-  buf_slice scratch = buf_plan_scratch(plan, instr);
-
   *step = (low_step){
     .target = m->target, .plan = m->plans[instr->id], .arena = rt_program_arena(m->out->program), .instr = instr};
   for (int i = 0; i < instr->operand_count; i++) step->operand_count += hlo_shape_leaf_count(instr->operands[i]->shape);
@@ -139,13 +150,16 @@ static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *s
     const rt_thunk *maker = maker_of(m, instr->operands[i]);
     if (maker)
       *(maker->splits ? &step->shared_bytes : &step->whole_bytes) += hlo_shape_total_bytes(instr->operands[i]->shape);
-    for (int k = 0; k < hlo_shape_leaf_count(instr->operands[i]->shape); k++)
-      step->uses[step->use_count++] = (rt_use){buf_plan_slice(plan, instr->operands[i], k), RT_READ};
   }
-  for (int k = 0; k < step->result_count; k++)
-    step->uses[step->use_count++] = (rt_use){buf_plan_slice(plan, instr, k), RT_WRITE};
-  if (scratch.alloc >= 0) step->uses[step->use_count++] = (rt_use){scratch, RT_WRITE};
+  step->use_count = fill_slices(m->out->plan, instr, step->uses);
+  for (int i = 0; i < step->use_count; i++) step->uses[i].access = i < step->operand_count ? RT_READ : RT_WRITE;
   return NULL;
+}
+
+/* Of a loop or conditional: where the condition's result or the branch is. */
+static buf_slice flag_of(const low_module *m, const hlo_instr *instr)
+{
+  return buf_plan_slice(m->out->plan, instr->op == HLO_WHILE ? instr->called[1]->root : instr->operands[0], 0);
 }
 
 static weft_status *lower_control(low_module *m, const hlo_instr *instr, rt_thunk **out)
@@ -157,11 +171,10 @@ static weft_status *lower_control(low_module *m, const hlo_instr *instr, rt_thun
   for (int i = 0; i < instr->called_count; i++) called[i] = m->seqs[instr->called[i]->id];
   switch (instr->op) {
   case HLO_WHILE:
-    return rt_while_new(program, instr->name, called[1], called[0],
-                        buf_plan_slice(m->out->plan, instr->called[1]->root, 0), hlo_known_trip_count(instr), out);
+    return rt_while_new(program, instr->name, called[1], called[0], flag_of(m, instr), hlo_known_trip_count(instr),
+                        out);
   case HLO_CONDITIONAL:
-    return rt_conditional_new(program, instr->name, instr->called_count, called,
-                              buf_plan_slice(m->out->plan, instr->operands[0], 0),
+    return rt_conditional_new(program, instr->name, instr->called_count, called, flag_of(m, instr),
                               instr->operands[0]->shape->type == WEFT_PRED, out);
   default: return rt_call_new(program, instr->name, called[0], out);
   }
@@ -204,7 +217,7 @@ static weft_status *lower_computation(low_module *m, const hlo_computation *comp
       thunks[count]->order_group = 1; /* all communication of a program starts in one order on every device */
       m->talks[comp->id] = true;
     }
-    if (!hlo_opcode_runs_steps(instr->op)) m->made[instr->id] = thunks[count];
+    m->made[instr->id] = thunks[count];
     m->node_of[instr->id] = count++;
     WEFT_TRY(low_order_add(m, &edges, instr));
   }
@@ -220,7 +233,7 @@ static weft_status *lower_module(low_module *m)
   m->seqs = WEFT_ARENA_ARRAY(&m->scratch, rt_seq *, comps);
   m->talks = WEFT_ARENA_ARRAY(&m->scratch, bool, comps);
   m->node_of = WEFT_ARENA_ARRAY(&m->scratch, int, module->next_id);
-  m->made = WEFT_ARENA_ARRAY(&m->scratch, const rt_thunk *, module->next_id);
+  m->made = WEFT_ARENA_ARRAY(&m->scratch, rt_thunk *, module->next_id);
   m->token_mark = WEFT_ARENA_ARRAY(&m->scratch, int, module->next_id);
   if (!m->seqs || !m->talks || !m->node_of || !m->made || !m->token_mark)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
@@ -228,45 +241,53 @@ static weft_status *lower_module(low_module *m)
   WEFT_TRY(rt_program_new(&m->out->program));
   HLO_FOREACH_COMPUTATION(comp, module)
     if (m->wanted[comp->id]) WEFT_TRY(lower_computation(m, comp));
-  if (m->target->stretcher) WEFT_TRY(rt_program_stretch(m->out->program, m->out->plan, m->target->stretcher));
-  return rt_program_finish(m->out->program, m->seqs[module->entry->id], m->out->plan, m->target->threads,
-                           m->platform->ops->device->stream_create != NULL);
+  return rt_program_order(m->out->program, m->out->plan, m->target->threads,
+                          m->platform->ops->device->stream_create != NULL);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
 
-/* Which computations turned out to run in order; NULL if none does, or if the arena is too small to matter. */
+/* Which computations run in order, by computation id. */
 static weft_status *find_in_order(low_module *m, const bool **out_in_order)
 {
-  enum { SMALL_ARENA = 16 << 10 };
   int comps = m->out->module->next_computation_id;
-  bool *in_order = WEFT_ARENA_ARRAY(&m->scratch, bool, comps), any = false;
+  bool *in_order = WEFT_ARENA_ARRAY(&m->scratch, bool, comps);
 
-  *out_in_order = NULL;
   WEFT_TRY_ALLOC(in_order);
-  for (int i = 0; i < comps; i++) any |= in_order[i] = m->seqs[i] && rt_seq_runs_in_order(m->seqs[i]);
-  if (any && buf_plan_stats(m->out->plan)->temp_bytes > SMALL_ARENA) *out_in_order = in_order;
+  for (int i = 0; i < comps; i++) in_order[i] = m->seqs[i] && rt_seq_runs_in_order(m->seqs[i]);
+  *out_in_order = in_order;
   return NULL;
 }
 
-/* The executor decides from the plan's dependences which sequences run in order. In those sequences buffers may
- * share memory by the schedule's order, so a second plan is made that uses this. */
+/* The thunks were made on a draft of the plan: now they use the plan's slices. */
+static weft_status *use_slices(low_module *m)
+{
+  HLO_FOREACH_COMPUTATION(comp, m->out->module)
+    HLO_FOREACH(instr, comp) {
+      rt_thunk *thunk = m->made[instr->id];
+      if (!thunk) continue;
+      if (!hlo_opcode_runs_steps(instr->op)) fill_slices(m->out->plan, instr, thunk->uses);
+      else if (instr->op == HLO_WHILE || instr->op == HLO_CONDITIONAL) rt_control_set_flag(thunk, flag_of(m, instr));
+    }
+  return rt_program_gather_uses(m->out->program);
+}
+
+/* Buffers may share memory by the schedule's order where the steps of a computation run in order. That depends on what
+ * the steps wait for and what they cost, so the thunks are made first, on a draft of the memory plan. */
 static weft_status *plan_and_lower(low_module *m)
 {
   buf_options plan = {.order = m->options->order, .budget_bytes = m->options->budget_bytes,
                       .scratch_bytes = scratch_bytes, .cost_ns = cost_ns, .ctx = m};
+  rt_compiled *out = m->out;
 
   WEFT_TRY(plan_steps(m));
-  WEFT_TRY(buf_plan_new(m->out->module, &plan, &m->out->plan));
+  WEFT_TRY(buf_plan_draft(out->module, &plan, &out->plan));
   WEFT_TRY(lower_module(m));
-  if (plan.order == BUF_SEQUENTIAL) return NULL;
-  WEFT_TRY(find_in_order(m, &plan.in_order));
-  if (!plan.in_order) return NULL;
-  rt_program_free(WEFT_MOVE(m->out->program));
-  buf_plan_free(WEFT_MOVE(m->out->plan));
-  m->out->grouping_count = 0;
-  WEFT_TRY(buf_plan_new(m->out->module, &plan, &m->out->plan));
-  return lower_module(m);
+  if (plan.order != BUF_SEQUENTIAL) WEFT_TRY(find_in_order(m, &plan.in_order));
+  WEFT_TRY(buf_plan_place(out->plan, &plan));
+  WEFT_TRY(use_slices(m));
+  if (m->target->stretcher) WEFT_TRY(rt_program_stretch(out->program, out->plan, m->target->stretcher));
+  return rt_program_finish(out->program, m->seqs[out->module->entry->id], out->plan);
 }
 
 static void warn_of_budget(const low_module *m)

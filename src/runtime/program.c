@@ -77,6 +77,7 @@ static weft_status *append(weft_arena *arena, void *list, int *count, int *capac
 
 weft_status *rt_program_adopt(rt_program *program, rt_thunk *thunk)
 {
+  thunk->own_ops = thunk->ops;
   return append(&program->arena, &program->thunks, &program->thunk_count, &program->thunk_capacity, thunk);
 }
 
@@ -162,12 +163,25 @@ static weft_status *control_init(rt_program *program, rt_thunk *thunk, const rt_
 {
   rt_use use = {.access = RT_READ};
 
-  *thunk = (rt_thunk){.ops = ops, .name = name, .seq_count = seq_count};
+  *thunk = (rt_thunk){.ops = ops, .own_ops = ops, .name = name, .seq_count = seq_count};
   thunk->seqs = weft_arena_memdup(&program->arena, seqs, (size_t)seq_count * sizeof *seqs);
   WEFT_TRY_ALLOC(thunk->seqs);
   for (int i = 0; i < seq_count; i++) seqs[i]->owner = thunk;
   if (flag) use.slice = *flag;
   return gather_uses(program, thunk, flag ? &use : NULL);
+}
+
+void rt_control_set_flag(rt_thunk *thunk, buf_slice flag) { thunk->uses[0].slice = flag; }
+
+weft_status *rt_program_gather_uses(rt_program *program)
+{
+  for (int s = 0; s < program->seq_count; s++) /* a control thunk is made after its sequences: they come first */
+    for (int t = 0; t < program->seqs[s]->count; t++) {
+      rt_thunk *thunk = program->seqs[s]->thunks[t];
+      bool has_flag = thunk->own_ops == &while_ops || thunk->own_ops == &conditional_ops;
+      if (thunk->ops->control) WEFT_TRY(gather_uses(program, thunk, has_flag ? &thunk->uses[0] : NULL));
+    }
+  return NULL;
 }
 
 weft_status *rt_while_new(rt_program *program, const char *name, rt_seq *condition, rt_seq *body, buf_slice flag,
@@ -217,6 +231,7 @@ typedef struct edge { int from, to; bool start; } edge; /* start: `to` waits for
 
 typedef struct graph {
   weft_arena scratch;
+  weft_arena *arena; /* of the nodes */
   rt_seq *seq;
   int count, capacity;
   edge *edges;
@@ -322,9 +337,10 @@ static weft_status *lay_out(rt_program *program, graph *g)
   double in_order = 0, graph_ns;
   bool elsewhere = false;
 
-  seq->nodes = WEFT_ARENA_ARRAY(&program->arena, rt_node, n);
-  seq->successors = WEFT_ARENA_ARRAY(&program->arena, int, g->count);
+  seq->nodes = WEFT_ARENA_ARRAY(g->arena, rt_node, n);
+  seq->successors = WEFT_ARENA_ARRAY(g->arena, int, g->count);
   if (!seq->nodes || !seq->successors) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  seq->total_ns = seq->span_ns = 0;
   for (int i = 0; i < n; i++) {
     const rt_thunk *thunk = seq->thunks[i];
     in_order += spread_cost(thunk, program->threads);
@@ -359,13 +375,13 @@ static weft_status *lay_out(rt_program *program, graph *g)
   return NULL;
 }
 
-static weft_status *build_graph(rt_program *program, rt_seq *seq)
+static weft_status *build_graph(rt_program *program, rt_seq *seq, const buf_plan *plan, weft_arena *arena)
 {
-  graph g = {.seq = seq};
+  graph g = {.seq = seq, .arena = arena};
   weft_status *st;
 
   weft_arena_init(&g.scratch);
-  st = collect_edges(&g, buf_plan_alloc_count(program->plan));
+  st = collect_edges(&g, buf_plan_alloc_count(plan));
   if (!st) st = reduce(&g);
   if (!st) st = lay_out(program, &g);
   weft_arena_fini(&g.scratch);
@@ -459,20 +475,36 @@ static weft_status *order_behind_stream(rt_program *program)
   return NULL;
 }
 
-weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads, bool queues)
+static weft_status *build_graphs(rt_program *program, const buf_plan *plan, weft_arena *arena)
 {
-  program->root = root;
-  program->plan = plan;
-  program->threads = WEFT_MAX(threads, 1);
-  program->queues = queues;
-  for (int t = 0; t < program->thunk_count; t++) program->thunks[t]->own_ops = program->thunks[t]->ops;
-  if (queues) WEFT_TRY(order_behind_stream(program));
   for (int s = 0; s < program->seq_count; s++) { /* a control thunk is made after its sequences: they come first */
     rt_seq *seq = program->seqs[s];
     for (int t = 0; t < seq->count; t++)
       if (seq->thunks[t]->ops->control) price_control(seq->thunks[t]);
-    WEFT_TRY(build_graph(program, seq));
+    WEFT_TRY(build_graph(program, seq, plan, arena));
   }
+  return NULL;
+}
+
+weft_status *rt_program_order(rt_program *program, const buf_plan *plan, int threads, bool queues)
+{
+  weft_arena scratch;
+  weft_status *st;
+
+  program->threads = WEFT_MAX(threads, 1);
+  program->queues = queues;
+  if (queues) WEFT_TRY(order_behind_stream(program));
+  weft_arena_init(&scratch);
+  st = build_graphs(program, plan, &scratch); /* rt_program_finish makes them anew */
+  weft_arena_fini(&scratch);
+  return st;
+}
+
+weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan)
+{
+  program->root = root;
+  program->plan = plan;
+  WEFT_TRY(build_graphs(program, plan, &program->arena));
   WEFT_TRY(number_args(program));
   return number_packed(program);
 }

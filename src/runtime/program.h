@@ -17,8 +17,8 @@ typedef struct rt_frame rt_frame;
 
 /* ---- building ---- */
 
-/* Makes an empty program, owned by the caller: add sequences and control flow, then call rt_program_finish. Errors:
- * RESOURCE_EXHAUSTED. */
+/* Makes an empty program, owned by the caller: add sequences and control flow, then call rt_program_order and
+ * rt_program_finish. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *rt_program_new(rt_program **out_program);
 void rt_program_free(rt_program *program); /* no frame may be running; destroys its thunks */
 WEFT_DEFINE_AUTO(rt_program, rt_program_free)
@@ -35,6 +35,16 @@ WEFT_NODISCARD weft_status *rt_conditional_new(rt_program *program, const char *
                                                rt_seq *const *branches, buf_slice flag, bool flag_is_pred,
                                                rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *rt_call_new(rt_program *program, const char *name, rt_seq *callee, rt_thunk **out_thunk);
+
+/* Sets the flag of a loop or conditional, after another placement of memory. */
+void rt_control_set_flag(rt_thunk *thunk, buf_slice flag);
+/* Once the slices of steps have changed: control flow uses what its steps use. */
+WEFT_NODISCARD weft_status *rt_program_gather_uses(rt_program *program);
+
+/* Finds which sequences run in order, from the bytes that steps use. `plan`: has the allocations; borrowed for the
+ * call. `threads`: how many the pool has; `queues`: the program's devices have streams. */
+WEFT_NODISCARD weft_status *rt_program_order(rt_program *program, const buf_plan *plan, int threads, bool queues);
+bool rt_seq_runs_in_order(const rt_seq *seq); /* one step after the other, rather than as a graph */
 
 /* A *stretch* is some steps that follow each other in a sequence and that a platform can queue as one (a CUDA graph).
  * The steps stay a sequence of their own; a control thunk in their place runs it. */
@@ -60,17 +70,14 @@ typedef struct rt_stretcher {
 /* For a stretch's ops: queues the steps at once if it can, and while no events are recorded; else one by one. */
 bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 
-/* Before rt_program_finish: puts stretches in the place of their steps. A stretch does not wait for communication that
- * its first step does not wait for. */
+/* Between rt_program_order and rt_program_finish: puts stretches in the place of their steps. A stretch does not wait
+ * for communication that its first step does not wait for. */
 WEFT_NODISCARD weft_status *rt_program_stretch(rt_program *program, const buf_plan *plan,
                                                const rt_stretcher *stretcher);
 
-/* Builds the graphs. `plan` is borrowed for the program's life; `threads`: how many the pool has; `queues`: the
- * program's devices have streams. */
-WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads,
-                                              bool queues);
+/* Builds the graphs. The steps use slices of `plan`, which is borrowed for the program's life. */
+WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan);
 
-bool rt_seq_runs_in_order(const rt_seq *seq); /* once finished: one step after the other, rather than as a graph */
 /* True if the program's devices have streams and a step works on the host, or control flow reads a value there. Such
  * a program starts when its inputs are defined: the host must not act on values that turn out to be errors. */
 bool rt_program_asks_host(const rt_program *program);

@@ -57,7 +57,7 @@ struct rt_thunk {
   const char *name;    /* the instruction's, borrowed from the module or the arena */
   const char *detail;  /* a few words for traces and dumps, or NULL */
   int use_count;
-  const rt_use *uses;
+  rt_use *uses;
   double cost_ns;      /* estimate on one thread; 0: unknown, taken as small */
   bool splits;         /* run uses rt_parallel_for: its time shrinks with threads */
   int order_group;     /* thunks of one group > 0 (collectives) start in program order, without waiting for each other's
@@ -71,7 +71,7 @@ struct rt_thunk {
   int packed_use;
   int seq_count;       /* control flow: the sequences it runs */
   struct rt_seq *const *seqs;
-  /* set by rt_program_finish: */
+  /* set by the program: */
   /* `ops` as the thunk's maker set it; `ops` itself may be a wrapper that waits for the stream first (rt_make_late) */
   const rt_thunk_ops *own_ops;
   int first_arg;       /* index of uses[0]'s pointer in rt_ctx.args */

@@ -22,6 +22,22 @@ static hlo_module *prepare(const char *text, int *out_copies)
   return module;
 }
 
+/* A plan of a draft is what a plan at once is. */
+static void check_draft(const hlo_module *module, const buf_options *options, const buf_stats *stats)
+{
+  buf_plan *p;
+
+  T_OK(buf_plan_draft(module, options, &p));
+  T_OK(buf_plan_place(p, options));
+  T_OK(buf_plan_check(p));
+  assert_int_equal(buf_plan_stats(p)->temp_bytes, stats->temp_bytes);
+  assert_int_equal(buf_plan_stats(p)->value_bytes, stats->value_bytes);
+  assert_int_equal(buf_plan_stats(p)->buffer_count, stats->buffer_count);
+  assert_int_equal(buf_plan_stats(p)->reused_count, stats->reused_count);
+  assert_true(buf_plan_stats(p)->critical_path == stats->critical_path);
+  buf_plan_free(p);
+}
+
 static buf_stats plan_with(const hlo_module *module, buf_options options)
 {
   buf_plan *p;
@@ -30,7 +46,39 @@ static buf_stats plan_with(const hlo_module *module, buf_options options)
   T_OK(buf_plan_check(p));
   buf_stats stats = *buf_plan_stats(p);
   buf_plan_free(p);
+  check_draft(module, &options, &stats);
   return stats;
+}
+
+/* In a draft no two steps use the same bytes but where one reads what the other wrote. */
+static void drafts_share_no_memory(void **state)
+{
+  hlo_module *module;
+  buf_plan *p;
+  buf_options options = {0};
+  int copies;
+  (void)state;
+
+  module = prepare("HloModule m, is_scheduled=true\n"
+                   "ENTRY e {\n"
+                   "  p = f32[8,8] parameter(0)\n"
+                   "  a = f32[8,8] transpose(p), dimensions={1,0}\n"
+                   "  b = f32[8,8] transpose(a), dimensions={1,0}\n"
+                   "  c = f32[8,8] transpose(b), dimensions={1,0}\n"
+                   "  ROOT d = f32[8,8] transpose(c), dimensions={1,0}\n"
+                   "}\n",
+                   &copies);
+  assert_int_equal(plan_with(module, options).temp_bytes, 512); /* the plan puts c where a was */
+  T_OK(buf_plan_draft(module, &options, &p));
+  const hlo_instr *c = module->entry->root->operands[0], *b = c->operands[0], *a = b->operands[0];
+  const hlo_instr *values[] = {a, b, c};
+  for (int i = 0; i < 3; i++)
+    for (int k = 0; k < i; k++) {
+      buf_slice x = buf_plan_slice(p, values[i], 0), y = buf_plan_slice(p, values[k], 0);
+      assert_true(x.alloc != y.alloc || x.offset + x.bytes <= y.offset || y.offset + y.bytes <= x.offset);
+    }
+  buf_plan_free(p);
+  hlo_module_free(module);
 }
 
 static buf_stats plan(const hlo_module *module, buf_order order, int64_t budget)
@@ -513,5 +561,5 @@ TEST(random_graphs_pass_the_checker_in_every_order)
 }
 
 TEST_MAIN(UNIT(copies_are_those_that_sharing_needs), UNIT(topological_adds_no_dependence_and_sequential_is_smallest),
-          UNIT(steps_that_run_in_order_share_by_the_schedule),
+          UNIT(steps_that_run_in_order_share_by_the_schedule), UNIT(drafts_share_no_memory),
           UNIT(an_operand_is_overwritten_once_all_its_readers_are_done), UNIT(random_graphs_pass_the_checker_in_every_order))

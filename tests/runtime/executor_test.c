@@ -143,7 +143,8 @@ static weft_status *build_program(build *b, int threads)
 {
   WEFT_TRY(rt_program_new(&b->program));
   HLO_FOREACH_COMPUTATION(comp, b->module) WEFT_TRY(lower(b, comp));
-  return rt_program_finish(b->program, b->seqs[b->module->entry->id], b->plan, threads, false);
+  WEFT_TRY(rt_program_order(b->program, b->plan, threads, false));
+  return rt_program_finish(b->program, b->seqs[b->module->entry->id], b->plan);
 }
 
 /* The interpreter: values of one computation by instruction id and leaf, into `results`. */
