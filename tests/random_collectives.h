@@ -19,7 +19,8 @@ typedef struct device_grid {
 
 static int64_t toss(device_grid *g, int64_t below) { return (int64_t)(next_random(g->state) % (uint64_t)below); }
 
-/* Attributes with no groups: everybody that the mode joins.  *out_size: the devices of a group. */
+/* Attributes without groups: the collective joins all devices that its mode joins. *out_size: the number of devices of
+ * a group. */
 static hlo_collective_attrs *grid_mode(device_grid *g, bool knows_global_ids, int *out_ids, int *out_size)
 {
   hlo_collective_attrs *attrs = WEFT_ARENA_NEW(&g->module->arena, hlo_collective_attrs);
@@ -81,7 +82,8 @@ static hlo_instr *grid_instr(pass_build *b, hlo_opcode op, const hlo_shape *shap
   return r;
 }
 
-/* One operation, or one that is associative and commutative like it: (1 + a)(1 + b) - 1. */
+/* A reducer that is one operation, or one that is associative and commutative and is not one operation: (1 + a)(1 + b)
+ * - 1. */
 static hlo_computation *grid_reducer(device_grid *g)
 {
   static const hlo_opcode ops[] = {HLO_ADD, HLO_ADD, HLO_MULTIPLY, HLO_MAXIMUM, HLO_MINIMUM, HLO_AND, HLO_OR, HLO_XOR};
@@ -235,7 +237,8 @@ static hlo_instr *constants(device_grid *g, pass_build *b, int64_t count, const 
   return pb_constant(b, literal);
 }
 
-/* Everybody sends as many rows to each, from anywhere, to a place of the sender's own there. */
+/* Each device sends the same number of rows to each device, from a random offset. They are written to rows that belong
+ * to the sender. */
 static hlo_instr *ragged(device_grid *g, pass_build *b, hlo_instr **v, int count)
 {
   int ids, size;

@@ -82,7 +82,8 @@ static hlo_computation *new_computation(juggler *j, const char *prefix)
   return comp;
 }
 
-/* Some of the values, mostly each in its place; others exchanged, or one of them several times. */
+/* Operands from the values: mostly each value at its own place, sometimes two values exchanged, or one value several
+ * times. */
 static void choose(juggler *j, hlo_instr **v, int count, hlo_instr **out)
 {
   bool any = draw(j, 2);

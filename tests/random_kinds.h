@@ -14,7 +14,7 @@ static hlo_instr *any_integer(maker *m)
   return pb_convert(&m->b, any(m), integers[pick(m, WEFT_COUNT(integers))]);
 }
 
-/* Any dimensions as batch, contracted or free, in any order on the right. */
+/* A dot with random batch, contracted and free dimensions; the right operand has its dimensions in a random order. */
 static hlo_instr *dot_form(maker *m)
 {
   hlo_instr *x = any(m), *y, *r;
@@ -100,7 +100,8 @@ static hlo_instr *mapped(maker *m)
   return attach(r, f, NULL);
 }
 
-/* One array, or several by the first two; floats by total order.  Mostly read from the front. */
+/* A sort of one array, or of several arrays by the first two; floats are compared by total order. The program mostly
+ * reads the first elements of the result. */
 static hlo_instr *sorted_many(maker *m)
 {
   hlo_instr *operands[3], *p[6], *r, *first;

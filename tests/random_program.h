@@ -93,8 +93,8 @@ static const hlo_shape *any_shape(maker *m, weft_dtype type)
   return hlo_shape_array(m->arena, type, rank, dims);
 }
 
-/* Sizes whose product is small enough, some of them 1 or equal.  Few themes are
- * large: an axis is cut into blocks then. */
+/* Sizes whose product is bounded; some sizes are 1 or equal. In a few themes the bound is large, so that kernels cut an
+ * axis into blocks. */
 static void choose_theme(maker *m)
 {
   static const int64_t some[] = {1, 2, 3, 5, 8, 8, 9, 16, 17, 31, 32, 40, 64, 65};
@@ -124,7 +124,7 @@ static hlo_instr *spread(maker *m, hlo_instr *x, const hlo_shape *shape)
   return found == x->shape->rank ? pb_broadcast(&m->b, x, shape->rank, shape->dims, map) : NULL;
 }
 
-/* Something of that type and shape: from the pool by convert, reshape or broadcast, or a constant. */
+/* A value of that type and shape: made from a value of the pool by convert, reshape or broadcast, or a constant. */
 static hlo_instr *like(maker *m, const hlo_shape *shape)
 {
   pass_build *b = &m->b;
@@ -299,7 +299,8 @@ static hlo_computation *add_capped(maker *m, weft_dtype type)
   return comp;
 }
 
-/* The largest of the first operand and what came with it, the lesser of that where there are several. */
+/* Reduces to the largest element of the first operand with the value beside it; among equal elements, the smallest such
+ * value. */
 static hlo_computation *add_arg_max(maker *m, weft_dtype type, weft_dtype with)
 {
   const weft_dtype of[] = {type, with, type, with};
@@ -549,7 +550,7 @@ static hlo_instr *convolution(maker *m)
   return r;
 }
 
-/* Pairs sorted by an integer key, stably: the sorted key or what came with it. */
+/* A stable sort of pairs by an integer key. The result is the sorted key or the other array. */
 static hlo_instr *sorted(maker *m)
 {
   hlo_instr *x = any(m), *p[4], *r;
@@ -931,8 +932,8 @@ static inline hlo_module *exact_program(uint64_t seed, weft_arena *arena, const 
   return random_program_of((maker){.state = seed, .largest = 200, .is_exact = true}, seed, arena, arguments);
 }
 
-/* Would arguments that differ in the last digits make the evaluator's own answer differ as much?  Then rounding tells
- * nothing: a comparison or a conversion of almost equal numbers, a difference of large ones. */
+/* Does the evaluator's result differ by as much when the arguments differ in their last digits? Then the difference
+ * shows no fault: the program compares or converts almost equal numbers, or subtracts large ones. */
 static inline bool is_sensitive(const hlo_module *module, const hlo_literal *const *arguments,
                                 const hlo_eval_options *eval, weft_arena *arena, const hlo_literal *want, double slack)
 {

@@ -80,7 +80,7 @@ static void *packed_form(const cpu_packing *packing, rt_pool *pool, const void *
 RUN_TWICE(run_dot, cpu_dot, cpu_dot_run)
 RUN_TWICE(run_conv, cpu_conv, cpu_conv_run)
 
-/* Plans and runs one instruction; out NULL: only says how much scratch it wants. */
+/* Plans and runs one instruction. With out NULL it only reports the scratch that the plan wants. */
 static weft_status *run_kernel(rt_pool *pool, weft_arena *arena, const hlo_instr *in, const void *a, const void *b,
                                void *out, void *scratch, int64_t *scratch_bytes)
 {
@@ -211,8 +211,8 @@ TEST(dot_of_every_form_and_type)
   WEFT_AUTO(rt_pool) pool = new_pool();
   char text[1024];
 
-  for (size_t t = 0; t < WEFT_COUNT(types); t++)
-    for (size_t i = 0; i < WEFT_COUNT(forms) - (t > 5); i++) { /* the largest only for some: the evaluator is slow */
+  for (size_t t = 0; t < WEFT_COUNT(types); t++) /* the largest size for some types only: the evaluator is slow */
+    for (size_t i = 0; i < WEFT_COUNT(forms) - (t > 5); i++) {
       snprintf(text, sizeof text,
                "  a = %s[%s] parameter(0)\n"
                "  b = %s[%s] parameter(1)\n"
@@ -271,7 +271,7 @@ TEST(convolution_of_every_form_and_type)
     {"4,230,9,9", "16,230,3,3", "4,16,9,9", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
     /* the last task of an image has four pixels, whose product needs more scratch than that of 64 */
     {"4,128,4,17", "64,128,3,1", "4,64,4,17", "window={size=3x1 pad=1_1x0_0}, dim_labels=bf01_oi01->bf01"},
-    /* base dilation: by classes of output pixels, some of which meet holes only */
+    /* base dilation: output pixels are computed by classes, and some classes read holes only */
     {"2,4,5,24", "3,3,24,20", "2,8,15,20", "window={size=3x3 pad=2_1x2_2 lhs_dilate=2x3}, dim_labels=b01f_01io->b01f"},
     {"2,4,5,24", "1,1,24,20", "2,10,9,20", "window={size=1x1 lhs_dilate=3x2}, dim_labels=b01f_01io->b01f"},
     {"2,7,24", "4,24,20", "2,8,20", "window={size=4 stride=2 pad=-1_3 lhs_dilate=3 rhs_dilate=2 rhs_reversal=1}, dim_labels=b0f_0io->b0f"},
@@ -437,7 +437,7 @@ static char *with_type(char *to, size_t size, const char *text, const char *type
 /* What a key operand is filled with. ANY_BITS are random bytes: NaNs of many payloads among floats. */
 typedef enum sortable { FEW_VALUES, FEW_VALUES_AND_NANS, ANY_BITS } sortable;
 
-/* Few values: zeros and NaNs of both signs, infinities, and so few other values that many are equal. */
+/* Zeros and NaNs of both signs, infinities, and so few other values that many elements are equal. */
 static void fill_sortable(hlo_literal *lit, sortable with)
 {
   bool nans = with == FEW_VALUES_AND_NANS;
@@ -476,7 +476,7 @@ static const struct { const char *type, *body, *root; bool nans; } orders[] = {
   {"pred", plain, "compare(a, b), direction=LT", false},
 };
 
-/* operands: keys, the last of several operands an s32 that tells equal keys apart. */
+/* operands: the keys. The last of several operands is an s32 that distinguishes equal keys. */
 static void check_sort(rt_pool *pool, const char *module_text, sortable with, bool in_place)
 {
   WEFT_AUTO(hlo_module) module = NULL;
@@ -547,8 +547,8 @@ TEST(sort_is_the_evaluators_to_the_bit)
     }
 }
 
-/* A sort of one operand by its values has no positions: equal elements with
- * different bits keep their order all the same. */
+/* A sort of one operand by its values sorts no positions with it. Equal elements with different bits keep their order
+ * nevertheless. */
 TEST(sort_of_one_operand_is_the_evaluators_to_the_bit)
 {
   static const struct { const char *dims; int dim; } shapes[] = {{"1", 0}, {"5,33", 1}, {"33,5", 0}, {"3,700", 1}, {"900,3", 0},
@@ -718,7 +718,8 @@ TEST(the_number_of_threads_changes_no_bit)
   free(a), free(b), free(c[0]), free(c[1]);
 }
 
-/* One thread had eight times the work of the other: 1820 of 2048 pixels. */
+/* The tasks of a convolution have almost the same number of pixels, the last one too: with tasks of 1820 and 228 pixels
+ * one of two threads would do most of the work. */
 TEST(convolutions_are_cut_evenly)
 {
   static const struct { int size, in, out, least; } cases[] = {{32, 32, 32, 3}, {32, 32, 3, 1}, {56, 64, 64, 10}, {7, 512, 512, 1}, {112, 3, 64, 10}};

@@ -57,7 +57,7 @@ TEST(a_donated_input_becomes_the_output)
 
   T_OK(weft_buffer_pin(x, &before));
   T_OK(weft_buffer_unpin(x));
-  for (int i = 0; i < 100; i++) { /* each launch is made before the one before it has ended */
+  for (int i = 0; i < 100; i++) { /* each launch is made while the previous one still runs */
     T_OK(launch1(exe, x, false, &y));
     T_TRUE(weft_buffer_is_deleted(x));
     T_CODE(launch1(exe, x, false, &y), WEFT_FAILED_PRECONDITION);
@@ -215,7 +215,8 @@ static void *step_many(void *arg)
   return NULL;
 }
 
-/* A loop that copies what a shared step made: the copy is shared too, in pieces that do not divide it. */
+/* A loop that copies the result of a step that several threads share: they share the copy too, in pieces whose size
+ * does not divide the array. */
 TEST(a_loop_copies_what_threads_made)
 {
   enum { ROWS = 331, COLS = 517, TURNS = 5 };
@@ -374,7 +375,8 @@ TEST(launches_on_what_is_yet_to_come_do_not_wait)
   weft_platform_release(platform);
 }
 
-/* Threads of this process that nobody named: the main one, and those libraries start as they are loaded. */
+/* The number of this process's threads without a name of their own: the main thread, and threads that libraries start
+ * when they are loaded. */
 static int count_unnamed_threads(void)
 {
   char own[64], path[300], name[64];
@@ -394,7 +396,7 @@ static int count_unnamed_threads(void)
   return count;
 }
 
-/* OpenBLAS's would spin on the workers' cores through the first runs. */
+/* Threads of OpenBLAS would spin on the workers' cores during the first runs. */
 TEST(no_threads_run_but_the_workers)
 {
   if (getenv("WEFT_SANITIZED")) T_SKIP("a sanitizer may have a thread of its own");
@@ -406,7 +408,7 @@ TEST(no_threads_run_but_the_workers)
   weft_platform_release(platform);
 }
 
-/* Either the launch says so, or its output does; and the next launch is fine. */
+/* The launch or its output reports the error, and the next launch succeeds. */
 TEST(every_allocation_of_a_launch_may_fail)
 {
   weft_platform *platform = test_platform(1, 2);
@@ -455,7 +457,9 @@ TEST(denormals_are_kept_unless_the_platform_flushes_them)
   }
   for (int flush = 0; flush < 2; flush++) {
     setenv("WEFT_FLUSH_DENORMALS", flush ? "1" : "0", 1);
-    bool was = weft_thread_flush_denormals(!flush); /* the maker's own way is neither taken over nor changed */
+    /* the workers do not inherit the floating-point mode of the thread that makes the platform, and that mode does not
+     * change */
+    bool was = weft_thread_flush_denormals(!flush);
     weft_platform *platform = test_platform(1, 2);
     for (size_t i = 0; i < WEFT_COUNT(texts); i++) {
       weft_executable *exe = test_compile(platform, texts[i], BUF_TOPOLOGICAL);

@@ -110,7 +110,7 @@ static weft_dtype unsigned_of(weft_dtype type)
   return WEFT_INVALID;
 }
 
-/* What products of `type` are summed in where the result is wide. */
+/* The wider type in which products of `type` are summed. */
 static weft_dtype wider(weft_dtype type)
 {
   switch (weft_dtype_class_of(type)) {
@@ -311,7 +311,7 @@ static weft_status *make_arguments(const program *p, const hlo_module *module, w
 
 static weft_platform *platform;
 
-/* Leaves of the result, and whether a step was left to the reference evaluator. */
+/* Gives the leaves of the result, and whether the reference evaluator ran one of the steps. */
 static weft_status *run_compiled(const char *text, const hlo_literal *const *args, weft_arena *arena, hlo_literal **out,
                                  bool *by_reference)
 {
@@ -384,7 +384,8 @@ static bool near(weft_dtype type, double got, double want, double ulps, double s
   return fabs(ordinal(type, scale + fabs(got - want)) - ordinal(type, scale)) <= ulps - SUM_ULPS;
 }
 
-/* The parts together are as accurate as `ulps` of the greater one; what is not finite need only not be finite. */
+/* The error of each part is at most `ulps` of the part with the greater magnitude. A value that is not finite need only
+ * be matched by one that is not finite. */
 static bool near_complex(weft_dtype part, const double *got, const double *want, double ulps, double scale)
 {
   if (!isfinite(want[0]) || !isfinite(want[1])) return !isfinite(got[0]) || !isfinite(got[1]);
@@ -440,7 +441,7 @@ static void export_case(const program *p, weft_dtype type, const char *text, con
   for (int i = 0; i < count; i++) write_literal("out", got[i]);
 }
 
-/* The evaluator has no arrays that are smaller than their bounds: a pass turns those into what it has. */
+/* The evaluator does not support arrays that are smaller than their bounds: a pass rewrites them. */
 static weft_status *evaluate(const program *p, hlo_module *module, const hlo_literal *const *args, weft_arena *arena,
                              const hlo_literal **want)
 {
@@ -470,7 +471,8 @@ static weft_status *run_cell(const program *p, weft_dtype type, const char *text
   int leaves = hlo_shape_leaf_count(module->entry->root->shape);
   export_case(p, type, text, args, module->entry->param_count, got, leaves);
   bool talks =
-    hlo_opcode_is_collective(module->entry->root->op); /* not the evaluator's: one device gives its operand */
+    /* the result does not come from the evaluator: on one device it is the operand */
+    hlo_opcode_is_collective(module->entry->root->op);
   if (talks) want = args[module->entry->root->op == HLO_RAGGED_ALL_TO_ALL];
   else WEFT_TRY(evaluate(p, module, args, arena, &want));
   *cell = by_reference ? 'r' : '+';

@@ -8,7 +8,7 @@
 
 #include "runtime/runtime_internal.h"
 
-enum { M = 24, K = 520, N = 528 }; /* more than fits near the core: products of this size gain by packing */
+enum { M = 24, K = 520, N = 528 }; /* larger than the caches near a core, so that products gain by packing */
 
 static const weft_array_type x_type = {.type = WEFT_F32, .rank = 2, .dims = {M, K}};
 static const weft_array_type w_type = {.type = WEFT_F32, .rank = 2, .dims = {K, N}};

@@ -28,7 +28,7 @@ static weft_status *lost_input(const weft_executable *exe, int device, weft_buff
   return weft_buffer_new(weft_executable_device(exe, device), weft_executable_param_type(exe, 0), NULL, never, out);
 }
 
-/* Does it fail for what happened to device 0 of process 1, in its words? (In that process with its code, too.) */
+/* Does the run fail with the text of the error of device 0 of process 1? (In that process also with its code.) */
 static bool fails_for_the_loss(weft_buffer *out, bool here)
 {
   float y[N];
@@ -41,7 +41,7 @@ static bool fails_for_the_loss(weft_buffer *out, bool here)
   return is;
 }
 
-/* Both have ended the round before: an abort may overtake it. */
+/* Waits until both processes have ended the round: an abort might overtake the last messages. */
 static weft_status *meet(weft_kv *kv, int process, int round)
 {
   char key[PROCESSES][32];
@@ -53,8 +53,9 @@ static weft_status *meet(weft_kv *kv, int process, int round)
   return weft_kv_get(kv, key[!process], weft_deadline_after_ms(60000), &value, &size);
 }
 
-/* Sums over all four devices, then hands the sum around: returns 0 when every local device got what it should.  In
- * rounds 2 and 4 a device of process 1 has no input: first before process 0 has launched, then while it waits. */
+/* Sums over all four devices, and then passes the sum to the next device. Returns 0 if every local device has the right
+ * result. In rounds 2 and 4 a device of process 1 has no input: in round 2 before process 0 has launched, in round 4
+ * while process 0 waits. */
 static int run_process(int process, const char *directory)
 {
   static const char text[] = "HloModule m, replica_count=4\n"

@@ -16,7 +16,7 @@ static hlo_literal *empty_like(weft_arena *arena, const hlo_shape *shape)
   return literal;
 }
 
-/* Kernels round bf16 only where it is stored: what is computed from it is as coarse. */
+/* Kernels round bf16 only where it is stored, so values that are computed from it have the precision of bf16. */
 static bool has_narrow_floats(const hlo_module *module)
 {
   HLO_FOREACH_COMPUTATION(comp, module)
@@ -25,7 +25,7 @@ static bool has_narrow_floats(const hlo_module *module)
   return false;
 }
 
-/* Whether a bf16 was rounded decides what is larger, and which integer it is. */
+/* The rounding of a bf16 may decide a comparison, or the integer that it is converted to. */
 static bool decides_by_narrow_floats(const hlo_module *module)
 {
   HLO_FOREACH_COMPUTATION(comp, module)
@@ -79,7 +79,7 @@ static bool check_seed(uint64_t seed, bool is_exact, bool verbose)
   evaluate_and_run(&t, is_exact, &arena);
   snprintf(what, sizeof what, "seed %" PRIu64, seed);
   bool same = is_exact ? literals_same(t.got, t.want, what) : literals_within(t.got, t.want, what, narrow ? 2e-2 : 0);
-  if (!same && !is_exact) { /* made once more: the first was compiled and is gone */
+  if (!same && !is_exact) { /* made again, because compiling took the first module */
     WEFT_AUTO(hlo_module) again = random_program(seed, NULL, &arena, t.arguments);
     same = decides_by_narrow_floats(again) ||
            is_sensitive(again, t.arguments, &t.eval, &arena, t.want, narrow ? 2e-2 : 0);

@@ -132,7 +132,8 @@ TEST(roundings_that_a_program_can_see_are_made)
   weft_platform_release(platform);
 }
 
-/* MoveToHost and the like hand on their operand: a result of another size is no marker. */
+/* MoveToHost and similar custom calls give their operand as the result. A call whose result has another size is not
+ * such a marker. */
 TEST(a_marker_of_another_size_does_not_compile)
 {
   static const char text[] = "HloModule m\n"
@@ -184,7 +185,7 @@ TEST(random_bits_come_with_the_new_state_or_alone)
   weft_platform_release(platform);
 }
 
-/* 2^30 + 2^22 + 1 is above the middle of two bf16, and in the middle once it was an f32. */
+/* 2^30 + 2^22 + 1 lies above the midpoint of two bf16. Rounded to f32 first, it lies on the midpoint. */
 TEST(integers_are_rounded_to_narrow_floats_once_in_kernels_and_constants)
 {
   static const char *const values[] = {"x = s32[2] parameter(0)",

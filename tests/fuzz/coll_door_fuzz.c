@@ -74,7 +74,7 @@ static void send_frame(side *s, input *in)
   s->sent_count += coll_frame_send(s->fd, &s->session, (coll_frame_type)type, payload, bytes, -1);
 }
 
-/* What side `from` has said goes to the other. */
+/* Passes the bytes that side `from` has sent to the other side. */
 static void pass(side *from, side *to, input *in, int command)
 {
   uint8_t data[MOST_PASSED];

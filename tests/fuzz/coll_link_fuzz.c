@@ -120,7 +120,7 @@ static void put_units(stage *s, int channel, const void *data, size_t bytes)
   s->peer->ops->commit(s->peer, channel, bytes);
 }
 
-/* A header that is sound, of what our rank does now if it does anything, but for a few of its bytes. */
+/* Makes a valid header of the operation that our rank runs, if it runs one, and changes a few of its bytes. */
 static void put_message(stage *s, input *in)
 {
   struct { coll_header header; char site[COLL_STREAM_UNIT]; uint8_t payload[8 * COLL_STREAM_UNIT]; } message = {0};
@@ -197,7 +197,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     default: post(s, &in);
     }
   }
-  usleep(size % 4 == 0 ? 100 : 0); /* the thread that reads the connection has its say, or not */
+  usleep(size % 4 == 0 ? 100 : 0); /* the thread that reads the connection runs, or not */
   weft_comm_destroy(s->comm);
   for (int i = 0; i < s->count; i++) {
     weft_status_free(

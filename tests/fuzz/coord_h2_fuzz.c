@@ -45,7 +45,7 @@ static void close_frontend(coord_frontend *frontend)
   coord_frontend_fini(frontend);
 }
 
-/* Everything that `from` has to say, to `to` if that still listens. */
+/* Passes all bytes that `from` has to send to `to`, if `to` still reads. */
 static bool pump(coord_h2 *from, coord_h2 *to)
 {
   const uint8_t *data;

@@ -26,7 +26,7 @@ static bool is_exact(const hlo_shape *s)
   return hlo_shape_is_tuple(s) || s->type == WEFT_PRED || weft_dtype_is_integer(s->type);
 }
 
-/* Small, and no other process or person has to do anything. */
+/* Is the program small, and can it run without another process and without a host that answers? */
 static bool is_fit(const hlo_module *module, bool *exact)
 {
   const hlo_shape *result = module->entry->root->shape;

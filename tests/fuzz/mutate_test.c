@@ -120,7 +120,7 @@ static int share(bool (*is_program)(mut_bytes), bool plain)
   return all ? 1000 * programs / all : 0;
 }
 
-/* At least `times_ten` tenths as many programs as after changes of bytes. */
+/* The mutator gives at least `times_ten` / 10 times as many programs as changes of single bytes do. */
 static void compare(const char *name, bool (*is_program)(mut_bytes), int times_ten)
 {
   read_corpus(name);
@@ -136,7 +136,7 @@ TEST(changed_mlir_texts_are_programs_more_often) { compare("stablehlo_text", is_
 TEST(changed_protos_are_programs_more_often) { compare("hlo_proto", is_hlo_proto, 15); }
 TEST(changed_bytecode_is_a_program_about_as_often) { compare("stablehlo_bytecode", is_stablehlo, 8); }
 
-/* Are its blocks where their sizes say?  The header is repaired, as the target does. */
+/* Are the executable's blocks where their sizes say? Repairs the header first, as the target does. */
 static bool is_executable(mut_bytes b)
 {
   weft_saved saved;

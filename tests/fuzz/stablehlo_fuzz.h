@@ -1,6 +1,6 @@
-/* tests/fuzz/stablehlo_fuzz.h -- a program of any bytes: an error, or functions that lower to modules or give an error,
- * and a program that can be printed.
- * The verifier has its say on what lowers, and may refuse it: an alias of another size, for one. */
+/* tests/fuzz/stablehlo_fuzz.h -- a program of any bytes: an error, or functions each of which lowers to a module or
+ * gives an error, and a program that can be printed. The verifier may refuse a module that was lowered, for example
+ * because of an alias of another size. */
 #ifndef WEFT_TESTS_STABLEHLO_FUZZ_H
 #define WEFT_TESTS_STABLEHLO_FUZZ_H
 

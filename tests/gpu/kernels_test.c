@@ -37,8 +37,9 @@ static void *copied(run_memory *m, const void *data, int64_t bytes, uint64_t *ad
   return p;
 }
 
-/* Runs the artefact; its results go to `got`. With `stats` nothing is checked, and what the launches did is added up.
- * false: more arrays than the emulator's harness has. A fault fails the test, or, with `fault`, is told there. */
+/* Runs the artefact; its results go to `got`. With `stats` the launches run without checks, and their counts are added
+ * to *stats. false: the artefact has more arrays than the emulator's harness can hold. A fault fails the test; with
+ * `fault`, its number goes to *fault instead. */
 static bool run_or_fault(const gen_artefact *a, const hlo_literal *const *inputs, int input_count, hlo_literal *got,
                          int round, ptx_stats *stats, int *fault, const char *what)
 {
@@ -91,7 +92,7 @@ static bool run_artefact(const gen_artefact *a, const hlo_literal *const *inputs
   return run_or_fault(a, inputs, input_count, got, round, stats, NULL, what);
 }
 
-/* Bit for bit, but that any NaN is like any other: the processors choose different payloads. */
+/* Are the bits equal? All NaNs count as equal, because processors choose different payloads. */
 static bool same_bits(const hlo_literal *a, const hlo_literal *b)
 {
   weft_dtype type = a->shape->type;
@@ -1233,7 +1234,7 @@ TEST(scans_read_each_element_once_or_twice)
 
 /* ---- NVIDIA's assembler ------------------------------------------------------------------------------------------ */
 
-/* What ptxas tells of all kernels that it was given. */
+/* Sums over all kernels that ptxas assembled. */
 typedef struct assembled {
   const char *ptxas;
   char folder[64];

@@ -224,7 +224,7 @@ TEST(an_illegal_address_fails_the_runs_behind_it_and_the_process_lives)
   weft_executable *exe = test_compile(platform, add_text, BUF_TOPOLOGICAL);
 
   T_OK(try_additions(exe, NULL));
-  for (int i = 0; i < 2; i++) { /* the run behind the kernel, and one when the device is lost */
+  for (int i = 0; i < 2; i++) { /* the run that is queued behind the kernel, and a run after the device is lost */
     weft_status *st = try_additions(exe, i == 0 ? queue_bad_kernel : NULL);
     T_TRUE(st != NULL);
     const char *text = weft_status_text(st, true);

@@ -226,7 +226,8 @@ TEST(what_would_hang_or_does_not_fit_is_an_error)
   }
 }
 
-/* 2^24 + 1 is no f32 and 256 + 1 no bf16: which sum comes out tells the order, and where it was rounded. */
+/* 2^24 + 1 is not an f32 and 256 + 1 not a bf16, so the sum shows in which order the values were added, and where the
+ * sum was rounded. */
 TEST(reductions_go_by_rank)
 {
   static const struct { const char *type, *groups; weft_dtype dtype; double values[3], want; } sums[] = {

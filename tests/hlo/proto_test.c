@@ -228,8 +228,8 @@ TEST(sharding_alone_goes_through_its_proto)
   weft_arena_fini(&arena);
 }
 
-/* As jaxlib 0.10.2 writes {mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)), [{'a'}, {'b'}]}; then
- * transposed by what is no permutation. */
+/* The bytes that jaxlib 0.10.2 writes for {mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)), [{'a'}, {'b'}]}; then the same
+ * with a transposition that is not a permutation. */
 TEST(device_ids_of_a_mesh_may_be_an_iota)
 {
   static const unsigned char given[] = {

@@ -515,7 +515,7 @@ TEST(shardings_of_a_whole_mesh_may_be_words)
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) check_sharding(cases[i].text, cases[i].printed);
 }
 
-/* Values by their bits, so that printing cannot hide what reading lost. */
+/* Compares values by their bits, so that an error of the printer cannot hide an error of the reader. */
 TEST(constants_have_the_bits_they_spell)
 {
   static const struct { const char *shape, *text; uint64_t bits; const char *printed; } cases[] = {
@@ -718,7 +718,7 @@ TEST(errors_quote_the_line)
           "              ^");
 }
 
-/* Brackets of every kind, deeper than any stack would bear. */
+/* Brackets of every kind, nested deeper than a recursive parser's stack could hold. */
 TEST(nesting_is_bounded)
 {
   static const struct { const char *prefix, *open; } cases[] = {

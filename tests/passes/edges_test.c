@@ -81,7 +81,7 @@ static const hlo_literal *edges_of(weft_arena *arena, const hlo_shape *shape)
   return x;
 }
 
-/* Bits, but that one NaN is as good as another, and `loose` allows the last places of a power. */
+/* Are the bits equal? All NaNs count as equal, and `loose` allows small differences of a power. */
 static bool is_same(const hlo_literal *a, const hlo_literal *b, int64_t i, bool loose)
 {
   double x = hlo_literal_get_f64(a, i), y = hlo_literal_get_f64(b, i);

@@ -1,5 +1,5 @@
-/* tests/passes/fusion_test.c -- What the fusion pass may not do: let code grow with the number of ways between two
- * values, and let a result lie on a parameter of another shape. */
+/* tests/passes/fusion_test.c -- Limits of the fusion pass: code must not grow with the number of paths between two
+ * values, and a result must not alias a parameter of another shape. */
 #include "test.h"
 
 #include "hlo/infer.h"
@@ -10,7 +10,8 @@
 
 enum { LEVELS = 24, MOST_EMISSIONS = 512, SIZE = 40 };
 
-/* Each level uses the one before at its own index and moved by one: 2^LEVELS ways from the root to the parameter. */
+/* Each level reads the previous level at its own index and at the next one: 2^LEVELS paths lead from the root to the
+ * parameter. */
 static char *pyramid(size_t *size)
 {
   char *text;
@@ -39,7 +40,7 @@ static char *pyramid(size_t *size)
   return text;
 }
 
-/* How often a kernel of `body` computes its instructions: once for each way. */
+/* How often a kernel of `body` computes its instructions: once for each path. */
 static double emissions(const hlo_computation *body, weft_arena *arena)
 {
   pass_map ways = {.arena = arena};

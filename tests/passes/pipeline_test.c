@@ -157,7 +157,8 @@ TEST(real_programs_go_through_the_pipeline)
   free(entries);
 }
 
-/* Loops that once ended the process or lost an element that an effect in the body still needs. */
+/* Loops at the limits of what passes assume: a result that only an effect in the body reads, and a trip count of
+ * 2^63. */
 TEST(loops_at_the_edges)
 {
   static const char *const programs[] = {
@@ -185,7 +186,7 @@ TEST(loops_at_the_edges)
     "  w = (s32[], token[], s32[]) while(s), condition=cond, body=body\n"
     "  ROOT r = s32[] get-tuple-element(w), index=0\n"
     "}\n",
-    /* 2^63 trips downwards: the distance has no negative */
+    /* 2^63 trips downwards: the distance between the bounds has no negative in s64 */
     "HloModule m\n"
     "body {\n"
     "  p = (s64[], f32[]) parameter(0)\n"
@@ -226,7 +227,8 @@ TEST(loops_at_the_edges)
   }
 }
 
-/* `levels` computations of one body, each using the one below where it says %d, the last as entry. */
+/* A module of `levels` computations with one body, in which %d stands for the computation below. The last one is the
+ * entry. */
 static hlo_module *tower(const char *body, int levels)
 {
   hlo_module *module;
@@ -250,7 +252,8 @@ static hlo_module *tower(const char *body, int levels)
   return module;
 }
 
-/* Forty levels, each of two of the level below: 2 KB of text, 2^40 instructions once inlined. */
+/* Forty levels, each of which calls the level below twice: 2 KB of text, and 2^40 instructions if all calls were
+ * inlined. */
 TEST(computations_that_double_are_refused)
 {
   static const char *const forms[] = {
@@ -270,12 +273,13 @@ TEST(computations_that_double_are_refused)
     T_TRUE(!hlo_has_side_effect(module->entry->root));
     T_TRUE(hlo_computation_hash(module->entry) == hlo_computation_hash(twin->entry));
     (void)hlo_computation_equal(module->entry,
-                                twin->entry); /* ends; "no" is the safe answer to what is too long to see */
+                                twin->entry); /* the analysis ends; "no" is the safe answer where it gives up */
     T_FAILS(pass_run(&pass_cpu_pipeline, module, &options, NULL, NULL), "instructions when");
   }
 }
 
-/* A frame of memory lies in its caller's: the depth is bounded, and the error comes before the work. */
+/* A callee's memory lies within its caller's frame. The depth is bounded, and the error comes before the work is
+ * done. */
 TEST(calls_that_nest_deeper_than_a_plan_are_refused)
 {
   static const char form[] = "a = f32[] tanh(p)\n"
@@ -287,7 +291,7 @@ TEST(calls_that_nest_deeper_than_a_plan_are_refused)
   T_OK(pass_run(&pass_cpu_pipeline, shallow, &options, NULL, NULL));
 }
 
-/* Three levels of 3000 operands each, of two that all share: 3000^3 ways from the comparison to a parameter. */
+/* Three levels of 3000 operands each, which share two values: 3000^3 paths lead from the comparison to a parameter. */
 TEST(what_is_shared_is_not_looked_at_in_each_way)
 {
   WEFT_AUTO(hlo_module) module = NULL;

@@ -57,7 +57,7 @@ TEST(arguments_that_are_missing_or_short_are_errors)
   }
 }
 
-/* Debug builds tell a handle that is gone from a live one. */
+/* Debug builds recognise a handle that has been destroyed. */
 TEST(handles_that_are_gone_or_of_another_kind_are_errors)
 {
 #ifdef NDEBUG
@@ -65,7 +65,7 @@ TEST(handles_that_are_gone_or_of_another_kind_are_errors)
 #else
   PJRT_Client *client = make_client(1);
   PJRT_Buffer *gone = make_floats(client, six, dims23, 2, NULL);
-  PJRT_Event *event = CALL(Event_Create).event; /* live, and what no function but those of events takes */
+  PJRT_Event *event = CALL(Event_Create).event; /* a live handle, of a kind that only the functions of events accept */
   uintptr_t block[64];
 
   destroy_buffer(gone);
@@ -315,7 +315,7 @@ TEST(a_collective_past_its_deadline_ends_outputs_and_waits)
 
   T_OK(try_compile(client, all_reduce, two_replicas, sizeof two_replicas - 1, &exe));
   T_OK(execute(exe, &x, 1, 1, &y, &done));
-  FAILS("DEADLINE_EXCEEDED", Event_Await, .event = done); /* in a second, though Await has no limit of its own */
+  FAILS("DEADLINE_EXCEEDED", Event_Await, .event = done); /* within a second, although Await itself has no time limit */
   CALL(Event_Destroy, .event = done);
   T_CODE(buffer_outcome(y), WEFT_DEADLINE_EXCEEDED);
   FAILS("", Buffer_UnsafePointer, .buffer = y); /* what waits for the bytes ends too */
@@ -363,7 +363,8 @@ TEST(a_dead_process_ends_what_waits_for_it_by_task_and_incarnation)
   T_FAILS(st, "Task with incarnation id 200 is not connected: task 1 is gone: heartbeats stopped");
   destroy_buffer(y);
   T_FAILS(execute_with(exe, x, 200, 2, &y), "Incarnation id 200 is stale");
-  /* it comes back as another one, which is waited for; then a third shows that the second is gone too */
+  /* the process registers again with another incarnation, and is waited for; a third incarnation then shows that the
+   * second has ended too */
   tell(client, 201, PJRT_ProcessState_kConnected);
   T_OK(execute_with(exe, x, 201, 3, &y));
   T_OK(execute(local, &x, 1, 4, &z, NULL)); /* the survivor computes alone meanwhile */
@@ -377,7 +378,7 @@ TEST(a_dead_process_ends_what_waits_for_it_by_task_and_incarnation)
   CALL(Client_Destroy, .client = client);
 }
 
-/* A digest is no proof: the program inside is verified like any other. */
+/* A right digest does not make a program valid: the program inside is verified like any other. */
 TEST(a_serialised_program_that_breaks_rules_is_refused)
 {
   static const char text[] = "HloModule m\n"

@@ -647,7 +647,8 @@ TEST(a_profile_has_what_ran_while_it_was_taken)
   CALL(Client_Destroy, .client = client);
 }
 
-/* Keys, not order, say which receive a send is for; a send waits for its buffer, and tells when there will be none. */
+/* Keys, not the order of calls, match sends with receives. A send waits until its buffer is defined, and reports an
+ * error if the buffer becomes an error. */
 TEST(transfers_between_devices_meet_by_their_keys)
 {
   const PJRT_CrossHostTransfers_Extension *x = extension(PJRT_Extension_Type_CrossHostTransfers);
@@ -704,7 +705,7 @@ TEST(transfers_between_devices_meet_by_their_keys)
   CALL(Client_Destroy, .client = client);
 }
 
-/* What has begun goes on, though its buffer is deleted before it has a value. */
+/* A copy that has begun goes on even if its buffer is deleted before the buffer is defined. */
 TEST(copies_transfers_and_bitcasts_outlive_their_buffer)
 {
   const PJRT_CrossHostTransfers_Extension *x = extension(PJRT_Extension_Type_CrossHostTransfers);
@@ -767,7 +768,7 @@ TEST(copies_transfers_and_bitcasts_outlive_their_buffer)
   CALL(Client_Destroy, .client = client);
 }
 
-/* A client's address may have been an earlier one's. */
+/* A client may have the address of a client that was destroyed earlier. */
 TEST(executable_of_a_client_that_is_gone_is_loaded_into_another)
 {
   PJRT_Client *client = make_client(1);
@@ -931,7 +932,8 @@ TEST(a_program_that_calls_python_does_so_on_its_launcher_and_has_run_on_return)
   PJRT_Client *client = make_client(1);
 
   must_succeed(((const PJRT_FFI_Extension *)extension(PJRT_Extension_Type_FFI))->register_handler(&args), "register");
-  for (int together = 0; together < 2; together++) { /* the second call needs the first's result, or its presence */
+  /* the second call reads the first call's result, or has to run at the same time */
+  for (int together = 0; together < 2; together++) {
     char first[200], second[200], text[700];
     snprintf(first, sizeof first, call, "%x");
     snprintf(second, sizeof second, call, together ? "%x" : "%0");

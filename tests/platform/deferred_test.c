@@ -23,7 +23,7 @@ static const weft_array_type vector = {.type = WEFT_F32, .rank = 1, .dims = {N}}
   "  ROOT r = f32[64] add(x, b)\n" \
   "}\n"
 
-/* Doubles until it is over 1000: the condition is a value that the device computes. */
+/* Doubles x until its sum is at least 64000: the device computes the condition. */
 #define LOOP                                                                                                   \
   "HloModule loop\n" \
   "body {\n" \

@@ -13,8 +13,9 @@
 #include "passes/passes.h"
 #include "runtime/program.h"
 
-/* Every step of a module becomes a thunk that mixes its operands' elements into its results; loops run TRIPS times.  A
- * plain interpreter of the same rule says what must come out, whatever ran when. */
+/* Every step of a module becomes a thunk that computes its results as a hash of its operands' elements; loops run TRIPS
+ * times. A simple interpreter of the same rule gives the expected results, which must not depend on the order of
+ * execution. */
 enum { TRIPS = 3, ELEMENTS = 16 };
 
 typedef struct mix_thunk {
@@ -55,7 +56,7 @@ static weft_status *run_mix(const rt_thunk *thunk, rt_ctx *ctx)
 }
 static const rt_thunk_ops mix_ops = {sizeof(rt_thunk_ops), "mix", .run = run_mix};
 
-/* Asynchronous ones are ended by a thread of the test, or at once, by turns. */
+/* A thread of the test ends every other asynchronous thunk; the others end at once. */
 typedef struct pending { const rt_thunk *thunk; rt_ctx *ctx; } pending;
 static pending queue[4096];
 static int queued, taken;

@@ -64,7 +64,7 @@ TEST(all_sleeping_workers_that_a_job_wants_are_woken)
       while (atomic_load(&m.left) < threads[t] && weft_now_ns() < m.deadline + INT64_C(1000000000)) usleep(50);
       int came = atomic_load(&m.arrived), stayed_away = rt_pool_withdraw(pool, &m.job);
       while (atomic_load(&m.left) < threads[t] - stayed_away)
-        usleep(50); /* `m` is theirs until then; bounded by their deadline */
+        usleep(50); /* the workers use `m` until they end, which their deadline bounds */
       if (came != threads[t]) fail_msg("%d of %d workers came", came, threads[t]);
     }
   }

@@ -17,8 +17,8 @@ static void chain(int number, siginfo_t *info, void *context)
   if (came < 10) before.sa_sigaction(number, info, context);
 }
 
-/* The handler that came later is in front when the first platform ends, so the trace's stays behind it, and must not be
- * put in front of it again. */
+/* When the first platform ends, a handler that was installed later calls the trace's handler. So the trace's handler
+ * stays where it is, and must not be installed in front of the later one again. */
 TEST(a_handler_that_calls_ours_outlives_the_platform)
 {
   struct sigaction action = {.sa_sigaction = chain, .sa_flags = SA_SIGINFO};

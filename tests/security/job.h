@@ -26,7 +26,7 @@ typedef struct job {
   weft_kv *kv;
 } job;
 
-/* Sums what only its rank gives; every element says how often it was summed. */
+/* Sums an array in which only this rank's element is not zero; each element then shows how often it was added. */
 static bool reduce_once(weft_comm *comm, int size, int rank, int round, bool *stop)
 {
   float in[ELEMS], out[ELEMS];
@@ -60,7 +60,8 @@ static weft_status *open_comm(const job *j, weft_kv *kv, int rank, int generatio
   return weft_comm_create(&spec, out);
 }
 
-/* Runs all-reduces on one communicator that stays and on others that come and go, until told to stop. */
+/* Runs all-reduces on one permanent communicator and on others that are made and destroyed, until the test ends the
+ * job. */
 static int play_member(const job *j, int rank)
 {
   struct pollfd end = {.fd = j->stop[0], .events = POLLIN};
@@ -84,7 +85,7 @@ static int play_member(const job *j, int rank)
   return st || !ok;
 }
 
-/* with_secret: the members have one, and the caller does not. */
+/* with_secret: the members have a secret, and the caller does not. */
 static void job_start(job *j, int size, const char *transport, bool with_secret)
 {
   *j = (job){.directory = "/tmp/weft-security-XXXXXX", .size = size};
@@ -129,7 +130,7 @@ static long resident_kib(const job *j, int rank)
   return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* Ends the job: every member has had right results only. */
+/* Ends the job and checks that every member has had right results only. */
 static void job_end(job *j)
 {
   char command[96];

@@ -75,7 +75,7 @@ typedef struct setup {
   bool payload;        /* WEFT_COLLECTIVE_INTEGRITY */
   const char *secret;  /* of the job, or NULL */
   int deadline_ms;     /* of each operation */
-  const char *diagnose; /* how long peers are asked after a deadline; NULL: 1s */
+  const char *diagnose; /* WEFT_COLLECTIVE_DIAGNOSE of the processes; NULL: 1s */
 } setup;
 
 static void write_secret(const char *directory, int rank, const char *secret)
@@ -127,7 +127,7 @@ static const char *const attack_names[] = {"none", "flip", "drop", "repeat", "sw
 
 typedef struct attack {
   attack_kind kind;
-  int connection;    /* number of it, in the order in which they were made; ALL_DATA */
+  int connection;    /* the connection's number, in the order in which connections were made; or ALL_DATA */
   int from;          /* 0: what the one who connected says */
   int piece;         /* number of the piece of that direction that is struck */
   size_t place, bit; /* where in it, as a part of 65536 */
@@ -177,7 +177,7 @@ static void strike(middle *m, int c, int to, char *data, size_t bytes)
   case DROP:
   case HOLD: return; /* HOLD: here and from here on */
   case REPEAT: send_all(to, data, bytes); break;
-  case SEVER: /* the first connection, between two frames; and no data passes from here on */
+  case SEVER: /* the first connection, between two frames; no data passes after this */
     if (m->fds[0][0] >= 0) hang_up(m, 0);
     return;
   case SWAP: memcpy(m->held, data, m->held_bytes = bytes); return;
@@ -403,14 +403,14 @@ TEST(what_is_held_back_of_the_data_is_missed)
   if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
   open_way();
   int piece = pieces_of_data();
-  do { /* pieces are larger in some runs than in others, and then they are fewer */
+  do { /* in some runs the same bytes pass in fewer, larger pieces */
     t = (tally){0};
     piece = piece * 2 / 3;
     run_one((attack){.kind = HOLD, .connection = ALL_DATA, .piece = piece}, &how, &t, NULL);
   } while (!t.struck && piece > 1);
   T_EQ_INT(t.struck, 1);
   T_EQ_INT(t.outcomes[RIGHT], 0);
-  T_TRUE(t.outcomes[INTEGRITY] >= 1); /* a rank whose peer has given up before cannot ask it any more */
+  T_TRUE(t.outcomes[INTEGRITY] >= 1); /* a rank cannot ask a peer that has given up already */
 }
 
 /* Each message of the handshake and of the greeting, and all that follows it in its direction, is held back. */
@@ -443,7 +443,7 @@ TEST(a_connection_that_is_cut_between_the_living_is_no_death)
   run_one((attack){.kind = SEVER, .connection = ALL_DATA, .piece = piece / 3}, &how, &t, NULL);
   T_EQ_INT(t.struck, 1);
   T_EQ_INT(t.named, 1);
-  T_TRUE(t.outcomes[INTEGRITY] >= 1); /* a rank whose peer has given up before cannot ask it any more */
+  T_TRUE(t.outcomes[INTEGRITY] >= 1); /* a rank cannot ask a peer that has given up already */
 }
 
 TEST(who_sits_between_two_hosts_changes_no_result)
@@ -482,7 +482,8 @@ static void disagree(setup first, setup second, outcome want)
 
   if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
   T_TRUE(run_job(NULL, (setup[RANKS]){first, second}, outcomes));
-  T_TRUE(outcomes[0] == want || outcomes[1] == want); /* who waits to be connected to may only see its deadline */
+  /* a rank that waits for its peer to connect may see only its deadline */
+  T_TRUE(outcomes[0] == want || outcomes[1] == want);
   for (int r = 0; r < RANKS; r++) T_TRUE(outcomes[r] != RIGHT && outcomes[r] != WRONG);
 }
 

@@ -1,7 +1,6 @@
-/* tests/security/stranger_test.c -- somebody who lacks the job's secret at the doors of a job's collectives.
- *
- * The job runs all-reduces meanwhile, on a communicator that stays and on new ones: they give the right
- * results, no process grows, and the stranger learns nothing but "authentication required".
+/* tests/security/stranger_test.c -- a *stranger*, a process without the job's secret, connects to the listeners of a
+ * job's collectives. During the attacks the job runs all-reduces on a permanent communicator and on new ones. Their
+ * results are right, no process's memory grows, and the stranger gets no answer but "authentication required".
  * WEFT_TEST_LONG=1: ten thousand attacks. */
 #include "job.h"
 
@@ -48,10 +47,10 @@ static int connect_to(const coll_address *a, bool local)
 
 static void say(int fd, const void *data, size_t bytes)
 {
-  if (send(fd, data, bytes, MSG_NOSIGNAL) < 0) return; /* it hung up */
+  if (send(fd, data, bytes, MSG_NOSIGNAL) < 0) return; /* the other side has closed the connection */
 }
 
-/* Everything that comes until the connection closes, or nothing has come for `ms`. */
+/* Reads until the connection closes, or until nothing has come for `ms`. */
 static size_t hear(int fd, void *into, size_t most, int ms)
 {
   struct pollfd one = {.fd = fd, .events = POLLIN};
@@ -63,7 +62,7 @@ static size_t hear(int fd, void *into, size_t most, int ms)
   return got;
 }
 
-/* What a stranger may hear: nothing, the refusal, or a challenge and then the refusal. */
+/* The answers that a stranger may get: none, the refusal, or a challenge and then the refusal. */
 static void check_answer(const char *answer, size_t bytes, bool knocked, const char *attack)
 {
   coll_frame head = {COLL_FRAME_DENIED, sizeof COLL_DENIED_TEXT - 1};
@@ -79,7 +78,7 @@ static void check_answer(const char *answer, size_t bytes, bool knocked, const c
 
 /* ---- attacks ---- */
 
-static uint8_t recorded[sizeof(coll_knock) + sizeof(coll_proof)]; /* what a member once said */
+static uint8_t recorded[sizeof(coll_knock) + sizeof(coll_proof)]; /* bytes that a member has sent, recorded */
 
 static size_t put_noise(uint8_t *at, size_t most)
 {
@@ -114,7 +113,7 @@ typedef enum attack_kind {
   NOTHING, KINDS,
 } attack_kind;
 
-/* One connection; what was heard on it is checked. */
+/* Attacks over one connection, and checks the answer. */
 static void attack(const job *j, attack_kind kind, bool local, const char *name)
 {
   const coll_address *to = &j->addresses[draw((uint64_t)j->size)];
@@ -151,7 +150,7 @@ static void attack(const job *j, attack_kind kind, bool local, const char *name)
     if (kind == REFLECTION && heard == sizeof(coll_challenge)) memcpy(out, in + offsetof(coll_challenge, mac), bytes);
     else if (kind == KNOCK_AND_HELLO) bytes = put_frame(out, COLL_FRAME_HELLO, &hello, sizeof hello);
     else if (kind != WRONG_KEY) bytes = put_noise(out, 64);
-    if (kind == WRONG_KEY) { /* knows the store: the door key, but not the secret */
+    if (kind == WRONG_KEY) { /* has read the store: knows the door key, but not the secret */
       coll_key pair;
       T_OK(coll_door_pair_key(&to->door, &pair));
       coll_handshake_init(&shake, true, &pair);
@@ -182,7 +181,8 @@ static void attack_many(const job *j, int count)
   }
 }
 
-/* What a member says to a listener, which will draw another number the next time. */
+/* Records the bytes that a member sends to a listener. The listener draws another random number for the next
+ * connection. */
 static int be_a_member(const job *j, const coll_address *to, bool with_secret, int told)
 {
   coll_shake got = COLL_SHAKE_WAITS;
@@ -229,7 +229,7 @@ static void withstand(const char *transport, bool with_secret)
   usleep(500000);
   for (int r = 0; r < j.size; r++) quiet[r] = resident_kib(&j, r);
   record_a_handshake(&j, with_secret);
-  if (!with_secret) /* then the store is what members trust, and the stranger does not read it */
+  if (!with_secret) /* in this case members trust the store, which the stranger cannot read */
     for (int r = 0; r < j.size; r++) j.addresses[r].door = (coll_key){{0}};
   attack_many(&j, count);
   for (int r = 0; r < j.size; r++) {
@@ -323,7 +323,7 @@ static void injector_close(injector *x)
   if (x->info) fi_freeinfo(x->info);
 }
 
-/* Messages as a rank sends them, but for its keys: to tags made of ranks, to none, to any. */
+/* Sends messages like those of a rank, without its keys: with tags made of rank numbers, random tags, and no tag. */
 static int inject(const job *j, int count)
 {
   char message[128];
@@ -413,7 +413,7 @@ TEST(members_get_in_past_ten_thousand_idle_connections)
   free(fds);
 }
 
-/* libfabric accepts connections to its endpoints by itself, and Weft has no say in it. */
+/* libfabric accepts connections to its endpoints by itself; Weft cannot refuse them. */
 TEST(a_flood_of_libfabrics_own_port_does_not_disturb_a_job)
 {
   const char *wanted = getenv("WEFT_TEST_LONG");
@@ -433,13 +433,14 @@ TEST(a_flood_of_libfabrics_own_port_does_not_disturb_a_job)
   long quiet = resident_kib(&j, 0);
   int found = find_ports(j.pids[0], j.addresses[0].port, ports, 16), *fds = calloc((size_t)most, sizeof *fds);
   T_TRUE(found > 0 && fds);
-  for (int i = 0; i < most; i++) { /* of communicators that come and go some are gone by now: the first one stays */
+  /* some of the short-lived communicators have been destroyed: the first one is permanent */
+  for (int i = 0; i < most; i++) {
     coll_address to = j.addresses[0];
     to.port = ports[i % found];
     fds[i] = connect_to(&to, false);
     open_ones += fds[i] >= 0;
     if (fds[i] >= 0 && i % 3) say(fds[i], noise, put_noise(noise, i % 3 == 1 ? 8 : sizeof noise));
-    if (i % 7 == 0 && fds[i] >= 0) { /* some hang up, rudely */
+    if (i % 7 == 0 && fds[i] >= 0) { /* some close the connection with a reset */
       setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
       close(fds[i]);
       fds[i] = -1;
@@ -458,7 +459,7 @@ TEST(a_flood_of_libfabrics_own_port_does_not_disturb_a_job)
 
 /* ---- another user of the machine ---- */
 
-/* Has read the store and even the secret: the kernel says who it is. */
+/* This process has read the store and even the secret; it is refused because the kernel reports its user. */
 static int be_somebody_else(const coll_address *to, const coll_key *pair)
 {
   coll_handshake shake;

@@ -107,7 +107,8 @@ TEST(every_version_lowers_to_what_its_text_lowers_to)
                 functions, refused);
 }
 
-/* Truncated anywhere, or with one bit turned, an artifact is read, or refused with a position; it never crashes. */
+/* An artifact that is cut short anywhere, or has one bit changed, is read, or is refused with a position. Reading it
+ * never crashes. */
 TEST(damage_is_refused_and_located)
 {
   char path[1024];
@@ -152,9 +153,9 @@ TEST(a_newer_version_is_refused_by_name)
   T_FAILS(parse(text, sizeof text - 1), "vhlo.abs_v7: versions up to 1 are known");
 }
 
-/* Operations that are read as they are lowered take a short way where they are plain: with any bit
- * turned it accepts what reading all of it accepts, and makes the same of it.  The artifact is
- * jax.export's of a step that trains three layers. */
+/* Simple operations are lowered on a short path while they are read. For any changed bit, that path accepts the same
+ * artifacts as reading them whole does, and gives the same modules. The artifact is jax.export's, of a training step of
+ * three layers. */
 TEST(what_is_read_in_parts_is_what_is_read_at_once)
 {
   char path[1024];

@@ -394,7 +394,7 @@ TEST(errors_point_at_the_fault)
   T_FAILS(parse(cases[7].program), "frobnicate at 2:8");
 }
 
-/* Forty functions, each of which uses the next twice: 2^40 operations, and no instruction. */
+/* Forty functions, each of which calls the next one twice: 2^40 operations that would make no instruction. */
 TEST(regions_that_multiply_end)
 {
   char program[16384];
@@ -562,8 +562,8 @@ TEST(broken_constraints_are_named)
 #undef Q
 }
 
-/* What cannot be lowered is no error if nothing reads it, nor what reads it
- * (jaxlib drops both: taken_jaxlib_test.py). */
+/* An operation that cannot be lowered is not an error if nothing reads it or its readers (jaxlib removes them:
+ * taken_jaxlib_test.py). */
 TEST(what_nothing_reads_may_be_what_cannot_be_lowered)
 {
 #define SLICE "%0 = stablehlo.real_dynamic_slice %a, %i, %i, %i : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<?xf32>\n"
@@ -624,8 +624,8 @@ TEST(dictionaries_of_vhlo_have_keys_of_vhlo)
   T_FAILS(parse(text), "mode of VHLO is of another dialect");
 }
 
-/* The second operation of a kind is made as the first was: operands that were
- * one and are two, or the other way round. */
+/* The second operation of a kind is lowered by the pattern of the first. Here the pattern does not fit: the first has
+ * one value as both operands and the second has two values, or the other way round. */
 TEST(operations_like_earlier_ones_have_operands_of_their_own)
 {
   double got[1];
