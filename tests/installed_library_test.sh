@@ -19,7 +19,7 @@ make -s -C "$build" DESTDIR="$root" install-libLTLIBRARIES install-nodist_static
   install-weftbaseHEADERS install-pkgconfigDATA >"$root/log" 2>&1 || { not_ok "the library installs"; echo "1..1"; exit 1; }
 libraries=$(dirname "$(find "$root" -name libweft.so)") pc=$(dirname "$(find "$root" -name weft.pc)")
 export PKG_CONFIG_LIBDIR=$pc:$(pkg-config --variable pc_path pkg-config) PKG_CONFIG_SYSROOT_DIR=$root LD_LIBRARY_PATH=$libraries
-# what a program is told is of its own installation, not of a job around it
+# unset, so that programs see their own installation and not a job that runs this test
 for variable in $(env | sed -nE 's/^((WEFT_(COORD|COLLECTIVE)|JAX_COORDINATOR)_[A-Z_]*)=.*/\1/p'); do unset "$variable"; done
 
 # ---- symbols ----

@@ -99,7 +99,7 @@ awk_folder=$PWD/tests
 echo 1..14
 if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
 else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
-# The check itself can fail: a breach that is put before it is found.
+# The check itself is tested: it finds an include that breaks the table.
 probe=$(mktemp -d) && mkdir -p "$probe/src/base" && echo '#include "hlo/hlo.h"' > "$probe/src/base/bad.c"
 if (cd "$probe" && awk "$awk_program" src/base/bad.c >/dev/null); then echo "not ok 2 - a breach is noticed"; else echo "ok 2 - a breach is noticed"; fi
 mkdir -p "$probe/src/codegen/emit" "$probe/src/passes" && cd "$probe" || exit 99
@@ -111,12 +111,12 @@ if awk "$awk_program" src/platform/registry.c >/dev/null && ! awk "$awk_program"
 then echo "ok 4 - a platform is known to the registry's file alone"; else echo "not ok 4 - a platform is known to the registry's file alone"; fi
 cd "${OLDPWD}" || exit 99
 rm -r "$probe"
-# Among them .ci/run, which nothing runs before it decides.
+# .ci/run is among them: no test runs it, so that an error in it would show only when it decides about a change.
 wrong=$(for f in bootstrap quickstart .ci/run $(find tests bench -name '*.sh'); do [ ! -e "$f" ] || bash -n "$f" 2>&1; done)
 if [ -z "$wrong" ]; then echo "ok 5 - every script parses"; else echo "not ok 5 - every script parses"; echo "$wrong" | sed 's/^/# /'; fi
 if found=$(circles docs/adr/0007-circles-between-files.md) && [ -z "$found" ]; then echo "ok 6 - no circle between files that no record explains"
 else echo "not ok 6 - no circle between files that no record explains"; echo "$found" | sed 's/^/# /'; fi
-# That check can fail too: of two files that call each other, one through a third.
+# The check of circles is tested too: with two files that call each other, one of them through a third file.
 probe=$(mktemp -d) && mkdir -p "$probe/src/coord/wire"
 printf 'int first(void)\n{\n  return second(); /* third() */\n}\n' > "$probe/src/coord/a.c"
 printf 'int second(void)\n{\n  return third();\n}\n' > "$probe/src/coord/b.c"

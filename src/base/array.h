@@ -9,9 +9,9 @@
 
 #include "base/macros.h"
 
-/* Gives an array of `count` items of `size` bytes, from malloc or NULL, another count; zero counts as one byte.  `array`
- * points to the array's pointer.  False when memory is exhausted or count * size overflows; the array is unchanged
- * then. */
+/* Changes the number of items of an array, which is from malloc or NULL, to `count` items of `size` bytes.  A size of
+ * zero bytes counts as one byte.  `array` points to the array's pointer.  False if memory is exhausted or count * size
+ * overflows; then the array is unchanged. */
 WEFT_NODISCARD bool weft_array_resize(void *array, size_t count, size_t size);
 #define WEFT_RESIZE(array, count) weft_array_resize(&(array), (count), sizeof *(array))
 

@@ -44,7 +44,7 @@ check "a program for several processors" 0 'for x86-64,x86-64-v3,x86-64-v4' comp
 same "the file for several processors gives the same results" "$dir/sum.hlo" "$dir/levels.weft"
 check "a program of two devices" 0 'machine code' compile "$dir/ring.hlo" -o "$dir/ring.weft"
 same "its file runs on two devices" "$dir/ring.hlo" "$dir/ring.weft"
-# what is compiled leaves LLVM's modules in this folder
+# each kernel that is compiled leaves its LLVM module in this folder
 rm -rf "$dir/llvm"; WEFT_DUMP_LLVM=$dir/llvm timeout 60 "$weft" run "$dir/sum.weft" --quiet >"$dir/log" 2>&1 && [ ! -e "$dir/llvm" ]
 report "no kernel is compiled on load" $?
 rm -rf "$dir/hlo"; WEFT_DUMP_HLO=$dir/hlo timeout 60 "$weft" run "$dir/sum.weft" --quiet >"$dir/log" 2>&1 && [ ! -e "$dir/hlo" ]

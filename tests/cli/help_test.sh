@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every command says how it is used when asked (standard output, exit 0), and what it did not understand (exit 2).
+# Every command prints its usage on request (standard output, exit 0), and names an argument that it does not know (exit 2).
 weft=${WEFT_BUILDDIR:-.}/weft
 failed=0 n=0
 check() { # NAME EXPECTED_CODE PATTERN ARGS...
@@ -40,7 +40,7 @@ WEFT_COLLECTIVE_ALGORITHM=rnig check "a word of a list that is made" 2 'expected
 WEFT_THREADS=-4 WEFT_COLLECTIVE_RING=1 check "info says what is refused" 0 'expected 8K..1G, got "1"' info
 check "info says what is allowed" 0 'WEFT_COLLECTIVE_ORDER .*Allowed fast|rank' info
 check "an operation that is none" 2 'no operation "foo"; expected some of all-reduce, all-gather,.* barrier, memcpy, wait' bench collectives --ops all-reduce,foo
-# What --help lists stands in the man page, and bash completes it.
+# Every option that --help lists is in the man page, and bash completes it.
 n=$((n + 1)); missing=
 for command in run compile inspect launch 'bench collectives'; do
   for option in $("$weft" $command --help | grep -o -e '^  --[a-z-]*' -e ', --[a-z-]*' | tr -d ' ,'); do

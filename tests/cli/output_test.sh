@@ -30,7 +30,7 @@ for command in --help --version "run --help" info "run $tmp/p.hlo" "run $tmp/p.h
   full $command
 done
 for command in --help info "run $tmp/p.hlo" "inspect $tmp/p.hlo --emit hlo"; do closed $command; done
-# What is written to a file does not get what was to be printed.
+# Text for standard output does not go into an output file.
 timeout 60 "$weft" run "$tmp/p.hlo" --output-dir "$tmp/out" >&- 2>"$tmp/err"; got=$?
 "$weft" run "$tmp/p.hlo" --expect "$tmp/out" >"$tmp/said" 2>&1
 result $? "a closed standard output is not the next file"

@@ -243,7 +243,7 @@ ENTRY e {
 HLO
 "$weft" compile "$tmp/two.hlo" -o "$tmp/two.weft" >/dev/null
 for program in two.hlo two.weft; do
-  # sh writes its number, which is the command's
+  # sh writes its process id, and then becomes the command, which keeps the id
   timeout 60 sh -c 'echo $$ >"$1/pid"; WEFT_PERF_MAP=1 exec "$2" run "$1/$3" --quiet' sh "$tmp" "$weft" $program >"$tmp/out" 2>"$tmp/err"
   map=/tmp/perf-$(cat "$tmp/pid").map
   python3 - "$map" >"$tmp/err" 2>&1 <<'PY'
@@ -257,7 +257,7 @@ PY
   rm -f "$map"
 done
 
-# The cache: filled by the first run, used by the second, damaged files are made anew, an unusable folder only warns.
+# The cache: the first run fills it, the second one uses it. A damaged file is written again, and a folder that cannot be used only warns.
 cached() { WEFT_CACHE_DIR=$tmp/cache "$weft" run "$add" --quiet --compare reference >"$tmp/out" 2>"$tmp/err"; }
 cached
 ok $? "a run that fills the cache"
@@ -301,7 +301,7 @@ says "^H200 (sm_90): 132 multiprocessors"
 mkdir "$tmp/assembler"
 cat >"$tmp/assembler/ptxas" <<'END'
 #!/bin/sh
-# Says what ptxas 12.9 says, or refuses what it is given.
+# Stands for ptxas: prints what ptxas 12.9 prints, or refuses its input.
 grep -q 'entry kernel0' "$5" || exit 9
 [ -z "$REFUSES" ] || { echo "ptxas /dev/fd/0, line 7; error   : Unknown symbol 'x'"; exit 255; }
 echo "ptxas info    : Compiling entry function 'kernel0' for '${2#-arch=}'"
@@ -355,7 +355,7 @@ exits 0 "a proto, told by its content" "$weft" run "$tmp/tiles.pb" --quiet --com
 } >"$tmp/chain.hlo"
 "$weft" inspect "$tmp/chain.hlo" --emit=hlo-proto >"$tmp/chain.pb"
 exits 0 "a proto that begins with a newline" "$weft" run "$tmp/chain.pb" --quiet --compare reference
-# Estimates: the memory plan and the steps say the same, and a loop counts by its rounds.
+# Estimates: the memory plan and the list of steps give the same figures, and a loop's figure counts all its rounds.
 loop() { # ROUNDS
   echo "HloModule loop"
   echo "cond { p = (s32[], f32[64,64]) parameter(0)  i = s32[] get-tuple-element(p), index=0  n = s32[] constant($1)"

@@ -57,7 +57,7 @@ class Unit:
     def walk(self, node, function):
         for place in (node.get("loc"), node.get("range", {}).get("begin")):
             place = (place or {}).get("expansionLoc", place) or {}
-            self.line = place.get("line", self.line)  # clang leaves out a line that is that of the place before it
+            self.line = place.get("line", self.line)  # clang leaves out the line number if it equals that of the previous location
         line, kind = self.line, node.get("kind")
         if kind == "FunctionDecl":
             function = node["name"]

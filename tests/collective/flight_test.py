@@ -2,7 +2,7 @@
 """`weft inspect --flight` after a process of a job was killed: it names that process, whichever it was and whatever it was doing.
 Each rank of a random program is killed at a random moment of its run, in shared memory and over libfabric.  Prints TAP.
 
-    $WEFT_BUILDDIR/weft; $WEFT_TEST_SEED: another draw; $WEFT_TEST_NO_FABRIC: shared memory only.
+    $WEFT_BUILDDIR/weft; $WEFT_TEST_SEED: the seed of programs and moments; $WEFT_TEST_NO_FABRIC: shared memory only.
 """
 import os
 import random

@@ -21,7 +21,7 @@ class JaxlibService:
               'recoverable': seconds.get('--recoverable', '0') == '1', 'address': seconds.get('--bind')}
     self.process = subprocess.Popen([jaxlib_common.python(), os.path.join(jaxlib_common.HERE, 'jaxlib_service.py'),
                                      repr(values)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert self.process.stdout.readline() == 'loaded\n'  # seconds, on a busy machine
+    assert self.process.stdout.readline() == 'loaded\n'  # seconds, on a machine with other work
     if not later:
       self.begin()
 

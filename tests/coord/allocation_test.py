@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Jobs that a real launcher starts: mpirun, and srun in a Slurm of one node that this test makes.  No coordinator address is
-given: our agents and JAX (with Weft as its backend) read it from what the launcher says.
+given: our agents and JAX (with Weft as its backend) read it from the launcher's variables.
 
 What is not installed is skipped; slurm-wlm, munge and openmpi-bin are Debian's packages."""
 import os

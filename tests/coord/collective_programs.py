@@ -188,7 +188,7 @@ class Program:
       self.asides.append((self.to_s32(lines, x), self.shape('s32')))
 
   def wrapped(self, lines, kind, x, attributes, dims):
-    """Plainly, in an async-start of its own, or with another operand."""
+    """The operation as one instruction, in an async-start of its own, or with another operand."""
     rng, mine, result = self.rng, self.shape(), self.shape(dims=dims)
     form = rng.random()
     if form < 0.4:
@@ -409,7 +409,7 @@ class Program:
     return made
 
   def agreed(self, lines, value):
-    """A number that the compiler does not see, the same on every device: the greatest of theirs."""
+    """A number that the compiler cannot know, the same on every device: the greatest of the devices' numbers."""
     c = self.name('greater')
     self.computations.append(f'{c} {{ a = s32[] parameter(0) b = s32[] parameter(1) ROOT r = s32[] maximum(a, b) }}')
     mine = self.row_of_table(lines, [[value if d == self.devices - 1 else -1] for d in range(self.devices)], 's32')
@@ -446,7 +446,7 @@ class Program:
     return self.op(lines, self.shape(), f'get-tuple-element({w}), index=1')
 
   def in_computation(self, make):
-    """A computation of an array of this shape that does it."""
+    """A computation that applies the operation to an array of this shape."""
     body, c = [], self.name('part')
     x = self.op(body, self.shape(), 'parameter(0)')
     made = self.inside(make, body, x)
@@ -486,7 +486,7 @@ class Program:
     return self.op(lines, 's32[]', f'add({first}, {ids[1]})')
 
   def row_of_table(self, lines, rows, type):
-    """rows[device], a list of numbers of a type that is counted in."""
+    """rows[device], a list of numbers of one of the integer types that offsets may have."""
     n = len(rows[0])
     text = ', '.join('{' + ', '.join(map(str, r)) + '}' for r in rows)
     t = self.op(lines, f'{type}[{len(rows)},{n}]', f'constant({{{text}}})')
@@ -495,7 +495,7 @@ class Program:
     return self.op(lines, f'{type}[{n}]', f'reshape({r})')
 
   def step(self, lines, x):
-    """One operation, perhaps in a loop, perhaps that in another loop."""
+    """One operation, perhaps in a loop, and that loop perhaps in another one."""
     kinds = [self.all_reduce, self.collective_broadcast, self.collective_permute, self.all_to_all, self.ragged_all_to_all]
     form, fitting = self.rng.random(), [k for k in kinds if self.fits(k)]
     if form < 0.3:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Strangers at the service's port: whatever they send or do not send, the job goes on."""
+"""Processes without the job's secret at the service's port: the job goes on whatever they send or leave out."""
 import os
 import random
 import subprocess
@@ -35,7 +35,7 @@ def attack(address, *pieces, until=None):
 
 
 class Job:
-  """A service with two agents that have to survive what is done to it meanwhile."""
+  """A service with two agents, which have to survive the attacks on the service."""
 
   def __enter__(self):
     self.service = Service(2, '--max-total', '64M', '--max-value', '1M')
@@ -132,7 +132,7 @@ def bodies_that_never_end_stay_within_the_limit():
         pass
     out = subprocess.run([weft(), 'coord', 'status', address, '--json'], capture_output=True, text=True, timeout=20)
     import json
-    if out.returncode == 0:  # it may say that its memory is used up: that is an answer too
+    if out.returncode == 0:  # the error that its memory is used up is a right answer too
       assert json.loads(out.stdout)['memory_bytes'] <= 64 << 20
     for s in hogs:
       s.close()

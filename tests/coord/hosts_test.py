@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""weft launch --hosts, --bind-to and --output-file: hosts that a script plays in ssh's place, and a real sshd on loopback."""
+"""weft launch --hosts, --bind-to and --output-file: hosts that a script, in place of ssh, stands for, and a real sshd on loopback."""
 import os
 import re
 import shutil
@@ -139,7 +139,7 @@ def a_lost_host_ends_the_job_and_its_processes():
 
 
 def kill_the_launcher(ssh, host, folder):
-  """The host's process, which nobody can ask to end, goes too."""
+  """The process on the host ends too, although no message can reach it."""
   script = f'trap "" TERM HUP; echo $$ > {folder}/pid; sleep 300; :'
   p = subprocess.Popen([weft(), 'launch', '--ssh', ssh, '--hosts', host, *shell(script)], stderr=subprocess.DEVNULL)
   until(lambda: os.path.exists(f'{folder}/pid') and os.path.getsize(f'{folder}/pid'))

@@ -1,4 +1,4 @@
-"""A JAX program that knows nothing of us: started by `weft launch`, coordinated by its service."""
+"""A JAX program without a word about Weft: `weft launch` starts it, and its service coordinates it."""
 import sys
 
 import jax

@@ -35,7 +35,7 @@ def weft():
 
 
 def free_port():
-  """A port that nobody listens on, and that the system gives to nobody who asks for any: it stays free until it is bound."""
+  """A port on which no process listens, outside the range from which the system chooses ports: it stays free until it is bound."""
   with open('/proc/sys/net/ipv4/ip_local_port_range') as f:
     lowest = int(f.read().split()[0])
   while True:
@@ -50,7 +50,7 @@ def free_port():
 
 @functools.cache
 def job_secret():
-  """A file with a secret, which goes with this process: jobs whose service other machines reach want one."""
+  """A file with a secret, which is removed when this process ends: jobs whose service other machines can reach need one."""
   fd, path = tempfile.mkstemp(prefix='weft-secret-')
   os.write(fd, b'secret-of-a-test')
   os.close(fd)

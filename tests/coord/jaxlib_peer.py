@@ -28,7 +28,7 @@ def main():
   globals()['scenario_' + args[0]](client, task, *args[1:])
   print('done', flush=True)
   sys.stdout.flush()
-  os._exit(0)  # no destructors: they would talk to the service
+  os._exit(0)  # without destructors, which would call the service
 
 
 def scenario_idle(client, task, seconds):

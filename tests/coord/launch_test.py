@@ -48,7 +48,7 @@ def killed_process_gives_its_signal():
 
 def killed_process_counts_where_another_ends_first():
   with tempfile.TemporaryDirectory() as d:
-    # The second waits until the launcher has taken note of the first, whose number is gone then.
+    # The second process waits until the launcher has noticed the end of the first: then the first one's process id does not exist.
     r = launch('-n', '2', '--grace', '60s', *shell(
         f'if [ $WEFT_PROCESS_ID = 0 ]; then echo $$ > {d}/new; mv {d}/new {d}/first; until [ -e {d}/deaf ]; do sleep 0.01; done; exit 3; fi; '
         f'trap "" TERM; touch {d}/deaf; until [ -e {d}/first ]; do sleep 0.01; done; '
@@ -87,7 +87,7 @@ def faults_are_replayed():
 
 
 def signals_are_passed_on():
-  # A test run that was started with `&` ignores SIGINT, and a shell cannot trap what it was born ignoring.
+  # A test run that was started with `&` ignores SIGINT, and a shell cannot trap a signal that was ignored when it started.
   p = subprocess.Popen(['env', '--default-signal=INT', weft(), 'launch', '-n', '2',
                         *shell('trap "echo usr1" USR1; trap "echo int; exit 0" INT; echo ready; while :; do sleep 0.1; done')],
                        stdout=subprocess.PIPE, text=True)

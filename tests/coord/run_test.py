@@ -57,7 +57,7 @@ def clean_environment(**more):
 
 
 class Folder:
-  """The program in a folder that goes away."""
+  """A temporary folder with the program."""
 
   def __init__(self, count=3):
     self.count = count
@@ -146,7 +146,7 @@ def random_programs_of_collectives():
 
 
 def on_survivors(rank, fault, **env):
-  """What the other ranks of four say when `fault` strikes one in an endless run; SIGTERM does not end them."""
+  """The output of the other three ranks when `fault` strikes one of four in an endless run; SIGTERM does not end them."""
   with Folder(1000000000) as f:
     return run([weft(), 'launch', '-n', '4', '--grace', '60s', '--', 'sh', '-c',
                 f'trap "" TERM; [ $WEFT_PROCESS_ID != {rank} ] || export WEFT_COLLECTIVE_FAULTS={fault}; '
@@ -169,14 +169,14 @@ def stopped_process_is_named_at_the_deadline():
 
 
 def recorders_of_a_running_job_can_be_asked_for():
-  # The address from one of the processes: a port that was free when asked for may be another test's by the time the service binds.
+  # One of the processes reports the service's address: a port that is chosen in advance may be in use when the service binds it.
   with Folder(1000000000) as f:
     address = f.path + '/address'
     job = subprocess.Popen([weft(), 'launch', '-n', '4', '--grace', '1s', '--', 'sh', '-c',
                             f'[ $WEFT_PROCESS_ID = 0 ] && echo $WEFT_COORD_ADDRESS > {address}.new && mv {address}.new {address}; '
                             f'exec {weft()} run --quiet {f.program}'],
                            env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    # A recorder holds what its rank did last, which early in the job is its first operation only.
+    # A recorder holds its rank's last operations; early in the job that is the first operation only.
     expected = [f' rank {r} (device {2048 * r}): ' for r in range(4)] + ['collective-permute f32[6] "z"', 'all-reduce f32[6] sum "s"']
     said = ''
     try:
@@ -311,7 +311,7 @@ def partition_between_machines_ends_in_deadlines():
       if sys.exc_info()[0]:
         print(text, file=sys.stderr)
     assert codes == [3, 3, 3, 3] and text.count('weft run:') == 4, (codes, text)
-    # Who ended first has left when its neighbour looks: that one is told so, the deadlines themselves name the other machine.
+    # A process whose neighbour has ended already gets the error that the neighbour has left; the other errors name the other machine.
     deadlines = [error for error in text.split('weft run: ') if error.startswith('DEADLINE_EXCEEDED')]
     assert len(deadlines) >= 2 and all('not arrived: ' in error for error in deadlines), text
     assert all('cannot be reached (' in error and 'is gone' not in error for error in deadlines), text

@@ -1,4 +1,4 @@
-"""A JAX program that says nothing about where it runs: jax.distributed finds the processes, Weft is the backend.  usage: PROCESSES"""
+"""A JAX program that does not name its coordinator or its number: jax.distributed finds the processes, Weft is the backend.  usage: PROCESSES"""
 import sys
 
 import jax

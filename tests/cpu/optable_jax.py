@@ -110,7 +110,7 @@ def is_real_float(dtype):
 
 
 def difference(got, want, case):
-    """"" or where they differ first."""
+    """The first difference, or "" if there is none."""
     if case.row == "rng-bit-generator" and got.dtype.itemsize == want.dtype.itemsize:  # XLA's bits are always unsigned
         want = want.view(got.dtype)
     if got.shape != want.shape or got.dtype != want.dtype:

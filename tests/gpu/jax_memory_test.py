@@ -78,7 +78,7 @@ def dlpack_shares_device_memory():
 def a_shared_array_outlives_its_maker():
     y = jnp.from_dlpack(array())
     for i in range(20):
-        jax.block_until_ready(array() + i)  # which would take the memory if it were free
+        jax.block_until_ready(array() + i)  # which would get the block's memory if the block were free
     np.testing.assert_array_equal(y, WANT)
 
 

@@ -346,7 +346,7 @@ def linear_algebra(c):
         x = values(t, 32, -1, 1).reshape(2, 4, 4)
         a = (np.einsum("bij,bkj->bik", x, x.conj()) + 3 * np.eye(4)).astype(DT[t])
         tol = dict(ulps=64, atol=1e-5)
-        # the other triangle is the implementation's affair: keep one
+        # the other triangle is undefined: keep one triangle
         for lower in ["true", "false"]:
             mask = "GE" if lower == "true" else "LE"
             c.op("cholesky_%s_%s" % (t, lower), "  l = %s[2,4,4] cholesky(p0), lower=%s\n  i = s32[2,4,4] iota(), iota_dimension=1\n"

@@ -89,7 +89,7 @@ def blocks(module):
 
 
 def check(module):
-    """None, or what is wrong."""
+    """The fault as text, or None."""
     text, proto = module.to_string(), module.as_serialized_hlo_module_proto()
     want = blocks(module)
     convert("verify", text)

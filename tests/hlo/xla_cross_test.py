@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""XLA as the oracle of our HLO readers and writers (TAP).  For each program: XLA reads what we print and what we
+"""Checks Weft's HLO readers and writers against XLA's (TAP).  For each program: XLA reads what we print and what we
 serialise, of its text and of its own dump and proto, and finds the module it finds in the original."""
 import glob
 import os
@@ -52,7 +52,7 @@ def from_proto(data):
 
 
 def check(path):
-    """None, or what is wrong."""
+    """The fault as text, or None."""
     with open(path, encoding="utf-8") as f:
         text = f.read()
     # Names that repeat across computations get numbers as they are met, in text and proto differently; elided

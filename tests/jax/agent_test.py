@@ -128,7 +128,7 @@ def program_interrupted():
     client, rank = distributed.global_state.client, distributed.global_state.process_id
     if rank == 1:
         pid = int(client.blocking_key_value_get("pid", 60000))
-        time.sleep(0.3)  # most often the other waits by now; if it does not, the signal comes before the wait, with the same end
+        time.sleep(0.3)  # the other process usually waits by this time; if not, the signal comes before the wait, and the end is the same
         os.kill(pid, signal.SIGINT)
         client.blocking_key_value_get("interrupted", 60000)
     else:

@@ -20,7 +20,7 @@ def goes_on_with_the_one_that_came_back(run):
 
 
 def agrees_on_a_last_step_when_preempted(run, checkpoint):
-    """The step before which both processes end."""
+    """The number of the step before which both processes end."""
     out = run(2, [], "preempted.py", "--checkpoint", checkpoint, "--steps", "60", "--pause", "0.1", "--preempt", "1@2")
     last = [line.split()[-1] for line in out.splitlines() if "preempted before step" in line]
     assert len(last) == 2 and last[0] == last[1], out

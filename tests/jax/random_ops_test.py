@@ -59,7 +59,7 @@ def arguments(r):
 
 
 def case(name, f, seed):
-    """None where JAX does not trace it; else what was compared, or raises."""
+    """Compares the case and returns what was compared; None where JAX cannot trace the case. Raises at a difference."""
     r = random.Random(f"{name} {seed}")
     args = arguments(r)
     try:

@@ -25,7 +25,7 @@ SIZES = [1, 2, 3, 4, 5, 6, 8, 8, 8, 12, 16, 16]
 
 
 class Program:
-    """Builds one function of arrays, an operation at a time; `trace` says which, so that a seed says all."""
+    """Builds one function of arrays, an operation at a time, and lists the operations in `trace`. The seed decides everything."""
 
     def __init__(self, seed):
         self.r = random.Random(seed)
@@ -58,7 +58,7 @@ class Program:
         return P(*dims)
 
     def function(self, mesh):
-        """mesh None: nothing is cut."""
+        """mesh None: no array is sharded."""
         def f(*args):
             values, r = list(args), None
             for step in self.steps:
@@ -68,7 +68,7 @@ class Program:
         return f
 
     def constrain(self, r, x, mesh):
-        """Uneven tiles are for values between: JAX has no array of them."""
+        """Uneven tiles are for intermediate values only: JAX has no arrays with uneven tiles."""
         keep, self.r = self.r, r
         spec, uneven = self.spec(x.shape, even=True), None if self.explicit or r.random() < 0.7 else self.spec(x.shape, even=False)
         self.r = keep

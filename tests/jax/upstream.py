@@ -69,7 +69,7 @@ class Recorder:
 
 
 def first_error(report):
-    """The line that tells most: the exception's own first line."""
+    """The most useful line of the error: the first line of the exception itself."""
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2]
     crash = getattr(report.longrepr, "reprcrash", None)
@@ -217,7 +217,7 @@ def differences(weft, xla):
 
 
 def unknown(weft, xla):
-    """Tests that crashed, hung or could not be collected on both: nothing is known of them."""
+    """Tests that crashed, hung or could not be collected on both platforms, so that they compare nothing."""
     return {t: r for t, r in weft.items() if r[0] == CRASHED and xla.get(t, r)[0] == CRASHED}
 
 

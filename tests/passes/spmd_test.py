@@ -212,7 +212,7 @@ CASES = [
 
 
 def program(body, partitions):
-    """`body`, with the computations that it brings along before the entry."""
+    """The program of `body`: the computations at its beginning stand before the entry."""
     head = HEAD if partitions > 1 else HEAD.replace(", num_partitions=4", "")
     at = body.rfind(" }\n") + 3
     if at > 2:
@@ -222,7 +222,7 @@ def program(body, partitions):
 
 
 def collectives(text):
-    """Of the partitioned program, by name."""
+    """The number of each collective in the partitioned program, by name."""
     with tempfile.NamedTemporaryFile("w", suffix=".hlo") as f:
         f.write(text)
         f.flush()

@@ -12,7 +12,7 @@ if "$client" /nonexistent.so 2>/dev/null; then echo "not ok 2 - a missing plugin
 if [ -n "$WEFT_SANITIZED" ]; then echo "ok 3 # SKIP the sanitizer has looked already"
 elif ! command -v valgrind >/dev/null; then echo "ok 3 # SKIP no valgrind"
 else
-  # Memory of libraries' own (LLVM's and OpenBLAS's static state) stays reachable; lost memory and misuse are ours.
+  # Static state of libraries (LLVM, OpenBLAS) stays reachable at the end and is ignored; lost memory and invalid accesses are faults of Weft.
   log=$(mktemp)
   if valgrind --quiet --suppressions="${WEFT_SRCDIR:-.}/tests/valgrind.supp" --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --log-file="$log" \
     "$client" "$plugin" >/dev/null 2>&1; then echo "ok 3 - valgrind finds nothing"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The suites on the deferred platform with other delays than those of seed 1, with which they run by themselves.  Prints TAP.
 #     seeds_test.sh [SEED...]
-# What waits in vain ends by itself: the platform gives up after 120 s, the suites' own waits have deadlines, and both say
+# A wait that cannot end well ends by itself: the platform gives up after 120 s, the suites' own waits have deadlines, and both say
 # for what they wait.  The limits here are for what would never end, and are far from what a busy machine takes: 300 s of
 # the processor; on the clock 300 s with the first seed, with the others a minute and five times what the first one took.
 [ $# -gt 0 ] || set -- 2 3

@@ -44,7 +44,7 @@ print(jax.jit(lambda x: x @ x.T)(jnp.ones((2, 3))))' >"$work/out" 2>&1
   cat "$work/out"
   grep -q 'weft 0' "$work/out" && grep -q '3. 3.' "$work/out"
 }
-# The package's weft.pth brings Weft's agent to JAX, without a word in the program.
+# The package's weft.pth makes JAX use Weft's agent, without a change to the program.
 joins_a_job() {
   there weft launch -n 2 -- "$inside/venv/bin/python" -c 'import jax
 jax.distributed.initialize()

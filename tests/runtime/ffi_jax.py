@@ -53,7 +53,7 @@ count = failed = 0
 
 
 def run(function, args, platform):
-    """What comes out, or the error's code and first line."""
+    """The results, or the code and the first line of the error."""
     try:
         device = jax.devices(platform)[0]
         with jax.default_device(device):

@@ -63,7 +63,7 @@ def snapshot(process, path):
 
 
 class Command:
-    """`weft run` for as long as nobody ends it, once it writes the trace on signals."""
+    """Starts an endless `weft run`, and returns when it writes the trace on signals."""
 
     def __init__(self, trace, before=None):
         self.process = subprocess.Popen([WEFT, "run", "-", "--quiet", "--repeat", "1000000"], preexec_fn=before,

@@ -1,4 +1,5 @@
-"""What the tests of strangers share: frames of HTTP/2, answers, other users, and a job that goes on meanwhile."""
+"""What the tests of attacks on the coordination service share: frames of HTTP/2, answers, processes of other users, and a job that
+goes on during the attacks."""
 import ctypes
 import ctypes.util
 import os
@@ -182,7 +183,7 @@ class Child:
     self.out.flush()
 
   def hear(self):
-    """What it says next: that it is ready, or the function's result."""
+    """The next message of the process: that it is ready, or the function's result."""
     try:
       result = pickle.load(self.told)
     except EOFError:
@@ -223,7 +224,7 @@ def memory(pid):
 
 
 class Members:
-  """Two processes in the job of `service` that go through barriers and keys again and again, as often as they are asked."""
+  """Two processes of the job of `service`, which run rounds of a barrier and a key on request."""
 
   def __init__(self, service):
     self.service = service

@@ -30,7 +30,7 @@ NO_WINDOW = b'\0\x04\0\0\0\0' # SETTINGS_INITIAL_WINDOW_SIZE
 PACE = 0.02 # seconds between two bursts: attackers and members share the processors
 
 
-# ---- what a member says ----
+# ---- calls of a member ----
 
 def field(number, data):
   size, n = b'', len(data)
@@ -113,7 +113,7 @@ def bombs(address, ready):
 
 
 def zero_windows(address, ready):
-  """Connections that ask for much and let nothing be sent."""
+  """Connections that request large replies, with a flow-control window of zero."""
   fill_directory(address)
   held = [member(address, NO_WINDOW)[0] for _ in range(32)]
   for s in held: # in one piece, which the service reads at once: what it answers must not pile up until it has handled all
@@ -129,7 +129,7 @@ def zero_windows(address, ready):
 
 
 def unread_sockets(address, ready):
-  """The same with large windows, and a socket that nobody reads."""
+  """The same with large windows, and a socket that the attacker does not read."""
   fill_directory(address)
   held = [member(address, b'\0\x04\x7f\xff\xff\xff')[0] for _ in range(16)]
   ready()
@@ -187,13 +187,13 @@ def idle(address, count, ready):
   time.sleep(1000)
 
 
-# ---- the job meanwhile ----
+# ---- the job during the attacks ----
 
 measured = [] # lines of the table
 
 
 def judge(what, quiet, busy, longest, grown):
-  """Says what the rounds of the members cost, and whether that is too much."""
+  """Prints the times of the members' rounds, and whether they are within the bound."""
   print(f'# {what}: {ROUNDS} rounds took {quiet * 1e3:.0f} ms quiet and {busy * 1e3:.0f} ms in the flood, {busy / quiet:.2f} times; the longest '
         f'{longest * 1e3:.1f} ms; memory +{grown / (1 << 20):.1f} MiB', flush=True)
   if MEASURE:
@@ -289,7 +289,7 @@ def half_handshakes(port, hello, ready):
 
 
 def client_hello():
-  """The first bytes that a TLS client says."""
+  """The first bytes that a TLS client sends."""
   import ssl
   incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
   context = ssl.create_default_context()

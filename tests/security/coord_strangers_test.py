@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Strangers at the coordination service: processes of another user on the same machine, without the secret.  They learn nothing
+"""*Strangers* at the coordination service: processes of another user on the same machine, without the secret.  They learn nothing
 but "authentication required", hold nothing, and the job's members go on."""
 import gzip
 import os
@@ -21,7 +21,7 @@ INSERT = '/xla.coordination.CoordinationService/InsertKeyValue'
 
 
 def flood(address, *pieces):
-  """Sends until the service closes; what it said, and how much was sent."""
+  """Sends until the service closes. Returns the service's answer, and how much was sent."""
   answers, sent = Answers(), 0
   with connect(address) as s:
     try:
@@ -37,7 +37,7 @@ def flood(address, *pieces):
   return answers.goaway, answers.closed, sent
 
 
-# ---- what a stranger is told ----
+# ---- the answers that a stranger gets ----
 
 def everything(address):
   told = []
@@ -252,7 +252,7 @@ def idle_connections_are_bounded_in_time_and_number():
     members.rounds(5)
 
 
-# ---- members meanwhile ----
+# ---- members during the attacks ----
 
 def storm(address, seconds):
   """All of it, again and again."""

@@ -54,7 +54,7 @@ def by_weft(program, folder):
 
 
 def wrapped(array, element):
-    """XLA computes with narrow integers in bytes, and at times does not cut off what is too much."""
+    """XLA keeps integers of less than 8 bits in bytes, and sometimes does not clear the bits above their width."""
     bits = int(element[-1]) if element in ("i2", "i4", "ui2", "ui4") else 0
     if not bits:
         return array

@@ -86,7 +86,7 @@ def sized(p):
 
 
 def one_rank(p):
-    """CHLO's broadcasts of operands of one rank, with dimensions that mean nothing."""
+    """CHLO's broadcasts of operands of one rank, with a broadcast_dimensions attribute that has no effect."""
     element, dims = p.pick(["f32", "i32", "ui8"]), p.dims(0, 3)
     shapes = [[1 if p.rng.random() < 0.3 else d for d in dims] for _ in range(2)]
     out = [max(a, b) if a and b else 0 for a, b in zip(*shapes)]

@@ -197,7 +197,7 @@ def large_conv(p):
 # ---- collectives of one device --------------------------------------------------------------------------------------
 
 def alone(p):
-    """What a program of one replica and one partition may say of others."""
+    """Collectives in a program of one replica and one partition."""
     element, dims = p.pick(WIDE + ["i8", "ui16"]), [p.size() for _ in range(p.size(1, 3))]
     kind, t = p.pick(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute", "ids"]), tensor(dims, element)
     if kind == "ids":

@@ -21,7 +21,7 @@ from random_programs import ALL, COMPLEX, make, tensor
 
 CONTEXT = mlir.make_ir_context()
 
-# What the verifier lets pass and we refuse: {operation: why}.
+# Programs that jaxlib's verifier accepts and Weft refuses: {operation: reason}.
 STRICTER = {
     "stablehlo.torch_index_select": "its operands and result are not verified",
     "stablehlo.bitcast_convert": "the rank of the result is not verified",

@@ -34,7 +34,7 @@ def cases(paths):
 
 
 def against_xla(path, folder):
-    """"" if XLA:CPU's results are Weft's."""
+    """The difference between XLA:CPU's and Weft's results, or ""."""
     program = oracle.Program(path)
     types = [oracle.leaf_dtype(s) for s in oracle.flat_shapes(program.shape.parameter_shapes())]
     arrays = [oracle.load_npy(f"{folder}/input_{i}.npy", t) for i, t in enumerate(types)]

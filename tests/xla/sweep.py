@@ -72,7 +72,7 @@ def verdict(path):
             os.makedirs(f"{folder}/xla", exist_ok=True)
             np.save(f"{folder}/xla/result_{i}.npy", want)
             bad = oracle.compare(oracle.load_npy(f"{folder}/result_{i}.npy", want.dtype), want)
-            if bad and (not wrong or kind in JUDGED):  # another kind counts for more: nobody judges it
+            if bad and (not wrong or kind in JUDGED):  # a difference of another kind counts more, since no tolerance explains it
                 wrong, kind = bad.replace("elements", f"of result {i}"), want.dtype.name
         if wrong and kind in JUDGED and path.endswith(".hlo"):
             ours, theirs = oracle.judge(path, folder, folder, folder + "/xla")
