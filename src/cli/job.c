@@ -135,6 +135,18 @@ int cli_job_share(const cli_job *job, int total, int *out_first)
   return each + (id < more);
 }
 
+int cli_job_first_here(const cli_job *job, int total)
+{
+  cli_job there = {.place = job->place};
+  int own, machine;
+
+  if (!cli_job_has_others(job) || job->place.local_id <= 0 || job->place.local_id > job->place.process_id) return 0;
+  there.place.process_id -= job->place.local_id; /* launchers number a machine's processes one after the other */
+  cli_job_share(job, total, &own);
+  cli_job_share(&there, total, &machine);
+  return own - machine;
+}
+
 /* ---- the key-value store, in PJRT's terms ---- */
 
 static PJRT_Error *fail(const PJRT_CallbackError *make, weft_status *st)

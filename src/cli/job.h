@@ -37,6 +37,9 @@ static inline bool cli_job_has_others(const cli_job *job) { return job->place.pr
 /* The number of devices of this process if the job has `total`; *out_first is the global number of the first one. */
 int cli_job_share(const cli_job *job, int total, int *out_first);
 
+/* The same first number, counted from the first device of this machine's processes. */
+int cli_job_first_here(const cli_job *job, int total);
+
 /* The options with which a PJRT client of several processes finds the others. */
 void cli_job_give_store(const cli_job *job, PJRT_Client_Create_Args *args);
 

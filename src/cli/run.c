@@ -121,6 +121,7 @@ weft_status *run_session_options(run_state *s, const char *plugin, cli_session_o
     cli_counts(s->program.module, devices_of_job(s), &out->replicas, &out->partitions);
   total = (int)WEFT_MIN(out->replicas * out->partitions, 1 << 20);
   if (s->o->devices > 1 || total > 1) out->devices = cli_job_share(&s->job, total, &s->first_device);
+  out->first_device = cli_job_first_here(&s->job, total);
   if (!cli_job_has_others(&s->job)) return NULL;
   if (total < s->job.place.process_count)
     return WEFT_ERR(

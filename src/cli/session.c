@@ -76,12 +76,13 @@ static PJRT_NamedValue int_option(const char *name, int64_t value)
 
 static weft_status *make_client(cli_session *s, const cli_session_options *o)
 {
-  PJRT_NamedValue options[4];
+  PJRT_NamedValue options[5];
   PJRT_Client_Create_Args args = {.struct_size = sizeof args, .create_options = options};
 
   /* an option that XLA's plugin knows too */
   if (o->devices > 0) options[args.num_options++] = int_option("cpu_device_count", o->devices);
   if (o->threads > 0) options[args.num_options++] = int_option("num_threads", o->threads);
+  if (o->first_device > 0 && s->weft) options[args.num_options++] = int_option("weft_first_device", o->first_device);
   if (o->job) {
     options[args.num_options++] = int_option("node_id", o->job->place.process_id);
     options[args.num_options++] = int_option("num_nodes", o->job->place.process_count);

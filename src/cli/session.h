@@ -28,6 +28,7 @@ typedef struct cli_session {
 typedef struct cli_session_options {
   const char *plugin;        /* a file; NULL: this command's own */
   int devices, threads;      /* 0: the plugin's default */
+  int first_device;          /* of the machine's devices, where processes share a machine's GPUs */
   int64_t replicas, partitions;
   const char *memory, *cpus; /* the values of Weft's compile options weft_memory and weft_cpu, or NULL */
   cli_job *job;              /* the other processes of the job; NULL: there are none */

@@ -13,7 +13,8 @@
   X(cuDeviceGetAttribute, cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)              \
   X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2) X(cuCtxPushCurrent, cuCtxPushCurrent_v2)              \
   X(cuCtxPopCurrent, cuCtxPopCurrent_v2) X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange)               \
-  X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer) X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess)                  \
+  X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer) X(cuDeviceGetP2PAttribute, cuDeviceGetP2PAttribute)            \
+  X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess)                  \
   X(cuStreamCreateWithPriority, cuStreamCreateWithPriority) X(cuStreamDestroy, cuStreamDestroy_v2)                 \
   X(cuStreamQuery, cuStreamQuery) X(cuStreamSynchronize, cuStreamSynchronize)                                      \
   X(cuStreamWaitEvent, cuStreamWaitEvent) X(cuEventCreate, cuEventCreate) X(cuEventDestroy, cuEventDestroy_v2)     \

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "gpu/assemble.h"
 #include "gpu/communicator.h"
 #include "gpu/gpu_internal.h"
@@ -60,14 +61,22 @@ static const char *kind(const weft_platform *platform, int ordinal)
   return ((const gpu_platform *)platform)->gpus[ordinal].kind;
 }
 
-static weft_status *open_devices(gpu_platform *gpu, int count)
+/* The number of the driver's device that device `ordinal` of this process is, or is a share of. */
+static int index_of(const gpu_platform *gpu, const weft_platform_options *wanted, int first, int ordinal)
+{
+  return (wanted->device_ordinals ? wanted->device_ordinals[ordinal] : first + ordinal) / (int)gpu->settings.share;
+}
+
+static weft_status *open_devices(gpu_platform *gpu, const weft_platform_options *wanted, int first, int count)
 {
   gpu->gpus = calloc((size_t)count, sizeof *gpu->gpus);
   WEFT_TRY_ALLOC(gpu->gpus);
   gpu->gpu_count = count;
   gpu->base.memory_limit = INT64_MAX;
   for (int i = 0; i < count; i++) {
-    WEFT_TRY(gpu_device_read(i / (int)gpu->settings.share, &gpu->gpus[i]));
+    int index = index_of(gpu, wanted, first, i);
+    WEFT_TRY(gpu_device_read(index, &gpu->gpus[i]));
+    WEFT_LOG("gpu", INFO, "device %d is GPU %d, %s", i, index, gpu->gpus[i].kind);
     gpu->gpus[i].bytes /= gpu->settings.share;
     gpu->base.memory_limit = WEFT_MIN(gpu->base.memory_limit, gpu->gpus[i].bytes);
     gpu->gpus[i].timeout_ns = gpu->settings.timeout_ns;
@@ -95,8 +104,13 @@ static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
   count = wanted->device_count > 0 ? wanted->device_count : (int)gpu->settings.devices;
   if (count == 0) count = there;
   if (count > there) return WEFT_ERR(INVALID_ARGUMENT, "%d GPUs are asked for, the driver shows %d", count, there);
+  for (int i = 0; wanted->device_ordinals && i < count; i++)
+    if (wanted->device_ordinals[i] >= there)
+      return WEFT_ERR(INVALID_ARGUMENT, "GPU %d is asked for, the driver shows %d", wanted->device_ordinals[i], there);
   threads = wanted->threads > 0 ? wanted->threads : (int)gpu->settings.threads;
-  WEFT_TRY(open_devices(gpu, count));
+  /* a process that sees no other GPUs than its own has them from 0 on */
+  int first = wanted->first_device + count <= there ? wanted->first_device : 0;
+  WEFT_TRY(open_devices(gpu, wanted, first, count));
   gpu->completer.timeout_ns = gpu->settings.timeout_ns;
   WEFT_TRY(gpu_completer_start(&gpu->completer));
   WEFT_TRY(gpu_ender_new(&gpu->ender));
@@ -142,6 +156,34 @@ static weft_status *available(void)
   return gpu_device_count(&count);
 }
 
+/* How device `from` reaches device `to`, in a word or two; the driver is open. */
+static const char *link_between(int from, int to)
+{
+  wcu_device a, b;
+  int access = 0, atomics = 0;
+
+  if (from == to) return "-";
+  if (gpu_cu.cuDeviceGet(&a, from) || gpu_cu.cuDeviceGet(&b, to) ||
+      gpu_cu.cuDeviceGetP2PAttribute(&access, WCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED, a, b))
+    return "?";
+  if (!access) return "none";
+  if (gpu_cu.cuDeviceGetP2PAttribute(&atomics, WCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, a, b)) return "?";
+  return atomics ? "nvlink" : "pcie"; /* PCIe carries no atomic operations between GPUs */
+}
+
+/* A table: a line for each device, a column for each that it reaches. */
+static void describe_links(FILE *out, int count)
+{
+  if (count < 2) return;
+  fprintf(out, "  %-18s", "links");
+  for (int to = 0; to < count; to++) fprintf(out, " %6d", to);
+  for (int from = 0; from < count; from++) {
+    fprintf(out, "\n  from %-13d", from);
+    for (int to = 0; to < count; to++) fprintf(out, " %6s", link_between(from, to));
+  }
+  fputc('\n', out);
+}
+
 static weft_status *describe(FILE *out)
 {
   int count;
@@ -166,6 +208,7 @@ static weft_status *describe(FILE *out)
               gpu.capability / 10, gpu.capability % 10, WEFT_BYTES(gpu.bytes), gpu.target->name);
     weft_status_free(st);
   }
+  describe_links(out, count);
   return NULL;
 }
 
@@ -199,7 +242,7 @@ static const weft_client_option client_options[] = {
   {"abort_collectives_on_failure", WEFT_CLIENT_IGNORED, NULL},
   {"use_tfrt_gpu_client", WEFT_CLIENT_IGNORED, NULL},
   {"max_inflight_computations", WEFT_CLIENT_IGNORED, NULL},
-  {"visible_devices", WEFT_CLIENT_DEVICES, "CUDA_VISIBLE_DEVICES chooses any devices"},
+  {"visible_devices", WEFT_CLIENT_DEVICES, NULL},
   {"enable_mock_nccl", WEFT_CLIENT_FALSE, NO_MOCKS},
   {"mock_gpu_topology", WEFT_CLIENT_FALSE, NO_MOCKS},
   {0},

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include <stdio.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@
 
 const char pjrt_platform_version[] = "weft " PACKAGE_VERSION " (LLVM " WEFT_LLVM_VERSION ", build " WEFT_BUILD_ID ")";
 
-enum { MAX_PROCESSES = 1 << 16 };
+enum { MAX_PROCESSES = 1 << 16, MOST_ORDINALS = 256 };
 
 static weft_mutex clients_mu = WEFT_MUTEX_INITIALIZER;
 static PJRT_Client *clients WEFT_GUARDED_BY(clients_mu);
@@ -26,6 +27,9 @@ static PJRT_Client *clients WEFT_GUARDED_BY(clients_mu);
 typedef struct client_settings {
   int64_t device_count, threads, node_id, num_nodes;
   int64_t agent; /* 0: none */
+  int64_t first_device;
+  int ordinals[MOST_ORDINALS]; /* [device_count] if has_ordinals */
+  bool has_ordinals;
 } client_settings;
 
 /* An integer option, which a text-only route of JAX may send as a string. */
@@ -47,15 +51,22 @@ static weft_status *read_integer(const PJRT_NamedValue *value, const char *name,
   return NULL;
 }
 
-/* The list of devices that the process may use. Errors: UNIMPLEMENTED unless these are the first ones. */
-static weft_status *read_devices(const PJRT_NamedValue *value, const weft_client_option *option, int64_t *out_count)
+/* The list of devices that the process may use. */
+static weft_status *read_devices(const PJRT_NamedValue *value, const char *name, client_settings *s)
 {
-  if (value->type != PJRT_NamedValue_kInt64List || value->value_size < 1)
-    return WEFT_ERR(INVALID_ARGUMENT, "option %s must be a list of integers", option->name);
-  for (size_t i = 0; i < value->value_size; i++)
-    if (value->int64_array_value[i] != (int64_t)i)
-      return WEFT_ERR(UNIMPLEMENTED, "option %s is not 0, 1, ...: %s", option->name, option->why);
-  *out_count = (int64_t)value->value_size;
+  if (value->type != PJRT_NamedValue_kInt64List || value->value_size < 1 || value->value_size > MOST_ORDINALS)
+    return WEFT_ERR(INVALID_ARGUMENT, "option %s must be a list of 1 to %d integers", name, MOST_ORDINALS);
+  for (size_t i = 0; i < value->value_size; i++) {
+    int64_t ordinal = value->int64_array_value[i];
+    if (ordinal < 0 || ordinal > INT_MAX)
+      return WEFT_ERR(INVALID_ARGUMENT, "option %s has %lld, which is no device", name, (long long)ordinal);
+    for (size_t k = 0; k < i; k++)
+      if (s->ordinals[k] == ordinal)
+        return WEFT_ERR(INVALID_ARGUMENT, "option %s has device %lld twice", name, (long long)ordinal);
+    s->ordinals[i] = (int)ordinal;
+  }
+  s->device_count = (int64_t)value->value_size;
+  s->has_ordinals = true;
   return NULL;
 }
 
@@ -73,7 +84,7 @@ static bool read_platform_option(const PJRT_NamedValue *value, const char *name,
     if (value->type != PJRT_NamedValue_kBool || value->bool_value)
       *out = WEFT_ERR(UNIMPLEMENTED, "option %s: %s", name, option->why);
     break;
-  case WEFT_CLIENT_DEVICES: *out = read_devices(value, option, &s->device_count); break;
+  case WEFT_CLIENT_DEVICES: *out = read_devices(value, name, s); break;
   }
   return true;
 }
@@ -121,6 +132,7 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
       WEFT_TRY(read_integer(value, name, 0, MAX_PROCESSES, &s->node_id));
     else if (strcmp(name, "num_nodes") == 0) WEFT_TRY(read_integer(value, name, 1, MAX_PROCESSES, &s->num_nodes));
     else if (strcmp(name, "weft_agent") == 0) WEFT_TRY(read_integer(value, name, 1, INT64_MAX, &s->agent));
+    else if (strcmp(name, "weft_first_device") == 0) WEFT_TRY(read_integer(value, name, 0, INT_MAX, &s->first_device));
     else if (read_platform_option(value, name, s, &st)) WEFT_TRY(st);
     else if (strcmp(name, "asynchronous") != 0 && strcmp(name, "partition_index") != 0)
       return WEFT_ERR(INVALID_ARGUMENT,
@@ -326,6 +338,8 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   options.process_index = client->process_index;
   options.process_count = client->process_count;
   options.kv = client->kv;
+  options.device_ordinals = s.has_ordinals ? s.ordinals : NULL;
+  options.first_device = (int)s.first_device;
   WEFT_TRY(plat_new(&options, &client->platform));
   client->local_count = weft_platform_device_count(client->platform);
   for (int i = 0; i < client->local_count; i++) /* the API has no way to feed a program, which would wait for ever */

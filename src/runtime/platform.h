@@ -27,6 +27,10 @@ typedef struct weft_platform_options {
   const int64_t *device_ids;
   /* data that a program sends to the host on a channel goes to the program that receives from the host on it */
   bool host_loops_back;
+  /* Where devices are pieces of the machine: which of them, [device_count]; NULL: from number first_device on, or the
+   * first ones if the machine does not show as many. */
+  const int *device_ordinals;
+  int first_device;
 } weft_platform_options;
 
 /* Kinds of steps that may be part of a graph, as XLA numbers them (DebugOptions.CommandBufferCmdType). */
@@ -67,7 +71,7 @@ typedef struct weft_client_option {
   enum {
     WEFT_CLIENT_IGNORED,  /* any value: it changes nothing */
     WEFT_CLIENT_FALSE,    /* a truth value that must be false */
-    WEFT_CLIENT_DEVICES,  /* a list of the ordinals of the devices, which must be 0, 1, ... */
+    WEFT_CLIENT_DEVICES,  /* a list of the machine's devices by their numbers: weft_platform_options.device_ordinals */
   } kind;
   const char *why; /* of kinds that refuse values: ends the error's text */
 } weft_client_option;

@@ -111,6 +111,19 @@ def too_few_devices_are_an_error_and_alone_is_alone():
     assert r.stdout.count('device 3 result 0') == 2, r.stdout
 
 
+def processes_of_a_machine_take_gpus_of_their_own():
+  """Three processes share a machine of eight GPUs; a process that sees only its own GPU has that one."""
+  if os.environ.get('WEFT_PLATFORM') != 'cuda':
+    raise Skip('not on GPUs')
+  with Folder() as f:
+    r = succeeds([weft(), 'launch', '-n', '3', '--', weft(), 'run', f.program], WEFT_LOG='gpu:info')
+    found = sorted(re.findall(r'^\[(\d)\].*device (\d) is GPU (\d),', r.stdout + r.stderr, re.M))
+    assert found == [('0', '0', '0'), ('0', '1', '1'), ('1', '0', '2'), ('2', '0', '3')], (found, r.stdout, r.stderr)
+    r = succeeds([weft(), 'launch', '-n', '4', '--', weft(), 'run', f.program], WEFT_LOG='gpu:info', WEFT_EMU_DEVICES='1')
+    found = sorted(re.findall(r'^\[(\d)\].*device (\d) is GPU (\d),', r.stdout + r.stderr, re.M))
+    assert found == [(str(i), '0', '0') for i in range(4)], (found, r.stdout, r.stderr)
+
+
 def read_s32(path):
   with open(path, 'rb') as f:
     data = f.read()
@@ -326,6 +339,7 @@ if __name__ == '__main__':
       processes_compute_what_one_does,
       random_programs_of_collectives,
       too_few_devices_are_an_error_and_alone_is_alone,
+      processes_of_a_machine_take_gpus_of_their_own,
       death_of_a_process_is_told_to_all,
       stopped_process_is_named_at_the_deadline,
       recorders_of_a_running_job_can_be_asked_for,

@@ -8,7 +8,8 @@
 
 #include "codegen/code/cache.h"
 #include "driver.h"
-#include "gpu/driver.h"
+#include "gpu/gpu_internal.h"
+#include "platform/registry.h"
 #include "runtime/saved.h"
 
 /* A training step with everything that the platform has a way of its own for: kernels, a sort, a loop whose end depends
@@ -599,6 +600,49 @@ TEST(a_device_that_hangs_is_named_with_its_step_and_the_process_lives)
   assert_int_equal(status, 0);
 }
 
+/* The driver's device that each device is. */
+static void check_gpus(const weft_platform_options *options, int first, int second)
+{
+  weft_platform *platform;
+
+  T_OK(plat_new(options, &platform));
+  const gpu_platform *p = (const gpu_platform *)platform;
+  T_EQ_INT(p->gpu_count, 2);
+  T_EQ_INT(p->gpus[0].device, first);
+  T_EQ_INT(p->gpus[1].device, second);
+  weft_platform_release(platform);
+}
+
+TEST(a_client_has_the_gpus_that_it_names)
+{
+  static const int chosen[] = {6, 2}, beyond[] = {1, 8};
+  weft_platform *platform;
+
+  check_gpus(&(weft_platform_options){.device_count = 2, .device_ordinals = chosen}, 6, 2);
+  check_gpus(&(weft_platform_options){.device_count = 2, .first_device = 5}, 5, 6);
+  check_gpus(&(weft_platform_options){.device_count = 2, .first_device = 7}, 0, 1); /* it sees its own only */
+  T_FAILS(plat_new(&(weft_platform_options){.device_count = 2, .device_ordinals = beyond}, &platform),
+          "GPU 8 is asked for, the driver shows 8");
+  setenv("WEFT_CUDA_SHARE", "2", 1);
+  check_gpus(&(weft_platform_options){.device_count = 2, .first_device = 5}, 2, 3);
+  unsetenv("WEFT_CUDA_SHARE");
+}
+
+TEST(the_links_between_gpus_are_described)
+{
+  const weft_platform_ops *ops;
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+
+  T_OK(plat_default(&ops));
+  T_OK(ops->describe(out));
+  fclose(out);
+  /* the emulated GPUs can do atomic operations in each other's memory, as GPUs with NVLink */
+  if (!strstr(text, "  from 1             nvlink      - nvlink")) fail_msg("%s", text);
+  free(text);
+}
+
 static int without_driver(void)
 {
   weft_platform *platform;
@@ -625,6 +669,7 @@ int main(int argc, char **argv)
     UNIT(any_call_may_fail_at_any_time), UNIT(a_device_that_is_lost_poisons_runs_and_the_process_lives),
     UNIT(a_program_that_does_not_fit_is_told_what_is_held),
     UNIT(a_device_that_hangs_is_named_with_its_step_and_the_process_lives),
+    UNIT(a_client_has_the_gpus_that_it_names), UNIT(the_links_between_gpus_are_described),
     UNIT(without_a_driver_the_client_is_unavailable_and_the_cpu_works)};
   return cmocka_run_group_tests(units, NULL, NULL);
 }

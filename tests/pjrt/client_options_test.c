@@ -7,7 +7,7 @@
 static const weft_client_option wide_options[] = {
   {"any_value", WEFT_CLIENT_IGNORED, NULL},
   {"pretends", WEFT_CLIENT_FALSE, "nothing is pretended"},
-  {"chosen", WEFT_CLIENT_DEVICES, "CHOOSE chooses others"},
+  {"chosen", WEFT_CLIENT_DEVICES, NULL},
   {0},
 };
 static weft_platform_ops wide_ops;
@@ -39,7 +39,7 @@ static int64_t device_count(PJRT_NamedValue *options, size_t count)
 
 TEST(a_platform_knows_its_own_options)
 {
-  static const int64_t first_two[] = {0, 1}, others[] = {1, 2};
+  static const int64_t first_two[] = {0, 1}, others[] = {5, 2, 7}, twice[] = {1, 2, 1}, none[] = {0, -1};
   PJRT_NamedValue options[] = {named("any_value", PJRT_NamedValue_kFloat), named("pretends", PJRT_NamedValue_kBool),
                                named("chosen", PJRT_NamedValue_kInt64List)};
 
@@ -47,10 +47,16 @@ TEST(a_platform_knows_its_own_options)
   options[2].value_size = 2;
   T_EQ_INT(device_count(options, 3), 2);
   options[2].int64_array_value = others;
-  FAILS("option chosen is not 0, 1, ...: CHOOSE chooses others", Client_Create, .create_options = options,
-        .num_options = 3);
+  options[2].value_size = 3;
+  T_EQ_INT(device_count(options, 3), 3);
+  options[2].int64_array_value = twice;
+  FAILS("option chosen has device 1 twice", Client_Create, .create_options = options, .num_options = 3);
+  options[2].int64_array_value = none;
+  options[2].value_size = 2;
+  FAILS("option chosen has -1, which is no device", Client_Create, .create_options = options, .num_options = 3);
   options[2] = named("chosen", PJRT_NamedValue_kInt64);
-  FAILS("option chosen must be a list of integers", Client_Create, .create_options = options, .num_options = 3);
+  FAILS("option chosen must be a list of 1 to 256 integers", Client_Create, .create_options = options,
+        .num_options = 3);
   options[1].bool_value = true;
   FAILS("option pretends: nothing is pretended", Client_Create, .create_options = options, .num_options = 2);
   options[0] = named("allocator", PJRT_NamedValue_kInt64);
