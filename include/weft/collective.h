@@ -42,7 +42,7 @@ WEFT_PUBLIC_BEGIN
 
 /* X(NAME, text, what): block i is the i-th of `size` blocks of `count` elements, in rank order. */
 #define WEFT_COLL_KINDS(X)                                                                                           \
-  X(BARRIER, "barrier")                       /* nobody completes before everybody has posted */                     \
+  X(BARRIER, "barrier")                       /* no rank completes before all ranks have posted */                     \
   X(ALL_REDUCE, "all-reduce")                 /* send[count] of all ranks, reduced, to recv[count] of all */         \
   X(REDUCE, "reduce")                         /* ... to recv of root only */                                         \
   X(REDUCE_SCATTER, "reduce-scatter")         /* send[size * count]; block r of the sum to recv[count] of rank r;   \
@@ -208,8 +208,8 @@ void weft_comm_abort(weft_comm *comm, weft_status *st);
 /* Why the communicator is spent or about to be, owned by the caller; NULL while it is healthy. */
 weft_status *weft_comm_health(weft_comm *comm);
 
-/* Has a rank of this process heard of that error: did an operation of the rank end with it, or did the rank abort
- * the communicator? */
+/* Does a rank of this process know of that error: did an operation of the rank end with it, or did the rank abort the
+ * communicator? */
 bool weft_comm_is_told(weft_comm *comm);
 
 /* The rank of `comm` among weft_comm_size() ranks, and the incarnation of the process that holds a rank. */
@@ -252,8 +252,8 @@ WEFT_NODISCARD weft_status *weft_coll_start(weft_comm *comm, const weft_coll_op 
                                             const weft_coll_call *call, weft_coll_patience patience,
                                             weft_coll_waiter *waiter, bool *out_pending);
 
-/* Waits for an event of `comm`, working on its operations meanwhile, which gives the lowest latency.  Returns a copy
- * of the event's error. */
+/* Waits for an event of `comm`. While it waits, the calling thread works on the communicator's operations, which gives
+ * the lowest latency. Returns a copy of the event's error. */
 WEFT_NODISCARD weft_status *weft_coll_wait(weft_comm *comm, weft_event *event);
 
 /* Posts and waits, without an event. */

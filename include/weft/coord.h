@@ -127,7 +127,7 @@ WEFT_NODISCARD weft_status *weft_coord_agent_observe(weft_coord_agent *agent);
  *         FAILED_PRECONDITION  this agent was in error */
 WEFT_NODISCARD weft_status *weft_coord_agent_shutdown(weft_coord_agent *agent);
 
-/* The random number that tells this process from an earlier one with the same id. */
+/* The random number that distinguishes this process from an earlier process with the same id. */
 uint64_t weft_coord_agent_incarnation(const weft_coord_agent *agent);
 
 /* A copy of the error that on_error was called with; NULL if there is none. */
@@ -196,7 +196,7 @@ typedef struct weft_coord_task_info {
 WEFT_NODISCARD weft_status *weft_coord_agent_watch(weft_coord_agent *agent, int64_t *version, weft_deadline deadline,
                                                    weft_coord_task_info **out_infos, size_t *out_count);
 
-/* Tells the job that this process has failed.  Gives up after some seconds, since the process is about to end. */
+/* Reports to the job that this process has failed. Gives up after some seconds, since the process is about to end. */
 WEFT_NODISCARD weft_status *weft_coord_agent_report_error(weft_coord_agent *agent, weft_code code, const char *message);
 
 /* The state of a service, for tools.  Weft's service reports all of it; jaxlib's only the tasks' states (is_partial
@@ -253,7 +253,7 @@ typedef struct weft_coord_kv_callbacks {
 } weft_coord_kv_callbacks;
 WEFT_NODISCARD weft_status *weft_coord_kv_callbacks_new(const weft_coord_kv_callbacks *callbacks, weft_kv **out_kv);
 
-/* ---- this process's place in a job, as batch systems and launchers tell it ---- */
+/* ---- this process's place in a job, from the variables of batch systems and launchers ---- */
 
 typedef struct weft_coord_cluster {
   const char *name;    /* "weft", "ompi", "slurm", "pmix", "hydra", "k8s"; static */
@@ -320,7 +320,7 @@ WEFT_DEFINE_AUTO(weft_coord_global_topology, weft_coord_global_topology_free)
 /* Writes the id of this boot of this machine to `buf` (64 bytes), "" if it is not known.  Returns `buf`. */
 const char *weft_coord_boot_id(char *buf);
 
-/* ---- preemption: when one process is told to end, all stop at the same step ---- */
+/* ---- preemption: when one process gets notice of its end, all stop at the same step ---- */
 
 typedef struct weft_coord_preemption weft_coord_preemption; /* opaque; thread-safe; runs a thread of its own */
 

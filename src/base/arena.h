@@ -21,7 +21,7 @@ typedef struct weft_arena {
 
 void weft_arena_init(weft_arena *arena); /* takes no memory yet */
 void weft_arena_fini(weft_arena *arena);
-/* Tells the arena how many bytes will be allocated in all.  It then chooses blocks that cause few page faults and
+/* Sets how many bytes the caller will allocate in all. The arena then chooses blocks that cause few page faults and
  * leave little memory unused. */
 static inline void weft_arena_expect(weft_arena *arena, size_t bytes) { arena->expected_bytes = bytes; }
 

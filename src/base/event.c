@@ -55,7 +55,8 @@ void weft_event_release(weft_event *event) WEFT_UNSHARED
 {
   /* acq_rel: what other holders did with the event happens before it is freed */
   if (!event || atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1) return;
-  for (weft_event_waiter *w = event->first, *next; w; w = next) { /* never set, and nobody is left to set it */
+  /* the last reference is gone; waiters are left only if the event was never set */
+  for (weft_event_waiter *w = event->first, *next; w; w = next) {
     next = w->next;
     if (w->owned) free(w);
   }

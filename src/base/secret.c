@@ -1,4 +1,4 @@
-/* base/secret.c -- the secret of a job, which every process of the job has and nobody else (secret.h). */
+/* base/secret.c -- the secret of a job, which only the job's processes have (secret.h). */
 #include <config.h>
 
 #include "base/secret.h"

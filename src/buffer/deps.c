@@ -47,7 +47,7 @@ static int compare_edges(const void *a, const void *b)
   return (x->to > y->to) - (x->to < y->to);
 }
 
-/* Sorts the edges, drops repeated ones and tells each graph which are its own. */
+/* Sorts the edges, drops repeated ones and gives each graph its range of them. */
 static void index_edges(buf_deps *d)
 {
   int kept = 0;

@@ -13,7 +13,7 @@ typedef struct reader {
  * run. */
 typedef struct buf_segment {
   int64_t begin, end;
-  int writer; /* -1: nobody yet */
+  int writer; /* -1: no step yet */
   const reader *readers;
   uint32_t priority;
   struct buf_segment *left, *right;

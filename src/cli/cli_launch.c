@@ -466,7 +466,7 @@ static void process_ended(launch *l, process *p, int wait_status)
   stop_all(l);
 }
 
-/* ---- what hosts tell ---- */
+/* ---- messages from hosts ---- */
 
 static void host_output(void *context, int rank, int stream_index, const char *data, size_t size)
 {

@@ -33,7 +33,7 @@ typedef struct cli_hosts {
   char *secret;    /* of the job; NULL: none. From malloc, freed with the hosts */
 } cli_hosts;
 
-/* What a host tells. */
+/* Messages from a host. */
 typedef struct cli_host_sink {
   void *context;
   void (*output)(void *context, int rank, int stream, const char *data, size_t size);
@@ -60,8 +60,8 @@ WEFT_NODISCARD weft_status *cli_host_send(const cli_hosts *hosts, cli_host *host
 void cli_host_poll(const cli_host *host, struct pollfd fds[CLI_HOST_POLLS]);
 /* Writes and reads what can be written and read without waiting. */
 void cli_host_move(cli_host *host, const struct pollfd fds[CLI_HOST_POLLS], const cli_host_sink *sink);
-/* Looks whether ssh has ended. If so it tells what was still to be read, closes the connection and returns true:
- * processes that have not ended by then are lost. */
+/* Checks whether ssh has ended. If it has, reports the messages that were not read yet, closes the connection and
+ * returns true: processes that have not ended by then are lost. */
 bool cli_host_reap(cli_host *host, const cli_host_sink *sink, int *out_wait_status);
 
 /* Ends all connections, which ends what still runs on the hosts, and waits for ssh, at most five seconds. */

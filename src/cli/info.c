@@ -107,7 +107,7 @@ static void put_setting(cli_json *json, const char *module, const weft_option *o
   weft_status_free(st);
 }
 
-/* What a platform tells of the machine, as an array of lines. */
+/* A platform's description of the machine, as an array of lines. */
 static void put_machine(cli_json *json, const weft_platform_ops *platform)
 {
   char *text = NULL, *rest, *line;

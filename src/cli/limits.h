@@ -4,7 +4,7 @@
 
 #include "hlo/hlo.h"
 
-/* One execution of a step, as its shapes tell. */
+/* The work of one execution of a step, computed from its shapes. */
 typedef struct cli_work {
   double flops; /* multiplications and additions of products, convolutions and reductions, one for other operations */
   double bytes; /* of the operands, read once, and of the result */

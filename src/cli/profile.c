@@ -62,7 +62,7 @@ void cli_profile_begin(cli_profile *p)
   p->begin = weft_now_ns();
 }
 
-/* Whether a device has told how long the step took, so that the host's time of queuing it does not count. */
+/* Whether a device has reported the step's time. If it has, the host's time of queuing the step does not count. */
 static bool is_queuing(const cli_profile *p, const cli_span *span)
 {
   return p->device_count > 0 && span->record.queues;
@@ -142,7 +142,7 @@ weft_status *cli_profile_end(cli_profile *p, weft_arena *arena)
   return add_up(p, arena);
 }
 
-/* ---- what the module tells of the steps ---- */
+/* ---- facts about the steps, from the module ---- */
 
 /* Names of records are cut to the room that they have. */
 static bool is_name(const char *record, const char *name)

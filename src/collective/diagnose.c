@@ -195,7 +195,7 @@ typedef struct doubts {
   coll_inquiry inquiries[];
 } doubts;
 
-/* Has the peer died, or did somebody cut the connection of two processes that are alive? */
+/* Has the peer died, or was the connection of two living processes cut? */
 static void judge_locked(coll_group *g, const coll_inquiry *q) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);

@@ -82,7 +82,7 @@ typedef struct coll_control {
   uint32_t unacked;     /* bytes of this side that the system of the other side has not acknowledged */
   int32_t stage;        /* coll_stage */
   int32_t open;         /* 1: this side's communicator takes greetings */
-  int32_t local;        /* 1: the connection is a local socket, where nobody is between */
+  int32_t local;        /* 1: the connection is a local socket, which no other process can change */
 } coll_control;
 
 typedef struct coll_answer {

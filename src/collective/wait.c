@@ -1,4 +1,4 @@
-/* collective/wait.c -- a thread that waits for an operation works on it meanwhile, and then sleeps. */
+/* collective/wait.c -- a thread that waits for an operation works on the operation first, and then sleeps. */
 #include <config.h>
 
 #include "collective/wait.h"

@@ -1,4 +1,4 @@
-/* collective/wait.h -- a thread that waits for an operation works on it meanwhile, and then sleeps. */
+/* collective/wait.h -- a thread that waits for an operation works on the operation first, and then sleeps. */
 #ifndef WEFT_COLLECTIVE_WAIT_H
 #define WEFT_COLLECTIVE_WAIT_H
 

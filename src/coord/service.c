@@ -176,7 +176,7 @@ void coord_service_set_error(coord_service *service, int32_t id, weft_status *st
 void coord_service_propagate(coord_service *service, const weft_status *st)
 {
   if (service->config.recoverable) return;
-  if (!service->polled) { /* nobody polls: all learn it from their next heartbeat */
+  if (!service->polled) { /* no task polls for errors: all get it with their next heartbeat */
     for (int32_t i = 0; i < service->config.task_count; i++)
       coord_service_set_error(service, i, COORD_ERR(INTERNAL, "another task failed: %s", weft_status_message(st)));
     return;
@@ -190,7 +190,7 @@ void coord_service_propagate(coord_service *service, const weft_status *st)
   }
 }
 
-/* The task fails with st, and the others are told. Takes st. */
+/* The task fails with st, and the other tasks get the error. Takes st. */
 static void fail_task(coord_service *service, int32_t id, weft_status *st)
 {
   coord_service_set_error(service, id, weft_status_dup(st));

@@ -266,7 +266,7 @@ static weft_status *build(Cg__GlobalTopology *global, bool keep_global_ids, weft
 
 /* ---- the exchange ---- */
 
-/* A process that comes back must have the devices that it had; the machine may have been booted meanwhile. */
+/* A process that restarts must have the same devices as before; its machine may have been rebooted. */
 static weft_status *check_same(const Cg__LocalTopology *before, const Cg__LocalTopology *now)
 {
   if (before->process_id != now->process_id || before->n_devices != now->n_devices)
@@ -355,7 +355,7 @@ static weft_status *exchange(weft_kv *kv, const weft_coord_topology_options *opt
   weft_status *st;
 
   WEFT_TRY(to_message(local, arena, &mine));
-  if (options->process_count == 1) { /* nobody to talk to */
+  if (options->process_count == 1) { /* there is no other process */
     Cg__LocalTopology *only = &mine;
     Cg__GlobalTopology alone = CG__GLOBAL_TOPOLOGY__INIT;
     alone.n_processes = 1;

@@ -20,7 +20,7 @@ typedef enum coord_trust {
   COORD_TRUST_CERTIFICATE,
   COORD_TRUST_UID,
   COORD_TRUST_HOST,
-  COORD_TRUST_ANYONE, /* nobody is refused */
+  COORD_TRUST_ANYONE, /* no caller is refused */
   COORD_TRUST_COUNT
 } coord_trust;
 

@@ -114,8 +114,8 @@ struct gpu_ender {
   bool stop WEFT_GUARDED_BY(mu);
 };
 
-/* The job of an operation that has ended goes back before the operation's owner hears of the end: its rank may be
- * destroyed then. */
+/* The job of an operation that has ended is given back before the operation's owner is notified, because the owner may
+ * then destroy the rank. */
 static void end(gpu_job *job)
 {
   coll_op *op = job->posting.op;

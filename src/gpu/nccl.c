@@ -178,7 +178,7 @@ static weft_status *queue(rank *r, gpu_job *j)
   bool in_progress;
 
   set_state(r, "in a call of the library");
-  WEFT_TRY(gpu_await_input(r->stream, &j->posting)); /* if that stream is broken, `land` will hear of it */
+  WEFT_TRY(gpu_await_input(r->stream, &j->posting)); /* if that stream is broken, `land` gets its error */
   gpu_nccl_place place = {
     .comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = gpu_stream_handle(r->stream), .staged = &j->staged};
   weft_status *st = gpu_nccl_queue(&place, &j->posting, &in_progress);
@@ -298,7 +298,7 @@ static void *owner_run(void *arg)
 
 /* ---- the communicator -------------------------------------------------------------------------------------------- */
 
-/* Tells the owners to leave.  False: one of them is in a call of the library that does not return. */
+/* Makes the owners leave. False: one of them is in a call of the library that does not return. */
 static bool stop_owners(communicator *c)
 {
   bool all = true;

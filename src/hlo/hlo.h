@@ -119,7 +119,7 @@ typedef struct hlo_axis_ref { const char *name; int64_t pre_size, size; /* 0: th
 /* replica_groups in each of its forms. */
 typedef struct hlo_replica_groups {
   enum { HLO_GROUPS_LIST, HLO_GROUPS_IOTA, HLO_GROUPS_MESH } form;
-  int group_count;             /* LIST: 0 means one group of everybody */
+  int group_count;             /* LIST: 0 means one group of all devices */
   const hlo_ints *groups;      /* LIST */
   int64_t num_groups, group_size;              /* IOTA: [num_groups, group_size] */
   hlo_ints reshape_dims, transpose_perm;       /* IOTA: <=[dims]T(perm); empty perm: identity */

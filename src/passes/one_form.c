@@ -111,7 +111,7 @@ static weft_status *convert_operands(hlo_instr *all_reduce, bool *changed)
   return NULL;
 }
 
-/* The comparator tells which end of the order is wanted. */
+/* The comparator decides which end of the order is wanted. */
 static weft_status *topk_of_custom_call(hlo_instr *call, bool *changed)
 {
   const hlo_shape *result = call->shape, *x;

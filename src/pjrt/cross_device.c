@@ -21,7 +21,7 @@
 
 enum { SENDER, RECEIVER, TEXT_BYTES = 400 };
 
-/* What one side tells the other. */
+/* The messages between the two sides. */
 typedef struct message {
   int32_t code;  /* a weft_code; WEFT_OK: no error */
   int32_t dtype; /* OFFER */
@@ -152,7 +152,7 @@ static weft_status *post_operation(transfer *t)
 static void verdict_given(transfer *t, weft_status *st)
 {
   if (st) fail(t, st);
-  else end(t, error_in(&t->out)); /* the receiver hears of the buffer's error, and so does this side */
+  else end(t, error_in(&t->out)); /* the receiver gets the buffer's error, and so does this side */
 }
 
 static void defined(transfer *t, weft_status *st)

@@ -1,4 +1,4 @@
-/* pjrt/platform.c -- what clients are told about the platform that they are made for. */
+/* pjrt/platform.c -- the facts about a client's platform that the client can ask for. */
 #include <config.h>
 
 #include <pthread.h>

@@ -46,7 +46,7 @@ static const weft_platform_ops *first_available(void)
   for (int i = 0; i < count; i++) {
     weft_status *st = platforms[i]->available ? platforms[i]->available() : NULL;
     bool there = st == NULL;
-    weft_status_ignore(st); /* `weft info` tells why */
+    weft_status_ignore(st); /* `weft info` shows the reason */
     if (there) return platforms[i];
   }
   return &cpu_platform_ops;

@@ -440,7 +440,7 @@ typedef struct waiter {
   weft_mutex mu;
   weft_cond ended;
   bool has_ended WEFT_GUARDED_BY(mu);
-  bool left WEFT_GUARDED_BY(mu); /* the deadline has passed, and nobody waits */
+  bool left WEFT_GUARDED_BY(mu); /* the deadline has passed, and no thread waits */
   weft_status *status WEFT_GUARDED_BY(mu);
 } waiter;
 

@@ -29,12 +29,12 @@ struct rt_packing {
   void (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to);
 };
 
-typedef struct rt_packed rt_packed; /* one form, or the note that somebody asked for it */
+typedef struct rt_packed rt_packed; /* one form, or a note that it was asked for */
 /* The forms of one operand, guarded by rt_packed_forms.mu. */
 typedef struct rt_packed_set {
   rt_packed *first;
   atomic_bool noted; /* it has had an entry; for who is alone with the set, to spare the lock */
-  bool closed; /* somebody outside of the runtime may write to the operand: it has no forms */
+  bool closed; /* code outside of the runtime may write to the operand: it has no forms */
 } rt_packed_set;
 
 /* All forms of a platform. */

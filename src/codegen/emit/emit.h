@@ -95,7 +95,7 @@ typedef struct gen_buffer {
   weft_dtype type;
   int64_t elems;
   LLVMMetadataRef scope, noalias; /* or NULL */
-  bool invariant;                 /* nobody writes the array while the kernel runs */
+  bool invariant;                 /* the array is not written while the kernel runs */
 } gen_buffer;
 
 typedef struct gen_env gen_env;
@@ -275,7 +275,7 @@ struct gen_env {
   const hlo_instr **bound;  /* instructions that sources stand for */
   gen_source *bound_sources;
   int bound_count, bound_capacity;
-  int id;                   /* tells equal instructions of two inlined calls apart */
+  int id;                   /* distinguishes equal instructions of two inlined calls */
 };
 void gen_env_init(gen_emit *e, gen_env *env, const hlo_computation *comp);
 weft_status *gen_env_bind(gen_emit *e, gen_env *env, const hlo_instr *instr, gen_source source);

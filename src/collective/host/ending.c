@@ -1,5 +1,5 @@
-/* collective/host/ending.c -- how a communicator that has peers ends: what the peers are told, what still ends well,
- * and when links close.  See "When a communicator ends" in the README. */
+/* collective/host/ending.c -- how a communicator that has peers ends: which messages the peers get, which operations
+ * still end well, and when links close. See "When a communicator ends" in the README. */
 #include <config.h>
 
 #include "collective/host/ending.h"
@@ -39,7 +39,7 @@ void coll_group_check_end_locked(coll_group *g)
   coll_group_fail_locked(g, WEFT_MOVE(g->ending));
 }
 
-/* Tells all peers at how many collectives the group ends. */
+/* Sends to all peers the number of collectives at which the group ends. */
 static void tell_end(coll_group *g)
 {
   coll_reason reason = {.code = weft_status_code(g->ending), .origin = g->origin, .ended = g->ends_at};

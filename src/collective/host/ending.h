@@ -13,7 +13,7 @@ void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, 
  * can. */
 void coll_group_check_end_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
-/* The group has failed: tells peers why.  Nothing is sent or received any more. */
+/* The group has failed: sends the reason to the peers. After that nothing is sent or received. */
 void coll_links_fail_locked(coll_group *g, const weft_status *st) WEFT_REQUIRES(g->mu);
 void coll_links_close_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 

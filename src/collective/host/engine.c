@@ -153,7 +153,8 @@ static weft_status *load_schedule(coll_op *op, const coll_problem *problem)
   return NULL;
 }
 
-/* Ragged all-to-all, first part: every rank tells every rank where its rows go and how many they are. */
+/* Ragged all-to-all, first part: every rank sends to every rank how many rows it has for that rank, and where they
+ * go. */
 static weft_status *load_ragged_sizes(coll_op *op)
 {
   const coll_problem *p = &op->problem;
@@ -171,7 +172,7 @@ static weft_status *load_ragged_rows(coll_op *op)
   coll_problem *p = &op->problem;
   int64_t n = (int64_t)p->size * p->pieces, *heard = op->arrays + 6 * n, *expected = op->arrays + 3 * n;
   int64_t *at = op->arrays + 4 * n,
-          *bytes = op->arrays + 5 * n; /* the pairs that this rank told are not needed any more */
+          *bytes = op->arrays + 5 * n; /* the pairs that this rank has sent are not needed after this */
 
   for (int64_t i = 0; i < n; i++) {
     int64_t end;

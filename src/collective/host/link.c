@@ -52,7 +52,7 @@ coll_stream_counts coll_link_counts(coll_group *g, int rank, int peer)
 
 uint64_t coll_link_owed_by_left(coll_group *g, int rank, int peer)
 {
-  enum { ANY_WINDOW = 32 << 10 }; /* bytes that a TCP connection takes in although nobody reads them */
+  enum { ANY_WINDOW = 32 << 10 }; /* bytes that a TCP connection accepts although the peer does not read them */
   int local = g->local_of[rank];
   const coll_link *link = local >= 0 && g->links ? g->links[(size_t)local * (size_t)g->size + (size_t)peer] : NULL;
   uint64_t owed = 0;

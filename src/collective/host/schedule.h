@@ -42,7 +42,7 @@ void coll_schedule_fini(coll_schedule *schedule); /* `schedule` is zeroed or bui
 /* X(NAME, text) */
 #define COLL_ALGORITHMS(X)                                                                                  \
   X(AUTO, "auto")                                                                                           \
-  X(DIRECT, "direct")                       /* everybody to everybody at once; reductions fold in rank order */ \
+  X(DIRECT, "direct")                       /* every rank to every rank at once; reductions fold in rank order */ \
   X(RECURSIVE_DOUBLING, "recursive-doubling")                                                               \
   X(RABENSEIFNER, "rabenseifner")           /* recursive halving, then doubling */                          \
   X(RING, "ring")                                                                                           \

@@ -39,7 +39,7 @@ _Static_assert(sizeof(ring_control) == 256, "four lines");
 
 typedef enum reading { READING_UNTRIED, READING_WORKS, READING_FAILS } reading;
 
-/* What one side tells the other, and what it lends. */
+/* The facts that one side gives the other, and the payload that it lends. */
 typedef struct shm_side {
   /* a random number, which this side also has at address `cookie_at` of its process; 0: not yet set */
   _Alignas(64) _Atomic uint64_t cookie;
