@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Rules of style that a compiler does not check.  Prints TAP.
 
-Comments in C files fit 120 columns, a function whose name ends in _locked says which lock it requires, and HLO in a
-C file has each instruction on a line of its own.
+Comments in C files fit 120 columns, a function whose name ends in _locked says which lock it requires, HLO in a
+C file has each instruction on a line of its own, and only base/array.c calls realloc.
 """
 import glob
 import os
@@ -57,6 +57,15 @@ def packed_hlo(text):
                 yield number
 
 
+REALLOC = re.compile(r"\brealloc(?:array)?\(")
+
+
+def grown_by_hand(texts):
+    """Paths of sources that call realloc themselves: src/base/array.c is the one that may."""
+    return sorted(path for path, text in texts.items()
+                  if path != os.path.join("src", "base", "array.c") and REALLOC.search(TOKEN.sub("", text)))
+
+
 def report(number, name, failures):
     print(f"{'not ok' if failures else 'ok'} {number} - {name}")
     for failure in failures:
@@ -85,7 +94,13 @@ def main():
     plain = ['"negated { ROOT n = f32[] negate(p) }\\n"', '"  ROOT b = f32[2] add(a, c), metadata={op_name=\\"x = y\\"}\\n"']
     report(6, "packed HLO is noticed",
            [line for line in packed if list(packed_hlo(line)) != [1]] + [line for line in plain if list(packed_hlo(line))])
-    print("1..6")
+    report(7, "arrays grow by base/array.h",
+           grown_by_hand({os.path.relpath(path, ROOT): text for path, text in texts.items()
+                          if os.path.relpath(path, ROOT).startswith("src")}))
+    report(8, "one that does not is noticed",
+           [] if grown_by_hand({"src/a.c": "/* realloc(a) */ p = realloc(p, 2);", "src/b.c": "/* realloc(b) */"})
+           == ["src/a.c"] else ["it is not"])
+    print("1..8")
 
 
 main()

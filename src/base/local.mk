@@ -1,5 +1,6 @@
 libweftjob_la_SOURCES += \
   %D%/arena.c %D%/arena.h \
+  %D%/array.c %D%/array.h \
   %D%/atomic.h \
   %D%/child.c %D%/child.h \
   %D%/deadline.c %D%/deadline.h \

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/macros.h"
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
@@ -20,15 +21,9 @@ void weft_put_raw(weft_writer *w, const void *data, size_t size)
     w->failed = true;
     return;
   }
-  if (need > w->capacity) {
-    size_t capacity = WEFT_MAX(need, w->capacity + w->capacity / 2 + 256);
-    char *more = realloc(w->data, capacity);
-    if (!more) {
-      w->failed = true;
-      return;
-    }
-    w->data = more;
-    w->capacity = capacity;
+  if (!WEFT_RESERVE(w->data, w->capacity, need, 256)) {
+    w->failed = true;
+    return;
   }
   memcpy(w->data + w->size, data, size);
   w->size = need;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 extern char **environ;
 
 static bool same_name(const char *var, const char *assignment)
@@ -26,13 +28,9 @@ weft_status *cli_environment_put(cli_environment *env, char *assignment)
     env->vars[i] = assignment;
     return NULL;
   }
-  if (env->count + 1 >= env->capacity) {
-    size_t bigger = env->capacity ? 2 * env->capacity : 128;
-    char **grown = realloc(env->vars, bigger * sizeof *grown);
-    if (!grown) free(assignment);
-    WEFT_TRY_ALLOC(grown);
-    env->vars = grown;
-    env->capacity = bigger;
+  if (!WEFT_RESERVE(env->vars, env->capacity, env->count + 2, 128)) {
+    free(assignment);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
   env->vars[env->count++] = assignment;
   env->vars[env->count] = NULL;

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
+
 enum { READ_BYTES = 1 << 16 };
 
 typedef struct header {
@@ -26,11 +28,7 @@ static weft_status *reserve(cli_queue *queue, size_t size)
     queue->begin = 0;
     queue->end = used;
   }
-  if (wanted <= queue->capacity) return NULL;
-  char *grown = realloc(queue->data, 2 * wanted);
-  WEFT_TRY_ALLOC(grown);
-  queue->data = grown;
-  queue->capacity = 2 * wanted;
+  WEFT_TRY_ALLOC(WEFT_RESERVE(queue->data, queue->capacity, wanted, 256));
   return NULL;
 }
 

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/fd.h"
 #include "cli/bind.h"
 #include "cli/cli.h"
@@ -117,10 +118,8 @@ static weft_status *find_member(node *n, int rank, member **out)
       *out = &n->members[i];
       return NULL;
     }
-  member *grown = realloc(n->members, (size_t)(n->count + 1) * sizeof *grown);
-  WEFT_TRY_ALLOC(grown);
-  n->members = grown;
-  *out = &grown[n->count++];
+  WEFT_TRY_ALLOC(WEFT_RESIZE(n->members, (size_t)n->count + 1));
+  *out = &n->members[n->count++];
   **out = (member){.rank = rank, .fds = {-1, -1}};
   return NULL;
 }
@@ -242,9 +241,8 @@ static weft_status *mind(node *n, int signal_fd)
 
   while (!n->is_over) {
     struct signalfd_siginfo info;
-    struct pollfd *fds = realloc(memory, ((size_t)n->count * CLI_STREAMS + 2) * sizeof *fds);
-    WEFT_TRY_ALLOC(fds);
-    memory = (char *)fds;
+    WEFT_TRY_ALLOC(weft_array_resize(&memory, (size_t)n->count * CLI_STREAMS + 2, sizeof(struct pollfd)));
+    struct pollfd *fds = (struct pollfd *)memory;
     fds[0] = (struct pollfd){.fd = STDIN_FILENO, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = signal_fd, .events = POLLIN};
     int count = n->count; /* frames add members */

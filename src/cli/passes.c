@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "hlo/text.h"
 
 /* The module as text, in the arena. */
@@ -42,13 +43,7 @@ void cli_passes_fini(cli_passes *p)
 
 static weft_status *add(cli_passes *p, cli_pass pass)
 {
-  if (p->count == p->capacity) {
-    int wider = WEFT_MAX(2 * p->capacity, 64);
-    cli_pass *list = realloc(p->list, (size_t)wider * sizeof *list);
-    WEFT_TRY_ALLOC(list);
-    p->list = list;
-    p->capacity = wider;
-  }
+  WEFT_TRY_ALLOC(WEFT_RESERVE(p->list, p->capacity, p->count + 1, 64));
   p->list[p->count++] = pass;
   return NULL;
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "cli/cli.h"
 
 int cli_report(const char *command, weft_status *st)
@@ -57,15 +58,19 @@ int cli_close_output(int exit_code)
 static weft_status *read_open_file(int fd, const char *path, char **out_data, size_t *out_size)
 {
   struct stat info;
-  size_t capacity, size = 0;
-  char *data;
+  size_t capacity = 0, size = 0;
+  char *data = NULL;
 
   if (fstat(fd, &info) != 0) return WEFT_ERR(INVALID_ARGUMENT, "%s: %s", path, strerror(errno));
   if (S_ISDIR(info.st_mode)) return WEFT_ERR(INVALID_ARGUMENT, "%s: is a directory", path);
-  capacity = info.st_size > 0 ? (size_t)info.st_size + 1 : 65536; /* pipes have no size */
-  data = malloc(capacity + 1);
-  while (data) {
-    ssize_t got = read(fd, data + size, capacity - size);
+  /* room for a NUL, and for a byte more, which would tell of a file that has grown; pipes have no size */
+  size_t least = info.st_size > 0 ? (size_t)info.st_size + 2 : 65536;
+  for (;;) {
+    if (!WEFT_RESERVE(data, capacity, size + 2, least)) {
+      free(data);
+      return WEFT_ERR(RESOURCE_EXHAUSTED, "%s: no memory for its bytes", path);
+    }
+    ssize_t got = read(fd, data + size, capacity - size - 1);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       free(data);
@@ -73,14 +78,7 @@ static weft_status *read_open_file(int fd, const char *path, char **out_data, si
     }
     if (got == 0) break;
     size += (size_t)got;
-    if (size == capacity) {
-      char *grown = realloc(data, capacity * 2 + 1);
-      if (!grown) free(data);
-      data = grown;
-      capacity *= 2;
-    }
   }
-  if (!data) return WEFT_ERR(RESOURCE_EXHAUSTED, "%s: no memory for its bytes", path);
   data[size] = '\0';
   *out_data = data;
   *out_size = size;

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/thread.h"
 #include "collective/ended.h"
 
@@ -686,11 +687,7 @@ void coll_cliques_incarnation_died(coll_cliques *cs, uint64_t incarnation, const
   leftovers l = {0};
 
   weft_mutex_lock(&cs->mu);
-  uint64_t *more = realloc(cs->dead, (cs->dead_count + 1) * sizeof *more);
-  if (more) {
-    cs->dead = more;
-    cs->dead[cs->dead_count++] = incarnation;
-  }
+  if (WEFT_RESIZE(cs->dead, cs->dead_count + 1)) cs->dead[cs->dead_count++] = incarnation;
   for (coll_clique_hold *h = cs->waiting; h; h = h->next) {
     if (h->error || !needs(h, incarnation)) continue;
     h->error = WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected%s%s",

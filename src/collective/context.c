@@ -11,6 +11,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/array.h"
+
 typedef struct watch {
   coll_group *group; /* borrowed: links are closed before their group is freed */
   uint64_t id;
@@ -66,16 +68,8 @@ static weft_status *watch_for(int fd, coll_group *g, uint64_t id, uint32_t event
   weft_mutex_lock(&context.mu);
   while (i < context.watch_count && context.watches[i].fd != fd) i++;
   bool known = i < context.watch_count;
-  if (!known && context.watch_count == context.watch_capacity) {
-    size_t capacity = 2 * context.watch_capacity + 8;
-    watch *grown = realloc(context.watches, capacity * sizeof *grown);
-    if (grown) {
-      context.watches = grown;
-      context.watch_capacity = capacity;
-    } else {
-      st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-    }
-  }
+  if (!known && !WEFT_RESERVE(context.watches, context.watch_capacity, context.watch_count + 1, 8))
+    st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   if (!st && epoll_ctl(context.epoll_fd, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) != 0)
     st = WEFT_ERR(RESOURCE_EXHAUSTED, "epoll: %s", strerror(errno));
   if (!st && !known) context.watches[context.watch_count++] = (watch){g, id, fd};

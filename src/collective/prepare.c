@@ -1,6 +1,7 @@
 /* collective/prepare.c -- checks the arguments of an operation and puts them into the form that schedules take. */
 #include <config.h>
 
+#include "base/array.h"
 #include "collective/internal.h"
 
 #include <stdlib.h>
@@ -37,11 +38,7 @@ static uint64_t mix_text(uint64_t h, const char *text)
 /* Makes room for `count` numbers in op->arrays. */
 static weft_status *arrays_reserve(coll_op *op, size_t count)
 {
-  if (count <= op->arrays_capacity) return NULL;
-  int64_t *grown = realloc(op->arrays, count * sizeof *grown);
-  WEFT_TRY_ALLOC(grown);
-  op->arrays = grown;
-  op->arrays_capacity = count;
+  WEFT_TRY_ALLOC(WEFT_RESERVE(op->arrays, op->arrays_capacity, count, 1));
   return NULL;
 }
 
@@ -325,12 +322,7 @@ weft_status *coll_op_fuse(coll_op *op, const weft_coll_op *ops, size_t count, co
   int size = op->comm->group->size, in = in_blocks(&whole, size), out = out_blocks(&whole, size);
   size_t elem_bytes = weft_dtype_bytes(whole.dtype), bytes;
 
-  if (count > op->parts_capacity) {
-    coll_part *grown = realloc(op->parts, count * sizeof *grown);
-    WEFT_TRY_ALLOC(grown);
-    op->parts = grown;
-    op->parts_capacity = count;
-  }
+  WEFT_TRY_ALLOC(WEFT_RESERVE(op->parts, op->parts_capacity, count, 1));
   whole.count = 0;
   for (size_t i = 0; i < count; i++) {
     op->parts[i] = (coll_part){ops[i].recv, ops[i].count * elem_bytes};

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/inet.h"
 #include "base/log.h"
 
@@ -36,14 +37,11 @@ static weft_status *add_host(coord_trust_policy *policy, const char *name)
   }
   for (const struct addrinfo *a = list; a; a = a->ai_next) {
     struct sockaddr_storage address = {0};
-    struct in6_addr *grown = realloc(policy->hosts, (policy->host_count + 1) * sizeof *grown);
-    if (!grown || policy->host_count == MOST_HOSTS) {
-      if (grown) policy->hosts = grown;
+    if (policy->host_count == MOST_HOSTS || !WEFT_RESIZE(policy->hosts, policy->host_count + 1)) {
       freeaddrinfo(list);
       return WEFT_ERR(RESOURCE_EXHAUSTED, "WEFT_COORD_HOSTS: more addresses than memory, or than %d", MOST_HOSTS);
     }
     memcpy(&address, a->ai_addr, a->ai_addrlen);
-    policy->hosts = grown;
     policy->hosts[policy->host_count++] = weft_inet_address(&address);
   }
   freeaddrinfo(list);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "gpu/gpu_internal.h"
 
@@ -140,15 +141,7 @@ void gpu_event_give(gpu_device *gpu, gpu_event_kind kind, wcu_event event)
 {
   weft_mutex_lock(&gpu->mu);
   gpu_events *events = &gpu->events[kind];
-  if (events->count == events->capacity) {
-    int wider = WEFT_MAX(2 * events->capacity, 32);
-    wcu_event *bigger = realloc(events->spare, (size_t)wider * sizeof *bigger);
-    if (bigger) {
-      events->spare = bigger;
-      events->capacity = wider;
-    }
-  }
-  bool keep = events->count < events->capacity;
+  bool keep = WEFT_RESERVE(events->spare, events->capacity, events->count + 1, 32);
   if (keep) events->spare[events->count++] = event;
   weft_mutex_unlock(&gpu->mu);
   if (!keep) gpu_cu.cuEventDestroy(event);

@@ -1,6 +1,7 @@
 /* hlo/text_cursor.c -- the tokens of HLO text: words, numbers, strings, lists, and errors that show their place. */
 #include <config.h>
 
+#include "base/array.h"
 #include "hlo/text_internal.h"
 
 #include <ctype.h>
@@ -313,14 +314,7 @@ weft_status *hlo_rd_braces(hlo_reader *r, const char **out)
 
 weft_status *hlo_rd_push(hlo_reader *r, const void *item, size_t size)
 {
-  if (r->stack_size - r->stack_used < size) {
-    size_t wanted = r->stack_size * 2 + size + 256;
-    char *grown = realloc(r->stack, wanted);
-
-    WEFT_TRY_ALLOC(grown);
-    r->stack = grown;
-    r->stack_size = wanted;
-  }
+  WEFT_TRY_ALLOC(WEFT_RESERVE(r->stack, r->stack_size, r->stack_used + size, 256));
   memcpy(r->stack + r->stack_used, item, size);
   r->stack_used += size;
   return NULL;

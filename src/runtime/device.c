@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/options.h"
 #include "runtime/feed.h"
 #include "runtime/runtime_internal.h"
@@ -47,13 +48,7 @@ static void *pop_block(const weft_device *device, rt_free_list *list, rt_taker t
 /* False: there is no memory to make the list longer. */
 static bool push_block(rt_free_list *list, rt_free_block block)
 {
-  if (list->count == list->capacity) {
-    int wider = WEFT_MAX(2 * list->capacity, 8);
-    rt_free_block *bigger = realloc(list->blocks, (size_t)wider * sizeof *bigger);
-    if (!bigger) return false;
-    list->blocks = bigger;
-    list->capacity = wider;
-  }
+  if (!WEFT_RESERVE(list->blocks, list->capacity, list->count + 1, 8)) return false;
   list->blocks[list->count++] = block;
   return true;
 }

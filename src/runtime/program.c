@@ -59,32 +59,21 @@ void rt_program_free(rt_program *program) WEFT_UNSHARED
 
 weft_arena *rt_program_arena(rt_program *program) { return &program->arena; }
 
-static weft_status *append(weft_arena *arena, void *list, int *count, int *capacity, void *item)
-{
-  void ***items = list;
-
-  if (*count == *capacity) {
-    int wider = *capacity ? 2 * *capacity : 32;
-    void **bigger = WEFT_ARENA_ARRAY(arena, void *, wider);
-    WEFT_TRY_ALLOC(bigger);
-    if (*count) memcpy(bigger, *items, (size_t)*count * sizeof *bigger);
-    *items = bigger;
-    *capacity = wider;
-  }
-  (*items)[(*count)++] = item;
-  return NULL;
-}
-
 weft_status *rt_program_adopt(rt_program *program, rt_thunk *thunk)
 {
   thunk->own_ops = thunk->ops;
-  return append(&program->arena, &program->thunks, &program->thunk_count, &program->thunk_capacity, thunk);
+  WEFT_TRY_ALLOC(
+    WEFT_ARENA_RESERVE(&program->arena, program->thunks, program->thunk_capacity, program->thunk_count + 1, 32));
+  program->thunks[program->thunk_count++] = thunk;
+  return NULL;
 }
 
 weft_status *rt_program_list(rt_program *program, rt_seq *seq)
 {
   seq->index = program->seq_count;
-  return append(&program->arena, &program->seqs, &program->seq_count, &program->seq_capacity, seq);
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&program->arena, program->seqs, program->seq_capacity, program->seq_count + 1, 32));
+  program->seqs[program->seq_count++] = seq;
+  return NULL;
 }
 
 weft_status *rt_seq_new(rt_program *program, const char *name, int count, rt_thunk *const *thunks, int edge_count,
@@ -239,14 +228,7 @@ typedef struct graph {
 
 static weft_status *add_edge(graph *g, edge e)
 {
-  if (g->count == g->capacity) {
-    int wider = g->capacity ? 2 * g->capacity : 256;
-    edge *bigger = WEFT_ARENA_ARRAY(&g->scratch, edge, wider);
-    WEFT_TRY_ALLOC(bigger);
-    if (g->count) memcpy(bigger, g->edges, (size_t)g->count * sizeof *bigger);
-    g->edges = bigger;
-    g->capacity = wider;
-  }
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&g->scratch, g->edges, g->capacity, g->count + 1, 256));
   g->edges[g->count++] = e;
   return NULL;
 }

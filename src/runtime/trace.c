@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "hlo/hlo.h"
@@ -60,13 +61,7 @@ bool rt_trace_has_file(void) { return path != NULL; }
 static bool grow_locked(void) WEFT_REQUIRES(mu)
 {
   weft_mutex_assert_held(&mu);
-  size_t wider = capacity ? 2 * capacity : 4096;
-  event *bigger = capacity < MOST_EVENTS ? realloc(events, wider * sizeof *bigger) : NULL;
-
-  if (!bigger) return false;
-  events = bigger;
-  capacity = wider;
-  return true;
+  return capacity < MOST_EVENTS && WEFT_RESERVE(events, capacity, capacity + 1, 4096);
 }
 
 _Thread_local rt_trace_step rt_trace_current;
@@ -178,13 +173,7 @@ static rt_trace_program *program_of_locked(int64_t id) WEFT_REQUIRES(mu)
   weft_mutex_assert_held(&mu);
   for (size_t i = program_count; i-- > 0;)
     if (programs[i].id == id) return &programs[i];
-  if (program_count == program_capacity) {
-    size_t wider = WEFT_MAX(2 * program_capacity, (size_t)16);
-    rt_trace_program *bigger = realloc(programs, wider * sizeof *bigger);
-    if (!bigger) return NULL;
-    programs = bigger;
-    program_capacity = wider;
-  }
+  if (!WEFT_RESERVE(programs, program_capacity, program_count + 1, 16)) return NULL;
   programs[program_count] = (rt_trace_program){.id = id};
   return &programs[program_count++];
 }

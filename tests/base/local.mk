@@ -27,3 +27,7 @@ check_PROGRAMS += %D%/inet_test
 %C%_inet_test_SOURCES = %D%/inet_test.c tests/test.h
 %C%_inet_test_CFLAGS = $(TEST_CFLAGS)
 %C%_inet_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/array_test
+%C%_array_test_SOURCES = %D%/array_test.c tests/test.h
+%C%_array_test_CFLAGS = $(TEST_CFLAGS)
+%C%_array_test_LDADD = $(TEST_LIBS)

@@ -1,6 +1,7 @@
 /* codegen/nvptx/launch.c -- the launches of an artefact, and kernels in which each element has a thread. */
 #include <config.h>
 
+#include "base/array.h"
 #include "codegen/nvptx/grid.h"
 
 #include <stdio.h>
@@ -8,14 +9,18 @@
 
 enum { LOOP_THREADS = 128 };
 
+static weft_status *make_room(gen_artefact *out)
+{
+  WEFT_TRY_ALLOC(WEFT_RESIZE(out->launches, (size_t)out->launch_count + 1));
+  return NULL;
+}
+
 weft_status *gen_grid_begin(gen_grid *g, gen_launch **out_launch)
 {
   gen_artefact *out = g->out;
-  gen_launch *more = realloc(out->launches, sizeof *more * (size_t)(out->launch_count + 1));
 
-  WEFT_TRY_ALLOC(more);
-  out->launches = more;
-  gen_launch *launch = &more[out->launch_count];
+  WEFT_TRY(make_room(out));
+  gen_launch *launch = &out->launches[out->launch_count];
   *launch = (gen_launch){.copy_from = -1, .copy_to = -1};
   snprintf(launch->entry, sizeof launch->entry, "kernel%d", g->named++);
   out->launch_count++;
@@ -64,12 +69,9 @@ void gen_grid_numbers(gen_grid *g, int64_t begin, int64_t end)
 weft_status *gen_grid_again(gen_grid *g, int number)
 {
   gen_artefact *out = g->out;
-  gen_launch *more = realloc(out->launches, sizeof *more * (size_t)(out->launch_count + 1));
 
-  WEFT_TRY_ALLOC(more);
-  out->launches = more;
-  more[out->launch_count] = more[number];
-  out->launch_count++;
+  WEFT_TRY(make_room(out));
+  out->launches[out->launch_count++] = out->launches[number];
   return NULL;
 }
 

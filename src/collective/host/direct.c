@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "collective/context.h"
 #include "collective/flight.h"
 #include "collective/host/steps.h"
@@ -76,21 +77,8 @@ bool coll_direct_met(const coll_group *g, coll_meeting *m)
 
 static bool reserve(coll_jobs *d, size_t pointers)
 {
-  if (d->job_count == d->job_capacity) {
-    size_t capacity = WEFT_MAX((size_t)16, 2 * d->job_capacity);
-    coll_job *grown = realloc(d->jobs, capacity * sizeof *grown);
-    if (!grown) return false;
-    d->jobs = grown;
-    d->job_capacity = capacity;
-  }
-  if (d->pointer_count + pointers > d->pointer_capacity) {
-    size_t capacity = 2 * d->pointer_capacity + pointers + 32;
-    void **grown = realloc(d->pointers, capacity * sizeof *grown);
-    if (!grown) return false;
-    d->pointers = grown;
-    d->pointer_capacity = capacity;
-  }
-  return true;
+  return WEFT_RESERVE(d->jobs, d->job_capacity, d->job_count + 1, 16) &&
+         WEFT_RESERVE(d->pointers, d->pointer_capacity, d->pointer_count + pointers, 32);
 }
 
 /* Adds a job with `parts` and `dsts` pointers.  The caller writes the pointers to the returned place, parts first.

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 #define DEFAULT_SEGMENT_BYTES (64 << 10)
 #define MAX_SEGMENTS 256
 
@@ -80,17 +82,8 @@ static void emit(builder *b, coll_step step)
 {
   coll_schedule *s = b->s;
 
-  if (s->count == s->capacity) {
-    size_t capacity = WEFT_MAX((size_t)16, 2 * s->capacity);
-    coll_step *grown = realloc(s->steps, capacity * sizeof *grown);
-    if (!grown) {
-      b->failed = true;
-      return;
-    }
-    s->steps = grown;
-    s->capacity = capacity;
-  }
-  s->steps[s->count++] = step;
+  if (WEFT_RESERVE(s->steps, s->capacity, s->count + 1, 16)) s->steps[s->count++] = step;
+  else b->failed = true;
 }
 
 static void send(builder *b, int peer, place src, int64_t bytes)

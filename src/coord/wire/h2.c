@@ -15,6 +15,7 @@
 #include <nghttp2/nghttp2.h>
 #include <utlist.h>
 
+#include "base/array.h"
 #include "base/deadline.h"
 #include "base/secret.h"
 #include "coord/wire/pool.h"
@@ -182,7 +183,6 @@ static size_t message_limit(coord_h2_call *call)
 static void append_input(coord_h2_call *call, const uint8_t *data, size_t size)
 {
   size_t limit, need, bigger;
-  uint8_t *grown;
 
   if (call->refused) return;
   limit = message_limit(call);
@@ -193,13 +193,11 @@ static void append_input(coord_h2_call *call, const uint8_t *data, size_t size)
   }
   if (need > call->in_capacity) { /* grows with what has come, never with what a header promises */
     bigger = WEFT_MAX(need, WEFT_MIN(call->in_capacity * 2, limit + GRPC_FRAME_BYTES));
-    grown = charge(call, bigger - call->in_capacity) ? realloc(call->in, bigger) : NULL;
-    if (!grown) {
+    if (!charge(call, bigger - call->in_capacity) || !WEFT_RESIZE(call->in, bigger)) {
       refuse(call, COORD_ERR(RESOURCE_EXHAUSTED, "the service's memory limit of %zu bytes is reached",
                              budget_of(call->h2)->limit_bytes));
       return;
     }
-    call->in = grown;
     call->in_capacity = bigger;
   }
   memcpy(call->in + call->in_size, data, size);

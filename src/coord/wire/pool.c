@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/macros.h"
 
 /* Under the address sanitizer everything is malloc'd, and watched. */
@@ -92,7 +93,7 @@ void *coord_pool_resize(coord_pool *pool, void *memory, size_t size)
   size_t old_size;
   void *grown;
 
-  if (memory && !is_inside(pool, memory)) return realloc(memory, size);
+  if (memory && !is_inside(pool, memory)) return weft_array_resize(&memory, size, 1) ? memory : NULL;
   old_size = memory ? (((block *)memory - 1)->units - 1u) * (size_t)COORD_POOL_UNIT : 0;
   if (memory && size <= old_size) return memory;
   grown = coord_pool_alloc(pool, size);

@@ -8,6 +8,8 @@
 
 #include <zlib.h>
 
+#include "base/array.h"
+
 size_t coord_percent_encode(const char *text, size_t size, char *out)
 {
   static const char hex[] = "0123456789ABCDEF";
@@ -95,17 +97,16 @@ enum { GZIP_WINDOW_BITS = 15 + 16 };
 static weft_status *grow_inflated(uint8_t **buf, size_t *capacity, size_t first, size_t max_bytes, coord_budget *budget)
 {
   size_t bigger = WEFT_MIN(*capacity ? *capacity * 2 : first, max_bytes + 1);
-  uint8_t *grown;
 
   if (*capacity > max_bytes)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "gzip message inflates to more than %zu bytes", max_bytes);
   if (!coord_budget_take(budget, bigger - *capacity))
     return WEFT_ERR(RESOURCE_EXHAUSTED, "gzip message inflates past the memory limit of %zu bytes",
                     budget->limit_bytes);
-  grown = realloc(*buf, bigger);
-  if (!grown) coord_budget_give(budget, bigger - *capacity);
-  WEFT_TRY_ALLOC(grown);
-  *buf = grown;
+  if (!WEFT_RESIZE(*buf, bigger)) {
+    coord_budget_give(budget, bigger - *capacity);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
   *capacity = bigger;
   return NULL;
 }
