@@ -195,7 +195,8 @@ WEFT_NODISCARD weft_status *weft_comm_create(const weft_comm_spec *spec, weft_co
 WEFT_NODISCARD weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colors, const int *keys,
                                             weft_deadline deadline, weft_comm **out_comms);
 
-/* Pending operations end with CANCELLED; peers that still wait for this rank learn that it left.  NULL is fine. */
+/* Pending operations end with CANCELLED; peers that still wait for this rank learn that it left.  The last rank of the
+ * process waits, for a second at most, until the peers on other hosts have learned it.  NULL is fine. */
 void weft_comm_destroy(weft_comm *comm);
 WEFT_DEFINE_AUTO(weft_comm, weft_comm_destroy)
 

@@ -54,6 +54,10 @@ void coll_context_wake_by(int64_t at_ns)
   if (at_ns < atomic_load(&context.sleeps_until)) coll_context_wake();
 }
 
+static _Thread_local bool is_progress_thread;
+void coll_context_enter(void) { is_progress_thread = true; }
+bool coll_context_is_progress_thread(void) { return is_progress_thread; }
+
 unsigned long coll_context_rounds(void) { return atomic_load_explicit(&context.rounds, memory_order_relaxed); }
 unsigned long coll_context_requests(void) { return atomic_load(&context.requests); }
 

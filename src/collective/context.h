@@ -9,6 +9,8 @@
 
 /* Makes the thread look at the groups: one of them has pending work that no thread drives. */
 void coll_context_wake(void);
+void coll_context_enter(void); /* called by the progress thread when it begins */
+bool coll_context_is_progress_thread(void);
 void coll_context_wake_by(int64_t at_ns); /* ... at that time at the latest */
 
 /* ---- descriptors ---- */

@@ -207,6 +207,10 @@ static void judge_locked(coll_group *g, const coll_inquiry *q) WEFT_REQUIRES(g->
     coll_link_peer_died(link, false,
                         "answers, and has not ended its control connection: integrity, or a fault of the network (the "
                         "connection was cut on its way)");
+  } else if (q->unheard) {
+    coll_link_peer_died(link, false,
+                        "has left the communicator, and its farewell has not come: integrity, or a fault of the "
+                        "network (the farewell was removed on its way)");
   } else if (q->answered && q->answer.spent[0]) {
     snprintf(how, sizeof how, "gave up: %.*s", (int)strcspn(q->answer.spent, "\n"), q->answer.spent);
     coll_link_peer_died(link, false, how);

@@ -23,6 +23,7 @@ typedef enum coll_frame_type {
   COLL_FRAME_TEXT,     /* a part of the recorder's text; the end of the connection ends the text */
   /* COLL_DENIED_TEXT: the receiver of this frame did not prove that it belongs to the job.  Never sealed */
   COLL_FRAME_DENIED,
+  COLL_FRAME_HEARD,    /* the sender has taken the farewell of the other side */
 } coll_frame_type;
 
 typedef struct coll_frame {
@@ -72,6 +73,7 @@ typedef enum coll_stage {
   COLL_STAGE_STANDS,
   COLL_STAGE_CLOSED,   /* this side has closed it, or was told that the other side would */
   COLL_STAGE_CUT,      /* it ended, and neither side had said so */
+  COLL_STAGE_LEAVING,  /* this side has said farewell, and waits until the other side has heard it */
 } coll_stage;
 
 /* One side of a control connection, for a comparison with the other side. */

@@ -184,7 +184,9 @@ static void compare_connections(coll_group *g, coll_inquiry *q, bool has_looked)
                 long_ago(now.spoke_ago_ns, now.unacked)) ||
                (theirs_waits && now.stage == COLL_STAGE_NONE && now.open && has_looked &&
                 long_ago(theirs->spoke_ago_ns, theirs->unacked));
-    q->cut = now.stage == COLL_STAGE_CUT && !q->answer.spent[0] && theirs->stage != COLL_STAGE_CLOSED;
+    q->unheard = now.stage == COLL_STAGE_CUT && theirs->stage == COLL_STAGE_LEAVING && now.name == theirs->name &&
+                 theirs->sent > now.taken;
+    q->cut = now.stage == COLL_STAGE_CUT && !q->answer.spent[0] && theirs->stage != COLL_STAGE_CLOSED && !q->unheard;
   }
   q->unended = q->verdict == COLL_GONE && q->error == ECONNREFUSED && then->stage == COLL_STAGE_STANDS &&
                now.stage == COLL_STAGE_STANDS && now.unacked == 0;
@@ -196,7 +198,7 @@ static void compare_once_locked(coll_group *g, coll_inquiry *qs, int count, bool
   for (int i = 0; i < count && !g->error; i++) {
     coll_inquiry *q = &qs[i], was = *q;
     q->lost_here = q->lost_there = q->frames_here = q->frames_there = 0;
-    q->stuck = q->cut = q->unended = q->unmade = false;
+    q->stuck = q->cut = q->unheard = q->unended = q->unmade = false;
     if (q->answered) compare_messages(g, q);
     q->lost_here = WEFT_MAX(q->lost_here, coll_link_owed_by_left(g, q->asker, q->rank));
     compare_connections(g, q, has_looked);
@@ -212,8 +214,8 @@ static void compare_once_locked(coll_group *g, coll_inquiry *qs, int count, bool
 
 bool coll_inquiry_found(const coll_inquiry *q)
 {
-  return q->lost_here || q->lost_there || q->frames_here || q->frames_there || q->stuck || q->cut || q->unended ||
-         q->unmade;
+  return q->lost_here || q->lost_there || q->frames_here || q->frames_there || q->stuck || q->cut || q->unheard ||
+         q->unended || q->unmade;
 }
 
 /* Gives what is missing time to come.  True: the progress thread has looked at all connections meanwhile. */
@@ -288,6 +290,8 @@ void coll_inquiry_tell(const coll_inquiry *q, FILE *out)
     fprintf(out,
             "%sthe control connection between rank %d and rank %d was cut on its way, for neither side has ended it",
             fault, q->asker, q->rank);
+  if (q->unheard)
+    fprintf(out, "%srank %d has left, and its farewell has not come to rank %d", fault, q->rank, q->asker);
   if (q->unended)
     fprintf(out, "%srank %d is gone, and the end of its control connection has not come to rank %d", fault, q->rank,
             q->asker);

@@ -40,6 +40,7 @@ typedef struct coll_inquiry {
   uint64_t frames_here, frames_there; /* the same for frames of the control connection */
   bool stuck;    /* the handshake of the control connection does not go on, although that of the question did */
   bool cut;      /* the control connection ended, and neither side has ended it */
+  bool unheard;  /* the rank has left, and its farewell was removed */
   bool ended;    /* the rank answered at first, and its process is gone since */
   bool stands;   /* the control connection was there at the last look */
   bool unended;  /* the rank's process is gone, and the end of its control connection has not come */

@@ -213,10 +213,10 @@ static void answer(held *h, const coll_query *q)
       for (coll_op *op = comm->head; op; op = op->next)
         if (op->seq == q->seq) a.arrived_ago_ns = weft_now_ns() - op->posted_ns;
       coll_flight_status_locked(comm, a.text, sizeof a.text);
-      a.control = coll_link_control_locked(g, q->rank, q->asker);
       count_messages(g, q, &a);
       if (g->error) snprintf(a.spent, sizeof a.spent, "%s", weft_status_message(g->error));
     }
+    if (comm || g->live_count == 0) a.control = coll_link_control_locked(g, q->rank, q->asker);
     coll_group_unlock(g);
     coll_group_release(g);
   }

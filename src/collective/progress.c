@@ -110,6 +110,7 @@ static void *progress(void *unused)
   coll_group **groups = NULL;
 
   (void)unused;
+  coll_context_enter();
   while (!atomic_load(&stop)) {
     unsigned long seen = coll_context_requests();
     round_result r = {.next_timer_ns = INT64_MAX};
@@ -163,7 +164,7 @@ void coll_progress_remove(coll_group *g)
   weft_mutex_lock(&life);
   bool last = coll_context_remove(g) == 0;
   /* called by a callback on the progress thread itself, which goes on */
-  bool self = running && pthread_equal(thread, pthread_self());
+  bool self = running && coll_context_is_progress_thread();
   if (last && running && !self) {
     running = false;
     atomic_store(&stop, true);

@@ -13,6 +13,7 @@
 #include <rdma/fabric.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -21,12 +22,13 @@
 #include "base/deadline.h"
 #include "weft/collective.h"
 
-enum { RANKS = 2, ROUNDS = 12, ELEMS = 700, SHORT_MS = 700, LONG_MS = 20000, LONGEST_MS = 60000, SEED = 20261122 };
+enum { RANKS = 2, ROUNDS = 12, ELEMS = 700, SHORT_MS = 700, LONG_MS = 20000, LONGEST_MS = 60000, SEED = 20261122, MORE_KIB = 32 << 10 };
 
 /* ---- the way: a connection's port here says where it wants to go ---- */
 
 static struct way {
   uint16_t proxy; /* network byte order; 0: connections go straight */
+  atomic_bool ends; /* rank 0 is about to end */
   uint16_t target[65536];
 } *way;
 
@@ -76,6 +78,8 @@ typedef struct setup {
   const char *secret;  /* of the job, or NULL */
   int deadline_ms;     /* of each operation */
   const char *diagnose; /* WEFT_COLLECTIVE_DIAGNOSE of the processes; NULL: 1s */
+  /* rank 0 ends before the others: leaves its communicator, or is killed */
+  enum { ALL_STAY, FIRST_LEAVES, FIRST_DIES } first;
 } setup;
 
 static void write_secret(const char *directory, int rank, const char *secret)
@@ -105,7 +109,7 @@ static outcome play(const char *directory, int rank, const setup *how, bool loud
   weft_comm_spec spec = {.kv = kv, .name = "middle", .size = RANKS, .ranks = &rank, .rank_count = 1, .deadline = weft_deadline_after_ms(how->deadline_ms)};
   weft_status *st = weft_comm_create(&spec, &comm);
   if (st) return outcome_of(st, loud);
-  for (int round = 0; round < ROUNDS; round++) {
+  for (int round = 0; round < ROUNDS + (how->first && rank > 0); round++) {
     int count = round % 3 ? 16 : ELEMS; /* of which headers cover a part only */
     if (!payload) count = WEFT_MIN(count, 200);
     for (int i = 0; i < count; i++) in[i] = (float)(rank * i + round);
@@ -115,6 +119,8 @@ static outcome play(const char *directory, int rank, const setup *how, bool loud
     for (int i = 0; i < count; i++)
       if (out[i] != (float)(i + 2 * round)) return WRONG;
   }
+  if (way && how->first && rank == 0) way->ends = true;
+  if (rank == 0 && how->first == FIRST_DIES) raise(SIGKILL);
   weft_comm_destroy(comm);
   weft_kv_destroy(kv);
   return st ? outcome_of(st, loud) : RIGHT;
@@ -122,13 +128,13 @@ static outcome play(const char *directory, int rank, const setup *how, bool loud
 
 /* ---- the middle ---- */
 
-typedef enum attack_kind { NONE, FLIP, DROP, REPEAT, SWAP, SPLICE, CUT, HOLD, KINDS, SEVER = KINDS } attack_kind;
-static const char *const attack_names[] = {"none", "flip", "drop", "repeat", "swap", "splice", "cut", "hold", "sever"};
+typedef enum attack_kind { NONE, FLIP, DROP, REPEAT, SWAP, SPLICE, CUT, HOLD, KINDS, SEVER = KINDS, MUTE } attack_kind;
+static const char *const attack_names[] = {"none", "flip", "drop", "repeat", "swap", "splice", "cut", "hold", "sever", "mute"};
 
 typedef struct attack {
   attack_kind kind;
   int connection;    /* the connection's number, in the order in which connections were made; or ALL_DATA */
-  int from;          /* 0: what the one who connected says */
+  int from;          /* 0: what the one who connected says; MUTE: both */
   int piece;         /* number of the piece of that direction that is struck */
   size_t place, bit; /* where in it, as a part of 65536 */
 } attack;
@@ -144,6 +150,7 @@ typedef struct middle {
   int data_pieces; /* see ALL_DATA */
   char held[MOST_PIECE], last[MOST_PIECE]; /* of a swap; what another connection or direction said last */
   size_t held_bytes, last_bytes;
+  long most_kib; /* memory of the largest process of the job */
 } middle;
 
 static void send_all(int fd, const char *data, size_t bytes)
@@ -175,6 +182,7 @@ static void strike(middle *m, int c, int to, char *data, size_t bytes)
   switch (a->kind) {
   case FLIP: data[at] ^= (char)(1 << a->bit); break;
   case DROP:
+  case MUTE:
   case HOLD: return; /* HOLD: here and from here on */
   case REPEAT: send_all(to, data, bytes); break;
   case SEVER: /* the first connection, between two frames; no data passes after this */
@@ -203,12 +211,14 @@ static void pass_on(middle *m, int c, int side)
     return;
   }
   int piece = m->pieces[c][side]++;
-  bool there = c == m->plan.connection && side == m->plan.from;
+  bool there = c == m->plan.connection && (side == m->plan.from || m->plan.kind == MUTE);
   if (m->plan.connection == ALL_DATA && c > 0) {
     there = true;
     piece = m->data_pieces++;
   }
-  bool now = piece == m->plan.piece || ((m->plan.kind == HOLD || m->plan.kind == SEVER) && piece > m->plan.piece);
+  bool now = m->plan.kind == MUTE
+               ? way->ends
+               : piece == m->plan.piece || ((m->plan.kind == HOLD || m->plan.kind == SEVER) && piece > m->plan.piece);
   if (there && now && m->plan.kind != NONE) {
     strike(m, c, to, data, (size_t)n);
     return;
@@ -241,7 +251,7 @@ static void join_ends(middle *m)
   m->fds[m->count++][1] = there;
 }
 
-/* Until both processes have ended.  False: one of them hung or died of a signal. */
+/* Until both processes have ended.  False: one of them hung. */
 static bool be_between(middle *m, const pid_t *pids, outcome *outcomes)
 {
   weft_deadline end = weft_deadline_after_ms(LONGEST_MS);
@@ -261,7 +271,9 @@ static bool be_between(middle *m, const pid_t *pids, outcome *outcomes)
     }
     for (int r = 0; r < RANKS; r++) {
       int status;
-      if (outcomes[r] || waitpid(pids[r], &status, WNOHANG) != pids[r]) continue;
+      struct rusage used;
+      if (outcomes[r] || wait4(pids[r], &status, WNOHANG, &used) != pids[r]) continue;
+      m->most_kib = WEFT_MAX(m->most_kib, used.ru_maxrss);
       outcomes[r] = WIFEXITED(status) ? (outcome)WEXITSTATUS(status) : WRONG;
       if (!WIFEXITED(status)) fprintf(stderr, "# rank %d ended by signal %d\n", r, WTERMSIG(status));
       left--;
@@ -315,31 +327,57 @@ static bool run_job(middle *m, const setup how[RANKS], outcome *outcomes)
   return ended;
 }
 
-/* One job with one attack.  Returns how many connections there were. */
-static int run_one(attack plan, const setup *how, tally *t, int pieces[MOST_CONNECTIONS][2])
+/* Stands between the processes of the jobs that follow. */
+static middle *be_middle(attack plan)
 {
   struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t length = sizeof own;
-  int64_t began_ns = weft_now_ns();
   static middle m;
-  outcome outcomes[RANKS];
-  char what[160];
 
   m = (middle){.plan = plan, .listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   T_TRUE(m.listening >= 0 && bind(m.listening, (struct sockaddr *)&own, sizeof own) == 0 &&
          listen(m.listening, 64) == 0);
   T_EQ_INT(getsockname(m.listening, (struct sockaddr *)&own, &length), 0);
   way->proxy = own.sin_port;
-  bool ended = run_job(&m, (setup[RANKS]){*how, *how}, outcomes);
+  return &m;
+}
+
+static void end_middle(middle *m)
+{
   way->proxy = 0;
-  close(m.listening);
-  for (int c = 0; c < m.count; c++) hang_up(&m, c);
+  close(m->listening);
+  for (int c = 0; c < m->count; c++) hang_up(m, c);
+}
+
+static long quiet_kib, most_kib; /* of jobs that nobody attacks, and of all jobs */
+
+static void check_memory(long kib, attack_kind kind, const char *what)
+{
+  if (kind == NONE) quiet_kib = WEFT_MAX(quiet_kib, kib);
+  most_kib = WEFT_MAX(most_kib, kib);
+  if (kib > quiet_kib + MORE_KIB)
+    fail_msg("%s: a process takes %ld KiB, and %ld if nobody attacks", what, kib, quiet_kib);
+}
+
+/* One job with one attack.  Returns how many connections there were. */
+static int run_one(attack plan, const setup *how, tally *t, int pieces[MOST_CONNECTIONS][2])
+{
+  int64_t began_ns = weft_now_ns();
+  outcome outcomes[RANKS];
+  char what[160];
+
+  if (!quiet_kib && plan.kind != NONE)
+    run_one((attack){.kind = NONE}, &(setup){true, NULL, LONG_MS}, &(tally){0}, NULL);
+  middle *m = be_middle(plan);
+  bool ended = run_job(m, (setup[RANKS]){*how, *how}, outcomes);
+  end_middle(m);
   snprintf(what, sizeof what, "%s of piece %d of side %d of connection %d at %zu/65536, bit %zu, %s",
            attack_names[plan.kind], plan.piece, plan.from, plan.connection, plan.place, plan.bit,
            how->payload ? "payload" : "headers");
   if (!ended) fail_msg("%s: a process hung", what);
+  check_memory(m->most_kib, plan.kind, what);
   t->runs++;
-  t->struck += m.struck;
+  t->struck += m->struck;
   for (int r = 0; r < RANKS; r++) {
     T_TRUE(outcomes[r] >= RIGHT && outcomes[r] <= CANNOT);
     const char *name = outcome_names[outcomes[r] - RIGHT];
@@ -350,10 +388,13 @@ static int run_one(attack plan, const setup *how, tally *t, int pieces[MOST_CONN
               (long long)((weft_now_ns() - began_ns) / WEFT_NS_PER_MS));
   }
   count_job(t, outcomes, what);
+  for (int r = 0; r < RANKS && !m->struck; r++)
+    if (outcomes[r] == INTEGRITY || outcomes[r] == AUTHENTICATION)
+      fail_msg("%s: nothing was changed, and rank %d says %s", what, r, outcome_names[outcomes[r] - RIGHT]);
   if (plan.kind == NONE)
     for (int r = 0; r < RANKS; r++) T_EQ_INT(outcomes[r], RIGHT);
-  if (pieces) memcpy(pieces, m.pieces, sizeof m.pieces);
-  return m.count;
+  if (pieces) memcpy(pieces, m->pieces, sizeof m->pieces);
+  return m->count;
 }
 
 static uint64_t drawn = SEED;
@@ -446,6 +487,34 @@ TEST(a_connection_that_is_cut_between_the_living_is_no_death)
   T_TRUE(t.outcomes[INTEGRITY] >= 1); /* a rank cannot ask a peer that has given up already */
 }
 
+/* Rank 0 ends, and rank 1 waits for one operation more. */
+static outcome end_first(const setup *how, attack_kind kind)
+{
+  outcome outcomes[RANKS];
+  middle *m = be_middle((attack){.kind = kind});
+
+  way->ends = false;
+  T_TRUE(run_job(m, (setup[RANKS]){*how, *how}, outcomes));
+  end_middle(m);
+  T_EQ_INT(outcomes[0], how->first == FIRST_DIES ? WRONG : RIGHT);
+  T_TRUE(kind == NONE || m->struck);
+  return outcomes[1];
+}
+
+/* What rank 0 says last on the control connection does not come, and then the connection ends.  Rank 0 is still there
+ * to be asked.  A rank that was killed is never taken for this. */
+TEST(a_farewell_that_is_removed_is_missed)
+{
+  setup how = {.payload = true, .deadline_ms = LONG_MS, .first = FIRST_LEAVES};
+
+  if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
+  open_way();
+  T_EQ_INT(end_first(&how, NONE), LOST);
+  T_EQ_INT(end_first(&how, MUTE), INTEGRITY);
+  how.first = FIRST_DIES;
+  T_EQ_INT(end_first(&how, NONE), LOST);
+}
+
 TEST(who_sits_between_two_hosts_changes_no_result)
 {
   const char *wanted = getenv("WEFT_TEST_LONG");
@@ -470,6 +539,7 @@ TEST(who_sits_between_two_hosts_changes_no_result)
   for (int o = RIGHT; o <= CANNOT; o++)
     print_message(" %s: %d%s", outcome_names[o - RIGHT], t.outcomes[o], o == CANNOT ? "\n" : ",");
   print_message("# jobs: right %d, integrity or authentication %d, neither %d\n", t.right, t.named, t.unnamed);
+  print_message("# the largest process took %ld KiB; without attacks %ld KiB\n", most_kib, quiet_kib);
   T_TRUE(t.struck > t.runs / 3);
   T_TRUE(t.outcomes[INTEGRITY] + t.outcomes[AUTHENTICATION] > 0);
 }
@@ -511,4 +581,4 @@ TEST(ranks_with_one_secret_meet)
 
 TEST_MAIN(UNIT(ranks_with_one_secret_meet), UNIT(ranks_that_seal_differently_are_told_so), UNIT(ranks_with_different_secrets_are_told_so),
           UNIT(a_rank_without_the_secret_is_told_so), UNIT(what_is_held_back_of_the_data_is_missed), UNIT(what_is_held_back_while_ranks_meet_is_missed),
-          UNIT(a_connection_that_is_cut_between_the_living_is_no_death), UNIT(who_sits_between_two_hosts_changes_no_result))
+          UNIT(a_connection_that_is_cut_between_the_living_is_no_death), UNIT(a_farewell_that_is_removed_is_missed), UNIT(who_sits_between_two_hosts_changes_no_result))

@@ -22,6 +22,13 @@ static weft_code code_for_peers(int32_t code)
   return code == WEFT_FAILED_PRECONDITION ? WEFT_FAILED_PRECONDITION : WEFT_ABORTED;
 }
 
+/* Has every rank of this process left the group?  Then only the answers to its farewell matter. */
+static bool is_left_locked(const coll_group *g) WEFT_REQUIRES(g->mu)
+{
+  weft_mutex_assert_held(&g->mu);
+  return g->live_count == 0;
+}
+
 /* The peer has left, after it had sent `sent` messages on each channel.  What is still to come of them is taken in. */
 static void has_left(coll_link *link, const uint64_t sent[COLL_CHANNELS])
 {
@@ -51,6 +58,8 @@ static void on_reason(coll_link *link)
   }
   memcpy(&reason, link->reader.payload, sizeof reason);
   reason.text[sizeof reason.text - 1] = '\0';
+  link->unheard = false;
+  if (is_left_locked(g)) return;
   if (type == COLL_FRAME_ABORT && g->frozen)
     link->told = (int64_t)reason.posted; /* for the report that is being made */
   if (type == COLL_FRAME_ABORT && coll_link_is_ready(link)) has_left(link, reason.sent);
@@ -140,8 +149,11 @@ static void on_frame(coll_link *link)
       return;
     }
     memcpy(&link->farewell, link->reader.payload, sizeof link->farewell);
+    link->unheard = false; /* a peer that leaves needs no farewell */
+    if (link->session.out) coll_frame_send(link->fd, &link->session, COLL_FRAME_HEARD, NULL, 0, -1);
     has_left(link, link->farewell.sent);
     return;
+  case COLL_FRAME_HEARD: link->unheard = false; return;
   case COLL_FRAME_YIELD:
     if (link->state != LINK_GREETING) return;
     coll_link_hang_up(link);
@@ -200,6 +212,10 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
   }
   while (link->fd >= 0 && !g->error) {
     coll_read_result read = coll_frame_read(&link->reader, &link->session, link->fd);
+    if (is_left_locked(g) && read != COLL_READ_NONE && read != COLL_READ_FRAME) {
+      close_socket(link);
+      return;
+    }
     switch (read) {
     case COLL_READ_NONE: return;
     case COLL_READ_FRAME: on_frame(link); break;
@@ -230,7 +246,9 @@ static coll_stage stage_of(const coll_link *link)
   switch (link->state) {
   case LINK_PROVING: return COLL_STAGE_PROVING;
   case LINK_GREETING: return COLL_STAGE_GREETING;
-  case LINK_READY: return link->doubted ? COLL_STAGE_CUT : link->cut_here ? COLL_STAGE_CLOSED : COLL_STAGE_STANDS;
+  case LINK_READY:
+    if (link->unheard) return COLL_STAGE_LEAVING;
+    return link->doubted ? COLL_STAGE_CUT : link->cut_here ? COLL_STAGE_CLOSED : COLL_STAGE_STANDS;
   case LINK_LEFT: return COLL_STAGE_CLOSED;
   default: return COLL_STAGE_NONE;
   }
@@ -240,7 +258,7 @@ coll_control coll_link_control_locked(coll_group *g, int rank, int peer)
 {
   weft_mutex_assert_held(&g->mu);
   int local = g->local_of[rank], unacked = 0;
-  coll_control c = {.open = !g->error && g->links && g->addresses[rank].magic};
+  coll_control c = {.open = !g->error && g->links && g->addresses[rank].magic && !is_left_locked(g)};
 
   if (local < 0 || peer < 0 || peer >= g->size || !g->links) return c;
   coll_link *link = g->links[(size_t)local * (size_t)g->size + (size_t)peer];

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "collective/context.h"
@@ -120,14 +121,70 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st)
   coll_ended_add(g->id, posted, reason.text);
 }
 
-static void say_goodbye(coll_link *link)
+/* ---- leaving ----
+ *
+ * Somebody on the way may remove the farewell, and then the end of the connection, which follows, looks like that of a
+ * process that was killed.  So a process waits until its peers have heard it.  Of one that does not answer, the
+ * connection is ended while this process is still there to be asked: it answers that it has left. */
+
+#define HEARD_SOON_NS (300 * WEFT_NS_PER_MS)
+#define STAYS_NS WEFT_NS_PER_S
+
+/* Returns whether the farewell was sent. */
+static bool say_goodbye(coll_link *link)
 {
   coll_stream_counts counts = coll_link_counts(link->group, link->rank, link->peer);
   coll_farewell farewell = {.left_bytes = counts.left_bytes};
 
   memcpy(farewell.sent, link->tx_count, sizeof farewell.sent);
   memcpy(farewell.left, counts.left, sizeof farewell.left);
-  coll_frame_send(link->fd, &link->session, COLL_FRAME_GOODBYE, &farewell, sizeof farewell, -1);
+  return coll_frame_send(link->fd, &link->session, COLL_FRAME_GOODBYE, &farewell, sizeof farewell, -1);
+}
+
+static void say_goodbyes_locked(coll_group *g) WEFT_REQUIRES(g->mu)
+{
+  weft_mutex_assert_held(&g->mu);
+  for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
+    if (link->fd < 0 || (link->state != LINK_READY && link->state != LINK_GREETING)) continue;
+    bool said = say_goodbye(link);
+    link->unheard = said && link->session.out && link->state == LINK_READY; /* sealed: it leaves this host */
+  }
+}
+
+/* Is a link left whose peer has not heard the farewell?  `ends`: ends this side of its connection. */
+static bool is_unheard_locked(coll_group *g, bool ends) WEFT_REQUIRES(g->mu)
+{
+  weft_mutex_assert_held(&g->mu);
+  bool unheard = false;
+
+  for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
+    unheard |= link->unheard;
+    if (link->unheard && ends && link->fd >= 0) shutdown(link->fd, SHUT_WR);
+  }
+  return unheard;
+}
+
+void coll_links_leave(coll_group *g)
+{
+  int64_t began_ns = weft_now_ns(), waited_ns = 0;
+  struct timespec nap = {.tv_nsec = 20000};
+  bool unheard, ended = false;
+
+  coll_group_lock(g);
+  say_goodbyes_locked(g);
+  unheard = is_unheard_locked(g, false);
+  coll_group_unlock(g);
+  if (coll_context_is_progress_thread()) return; /* which takes the answers */
+  while (unheard && waited_ns < STAYS_NS) {
+    nanosleep(&nap, NULL);
+    nap.tv_nsec = WEFT_MIN(2 * nap.tv_nsec, 2 * WEFT_NS_PER_MS);
+    waited_ns = weft_now_ns() - began_ns;
+    bool ends = !ended && waited_ns > HEARD_SOON_NS;
+    coll_group_lock(g);
+    unheard = is_unheard_locked(g, ends);
+    coll_group_unlock(g);
+    ended |= ends;
+  }
 }
 
 void coll_links_close_locked(coll_group *g)
@@ -136,7 +193,6 @@ void coll_links_close_locked(coll_group *g)
   for (coll_link *link = g->open_links, *next; link; link = next) {
     next = link->next_open;
     if (link->stream) link->stream->unwanted = g->error && coll_link_peer_has_ended(link);
-    if (link->fd >= 0 && !g->error && (link->state == LINK_READY || link->state == LINK_GREETING)) say_goodbye(link);
     coll_link_hang_up(link);
     for (coll_offer *o = link->offers, *after; o; o = after) {
       after = o->next;

@@ -15,6 +15,10 @@ void coll_group_check_end_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
 /* The group has failed: sends the reason to the peers. After that nothing is sent or received. */
 void coll_links_fail_locked(coll_group *g, const weft_status *st) WEFT_REQUIRES(g->mu);
+
+/* The last rank of this process leaves: says farewell to the peers.  Peers on other hosts say that they have heard it;
+ * for those that do not, the process stays up to a second, and answers when they ask what has become of it. */
+void coll_links_leave(coll_group *g);
 void coll_links_close_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
 /* Has the peer ended its communicator, and so shut its side of the connection?  Then it needs nothing from this

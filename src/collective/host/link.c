@@ -75,7 +75,7 @@ void coll_link_hang_up(coll_link *link)
   link->stream = NULL;
   coll_session_fini(&link->session);
   link->group->doubted_count -= link->doubted && !link->asked;
-  link->doubted = link->asked = link->cut_here = false;
+  link->doubted = link->asked = link->cut_here = link->unheard = false;
 }
 
 static weft_status *dial(coll_link *link);
@@ -302,6 +302,7 @@ static weft_status *check_hello(const coll_group *g, const coll_hello *hello)
                                                                                   : WEFT_ABORTED,
                            __FILE__, __LINE__, "%s", weft_status_message(g->error));
   if (!g->links || !g->addresses[me].magic) return WEFT_ERR(UNAVAILABLE, "being made");
+  if (g->live_count == 0) return WEFT_ERR(UNAVAILABLE, "left"); /* it is gone in a moment */
   if (hello->size != g->size || peer < 0 || peer >= g->size || g->local_of[peer] >= 0 || !g->locals[g->local_of[me]])
     return WEFT_ERR(FAILED_PRECONDITION, "communicator %s has %d ranks for rank %d, and %d for rank %d", g->name,
                     g->size, me, hello->size, peer);

@@ -51,6 +51,7 @@ struct coll_link {
   int redials;               /* tries that are left; 0: none has failed yet; -1: none is left */
   char why[200];             /* see coll_link_why */
   int64_t spoke_ns;          /* when this side last sent a message of the handshake */
+  bool unheard;              /* this side has said farewell, and the peer has not said that it heard it */
   bool cut_here;             /* the control connection was cut by a fault that was asked for (fault.c) */
   /* the control connection ended and nobody said why; the diagnosis asks the peer's process, which may be alive, or has
    * asked it */
