@@ -79,18 +79,20 @@ static bool plans(const control_program *p, weft_arena *arena, uint64_t seed, co
 /* ---- compiled ---------------------------------------------------------------------------------------------------- */
 
 static const int thread_counts[] = {1, 2, 3, 7};
-enum { THREADS = WEFT_COUNT(thread_counts), ORDERS = 4 };
+enum { THREADS = WEFT_COUNT(thread_counts), ORDERS = 5, BUDGETS = 12 };
 static weft_platform *platforms[THREADS];
 
-/* The memory order with this number. A budget of 0 asks for the smallest plan; the other budget forces some choices. */
-static weft_compile_options compile_options(const control_program *p, int order)
+/* The memory order with this number. Three have a budget: one of 0, which asks for the smallest plan; one of five values,
+ * which forces some choices; and one of as many values as the seed says. */
+static weft_compile_options compile_options(const control_program *p, int order, uint64_t seed)
 {
   int64_t value = hlo_shape_bytes(p->module->entry->params[0]->shape);
+  const int64_t values[ORDERS] = {0, 0, 0, 5, 1 + (int64_t)(seed % BUDGETS)};
 
   return (weft_compile_options){.replica_count = p->replicas,
                                 .partition_count = p->partitions,
                                 .order = order > BUF_BUDGET ? BUF_BUDGET : (buf_order)order,
-                                .budget_bytes = order > BUF_BUDGET ? 5 * value : 0,
+                                .budget_bytes = values[order] * value,
                                 .collective_timeout_ns = 60 * WEFT_NS_PER_S};
 }
 
@@ -136,11 +138,11 @@ static weft_status *run_on_devices(const control_program *p, weft_executable *ex
   return st ? st : fetch(p, out, arena, got);
 }
 
-static bool run_once(const control_program *p, int order, int threads, weft_arena *arena,
+static bool run_once(const control_program *p, int order, int threads, uint64_t seed, weft_arena *arena,
                      const hlo_literal *const *want, const char *what)
 {
   WEFT_AUTO(weft_executable) exe = NULL;
-  weft_compile_options options = compile_options(p, order);
+  weft_compile_options options = compile_options(p, order, seed);
   const hlo_literal *got[MOST_DEVICES];
   hlo_module *clone;
 
@@ -163,7 +165,7 @@ static bool runs(const control_program *p, weft_arena *arena, uint64_t seed, con
   for (int order = 0; order < ORDERS; order++)
     for (int threads = 0; threads < THREADS; threads++)
       if ((in_all || (uint64_t)threads == (seed + (uint64_t)order) % THREADS) &&
-          !run_once(p, order, threads, arena, want, what))
+          !run_once(p, order, threads, seed, arena, want, what))
         return false;
   return true;
 }
@@ -220,7 +222,7 @@ TEST(a_custom_call_writes_over_what_a_kernel_made)
                calls[i]);
       T_OK(hlo_parse(text, strlen(text), &p.module));
       T_OK(hlo_verify(p.module));
-      weft_compile_options options = compile_options(&p, order);
+      weft_compile_options options = compile_options(&p, order, 0);
       T_OK(weft_compile(platforms[0], p.module, &options, &exe));
     }
 }
