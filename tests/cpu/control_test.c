@@ -82,8 +82,8 @@ static const int thread_counts[] = {1, 2, 3, 7};
 enum { THREADS = WEFT_COUNT(thread_counts), ORDERS = 5, BUDGETS = 12 };
 static weft_platform *platforms[THREADS];
 
-/* The memory order with this number. Three have a budget: one of 0, which asks for the smallest plan; one of five values,
- * which forces some choices; and one of as many values as the seed says. */
+/* The memory order with this number. Three have a budget: one of 0, which asks for the smallest plan; one of five
+ * values, which forces some choices; and one of as many values as the seed says. */
 static weft_compile_options compile_options(const control_program *p, int order, uint64_t seed)
 {
   int64_t value = hlo_shape_bytes(p->module->entry->params[0]->shape);
