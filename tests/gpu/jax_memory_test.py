@@ -58,6 +58,33 @@ def the_cuda_array_interface_names_device_memory():
     np.testing.assert_array_equal(read(interface["data"][0]), WANT)
 
 
+def the_cuda_array_interface_of_another_library_is_read():
+    class Other:
+        def __init__(self, array, **fields):
+            self.array, self.fields = array, fields
+
+        @property
+        def __cuda_array_interface__(self):
+            return dict(self.array.__cuda_array_interface__, **self.fields)
+
+    x = jax.block_until_ready(array())
+    for fields in ({}, {"stream": None}, {"stream": 1}, {"stream": 2}):  # 1, 2: the driver's default streams
+        y = jnp.asarray(Other(x, **fields))
+        assert y.devices() == x.devices() and y.unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
+        np.testing.assert_array_equal(y + 1, WANT + 1)
+    steps = jnp.asarray(Other(x, shape=(2, 4), strides=(4, 8)))  # elements 0, 2, 4, 6 and 1, 3, 5, 7
+    np.testing.assert_array_equal(steps, WANT.reshape(4, 2).T)
+    assert jnp.asarray(Other(x, shape=(0, 3), data=(0, False))).shape == (0, 3)
+    z = jnp.asarray(Other(jax.block_until_ready(array()))) + jnp.asarray(Other(x, shape=(4,)))[0]  # whose memory is free again
+    np.testing.assert_array_equal(z, WANT)
+    try:
+        jnp.asarray(Other(x, data=(64, False)))
+    except RuntimeError as error:
+        assert "cuPointerGetAttribute" in str(error), error
+    else:
+        raise AssertionError("an address that is nobody's was taken")
+
+
 def dlpack_shares_device_memory():
     x = array()
     assert x.__dlpack_device__() == (2, 0), x.__dlpack_device__()  # kDLCUDA
@@ -149,7 +176,7 @@ def a_handler_for_cuda_gets_device_memory_and_the_stream():
 
 
 def main():
-    tests = [the_cuda_array_interface_names_device_memory, dlpack_shares_device_memory, a_shared_array_outlives_its_maker,
+    tests = [the_cuda_array_interface_names_device_memory, the_cuda_array_interface_of_another_library_is_read, dlpack_shares_device_memory, a_shared_array_outlives_its_maker,
              memory_kinds_move_there_and_back, a_handler_for_cuda_gets_device_memory_and_the_stream]
     print(f"1..{len(tests)}")
     failed = 0

@@ -179,7 +179,7 @@ def _name_the_missing_stream():
 
 
 class _Tensor(ctypes.Structure):
-    """The head of DLPack's DLManagedTensor."""
+    """DLPack's DLTensor, the head of DLManagedTensor."""
     _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
                 ("dtype", ctypes.c_uint32), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
 
@@ -210,6 +210,86 @@ def _import_dlpack(platforms):
     _jax.dlpack_managed_tensor_to_buffer = to_buffer
     if platforms[0] == _name and "cpu" not in platforms:
         dlpack._DL_DEVICE_TO_PLATFORM[dlpack.DLDeviceType.kDLCPU] = _name
+
+
+def _of_driver(call, *args):
+    result = call(*args)
+    if result:
+        raise RuntimeError(f"{call.__name__}: CUDA error {result}")
+
+
+def _wait_for_writer(interface):
+    """The ordinal of the GPU whose memory it is, once the stream that the interface names has done what was queued on it."""
+    driver = ctypes.CDLL(os.path.join(os.environ.get("WEFT_CUDA_LIBDIR", ""), "libcuda.so.1"))
+    ordinal, context, stream = ctypes.c_int(), ctypes.c_void_p(), interface.get("stream")
+    device_ordinal = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    _of_driver(driver.cuPointerGetAttribute, ctypes.byref(ordinal), device_ordinal, ctypes.c_uint64(interface["data"][0]))
+    if stream is not None:
+        _of_driver(driver.cuDevicePrimaryCtxRetain, ctypes.byref(context), ordinal)
+        try:
+            _of_driver(driver.cuCtxPushCurrent_v2, context)
+            try:
+                _of_driver(driver.cuStreamSynchronize, ctypes.c_void_p(stream))
+            finally:
+                driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+        finally:
+            driver.cuDevicePrimaryCtxRelease_v2(ordinal)
+    return ordinal.value
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _ManagedTensor(ctypes.Structure):
+    """DLPack's DLManagedTensor."""
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
+
+
+_lent = {}  # tensors that JAX has, by address
+
+
+def _as_dlpack(interface, ordinal):
+    """The array of a __cuda_array_interface__ as a capsule of DLPack."""
+    import numpy as np
+
+    dtype, rank = np.dtype(interface["typestr"]), len(interface["shape"])
+    codes = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+    if dtype.kind not in codes or not dtype.isnative or interface.get("mask") is not None:
+        raise ValueError(f"__cuda_array_interface__ of {interface['typestr']}, or with a mask, is not supported")
+    strides = interface.get("strides")
+    if strides is not None and any(stride % dtype.itemsize for stride in strides):
+        raise ValueError("__cuda_array_interface__ with strides that are not whole elements is not supported")
+    sizes = (ctypes.c_int64 * rank)(*interface["shape"])
+    steps = None if strides is None else (ctypes.c_int64 * rank)(*(stride // dtype.itemsize for stride in strides))
+    cuda, lanes = 2, 1
+    tensor = _Tensor(interface["data"][0], cuda, ordinal, rank, codes[dtype.kind] | dtype.itemsize * 8 << 8 | lanes << 16,
+                     ctypes.addressof(sizes), ctypes.addressof(steps) if steps else None, 0)
+    managed = _ManagedTensor(tensor, None, _Deleter(lambda address: _lent.pop(address, None)))
+    _lent[ctypes.addressof(managed)] = managed, sizes, steps
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(ctypes.addressof(managed), b"dltensor", None)
+
+
+def _import_cuda_arrays():
+    """jnp.asarray of an object with __cuda_array_interface__: a copy, since the interface does not keep the memory alive."""
+    import jax
+    import numpy as np
+    from jax._src.lib import _jax
+
+    native = _jax.cuda_array_interface_to_buffer
+
+    def to_buffer(cai, gpu_backend=None, device_id=None):
+        if device_id is not None or "weft" not in getattr(gpu_backend, "platform_version", ""):
+            return native(cai=cai, gpu_backend=gpu_backend, device_id=device_id)
+        if 0 in cai["shape"]:
+            return jax.device_put(np.empty(cai["shape"], cai["typestr"]), gpu_backend.local_devices()[0])
+        ordinal = _wait_for_writer(cai)
+        device = next(device for device in gpu_backend.local_devices() if device.local_hardware_id == ordinal)
+        view = _jax.dlpack_managed_tensor_to_buffer(_as_dlpack(cai, ordinal), device, None)
+        return view.copy().block_until_ready()
+
+    _jax.cuda_array_interface_to_buffer = to_buffer
 
 
 def _stand_in_for_cpu(platforms):
@@ -334,6 +414,8 @@ def _register(xla_bridge, platforms):
     _stand_in_for_cpu(platforms)
     _finish_compilations()
     _import_dlpack(platforms if platforms != [""] else [_name])
+    if _name == "cuda":
+        _import_cuda_arrays()
 
 
 def initialize():
