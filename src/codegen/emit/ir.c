@@ -1,6 +1,8 @@
 /* codegen/emit/ir.c -- building LLVM IR that is scalar or vector as its operands are. */
 #include <config.h>
 
+#include <llvm-c/DebugInfo.h>
+
 #include "codegen/emit/emit.h"
 
 #include <string.h>
@@ -269,14 +271,44 @@ void gen_loop_begin(gen_emit *e, gen_loop *loop, gen_ssa lo, gen_ssa hi, int64_t
   loop->var = gen_add_var(e, (gen_var){.value = iv, .lo = least, .hi = end, .align = align});
 }
 
+/* A thread of a GPU has 255 registers. LLVM makes straight code of a short loop, and what assembles PTX then moves all
+ * its loads to the beginning, so the loop may keep no more than UNROLLED rounds side by side. */
+static void bound_unrolling(gen_emit *e, gen_ssa branch)
+{
+  enum { UNROLLED = 8 };
+  static const char loop_kind[] = "llvm.loop", count[] = "llvm.loop.unroll.count";
+  LLVMContextRef ctx = e->part->ctx;
+
+  if (e->part->target->block_threads <= 1) return;
+  LLVMMetadataRef rounds[] = {LLVMMDStringInContext2(ctx, count, sizeof count - 1),
+                              LLVMValueAsMetadata(LLVMConstInt(e->part->i32, UNROLLED, 0))};
+  LLVMMetadataRef self = LLVMTemporaryMDNode(ctx, NULL, 0); /* a loop's node names itself first */
+  LLVMMetadataRef parts[] = {self, LLVMMDNodeInContext2(ctx, rounds, WEFT_COUNT(rounds))};
+  LLVMMetadataRef node = LLVMMDNodeInContext2(ctx, parts, WEFT_COUNT(parts));
+  LLVMMetadataReplaceAllUsesWith(self, node);
+  LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(ctx, loop_kind, sizeof loop_kind - 1),
+                  LLVMMetadataAsValue(ctx, node));
+}
+
+/* The rounds of a loop whose bounds are constant; otherwise 0. */
+static int64_t rounds_of(gen_ssa first, const gen_loop *loop)
+{
+  if (!LLVMIsAConstantInt(first) || !LLVMIsAConstantInt(loop->hi)) return 0;
+  int64_t step = LLVMConstIntGetSExtValue(loop->step);
+  return (LLVMConstIntGetSExtValue(loop->hi) - LLVMConstIntGetSExtValue(first) + step - 1) / step;
+}
+
 void gen_loop_end(gen_emit *e, gen_loop *loop)
 {
+  enum { SHORT = 16 };
   gen_ssa iv = e->vars[loop->var].value;
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->b);
   gen_ssa next = LLVMBuildNSWAdd(e->b, iv, loop->step, "");
 
   LLVMAddIncoming(iv, &next, &latch, 1);
-  LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, next, loop->hi, ""), loop->body, loop->exit);
+  gen_ssa go_on = LLVMBuildICmp(e->b, LLVMIntSLT, next, loop->hi, "");
+  gen_ssa branch = LLVMBuildCondBr(e->b, go_on, loop->body, loop->exit);
+  if (rounds_of(LLVMGetIncomingValue(iv, 0), loop) > SHORT) bound_unrolling(e, branch);
   LLVMMoveBasicBlockAfter(loop->exit, latch);
   LLVMPositionBuilderAtEnd(e->b, loop->exit);
 }
