@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/options.h"
+
 weft_status *hlo_literal_new(weft_arena *arena, const hlo_shape *shape, hlo_literal **out_literal)
 {
   hlo_literal *lit;
@@ -26,8 +28,8 @@ weft_status *hlo_literal_new(weft_arena *arena, const hlo_shape *shape, hlo_lite
     int64_t bytes = hlo_shape_bytes(shape);
     char *data = (uint64_t)bytes < SIZE_MAX - 64 ? weft_arena_alloc(arena, (size_t)bytes + 64) : NULL;
     if (!data)
-      return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for a literal %s of %lld bytes",
-                      hlo_shape_format(shape, text, sizeof text), (long long)bytes);
+      return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for a literal %s of %s",
+                      hlo_shape_format(shape, text, sizeof text), WEFT_BYTES(bytes));
     lit->data = (void *)WEFT_ALIGN_UP((uintptr_t)data, (uintptr_t)64);
   }
   *out_literal = lit;

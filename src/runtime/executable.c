@@ -470,11 +470,32 @@ static char nothing[BUF_ALIGN] __attribute__((aligned(64))); /* where empty arra
 
 enum { NAMED_BUFFERS = 5 };
 
+/* Finds the largest result that has memory of its own, and the instruction inside of tuples that makes it. False if
+ * the program has none. */
+static bool largest_result(const buf_plan *plan, buf_placed *out)
+{
+  const hlo_instr *root = buf_plan_module(plan)->entry->root;
+
+  *out = (buf_placed){0};
+  for (int leaf = 0; leaf < buf_plan_output_count(plan); leaf++) {
+    int a = buf_plan_output_alloc(plan, leaf), count;
+    const buf_alloc *alloc = a < 0 ? NULL : buf_plan_alloc(plan, a);
+    if (!alloc || alloc->kind != BUF_OUTPUT || alloc->bytes <= out->bytes) continue;
+    *out = (buf_placed){.instr = root, .leaf = leaf, .bytes = alloc->bytes};
+    while (out->instr->op == HLO_TUPLE) {
+      int i = 0;
+      for (; out->leaf >= (count = hlo_shape_leaf_count(out->instr->operands[i]->shape)); i++) out->leaf -= count;
+      out->instr = out->instr->operands[i];
+    }
+  }
+  return out->instr != NULL;
+}
+
 /* Adds to `st` (taken) what memory the program needs, and its largest buffers. */
 static weft_status *name_memory(weft_status *st, const buf_plan *plan)
 {
   const buf_stats *s = buf_plan_stats(plan);
-  buf_placed largest[NAMED_BUFFERS];
+  buf_placed largest[NAMED_BUFFERS], result;
   int count = buf_plan_largest(plan, NAMED_BUFFERS, largest);
   char text[512];
 
@@ -482,6 +503,9 @@ static weft_status *name_memory(weft_status *st, const buf_plan *plan)
                         "program \"%s\" needs %s of parameters, %s of results and %s of temporaries",
                         buf_plan_module(plan)->name, WEFT_BYTES(s->parameter_bytes), WEFT_BYTES(s->output_bytes),
                         WEFT_BYTES(s->temp_bytes));
+  if (largest_result(plan, &result))
+    st = weft_status_note(st, __FILE__, __LINE__, "result of %s: %s", WEFT_BYTES(result.bytes),
+                          buf_placed_text(&result, text, sizeof text));
   for (int i = 0; i < count; i++)
     st = weft_status_note(st, __FILE__, __LINE__, "temporary of %s: %s", WEFT_BYTES(largest[i].bytes),
                           buf_placed_text(&largest[i], text, sizeof text));

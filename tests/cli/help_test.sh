@@ -8,7 +8,7 @@ check() { # NAME EXPECTED_CODE PATTERN ARGS...
   if [ $got = "$code" ] && printf '%s' "$out" | grep -q -e "$pattern"; then echo "ok $n - $name"
   else echo "not ok $n - $name"; echo "# weft $*: exit $got, wanted $code and \"$pattern\""; printf '%s\n' "$out" | sed 's/^/# /' | head -n 5; failed=1; fi
 }
-echo 1..47
+echo 1..48
 check "weft" 0 '^Usage: weft COMMAND' --help
 for command in run compile inspect info coord launch bench; do check "$command --help" 0 "^Usage: weft $command" $command --help; done
 check "weft version" 0 '^weft [0-9]' version
@@ -67,8 +67,17 @@ complete_fish() {
   got=$(fish --no-config -c 'source $argv[1]; complete -C "$argv[2] run --r"' "${WEFT_SRCDIR:-.}/docs/completion/weft.fish" "$weft" 2>/dev/null | sort | tr '\n' ' ')
   case $got in *--repeat*--rtol*) echo "ok $n - completion by fish" ;; *) echo "not ok $n - completion by fish"; echo "# got \"$got\""; failed=1 ;; esac
 }
+# The first completion in a shell loads the file, and must offer words already.
+complete_zsh() {
+  n=$((n + 1))
+  if ! command -v zsh >/dev/null; then echo "ok $n - completion by zsh # SKIP no zsh"; return; fi
+  got=$(zsh -fc 'fpath=($1); autoload -Uz _weft; compadd() { print -r -- $* }; words=($2 run --r); CURRENT=3; _weft' - \
+    "${WEFT_SRCDIR:-.}/docs/completion" "$weft" 2>&1)
+  case $got in *--repeat*) echo "ok $n - completion by zsh" ;; *) echo "not ok $n - completion by zsh"; echo "# got \"$got\""; failed=1 ;; esac
+}
 complete launch l
 complete_fish
+complete_zsh
 complete "--rtol --repeat" run --r
 complete "serve status" coord s
 complete "--heartbeat-timeout --help" coord serve --he

@@ -171,6 +171,13 @@ says "runs on 1: give .--devices 8."
 exits 3 "a program that is larger than the machine" "$weft" run "$tmp/large.hlo"
 says "[0-9.]* TiB asked for, the machine has"
 says "temporary of [0-9.]* TiB: f32\[1000000,1000000\] .*(jit(f)/outer, f.py:7)"
+cat >"$tmp/large_result.hlo" <<'END'
+ENTRY e { x = f32[1000000] parameter(0)
+ s = f32[1000000,1000000] broadcast(x), dimensions={0}, metadata={op_name="jit(f)/tile" source_file="g.py" source_line=3}
+ ROOT r = (f32[1000000], f32[1000000,1000000]) tuple(x, s) }
+END
+exits 3 "a result that is larger than the machine" "$weft" run "$tmp/large_result.hlo"
+says "result of [0-9.]* TiB: f32\[1000000,1000000\] .*(jit(f)/tile, g.py:3)"
 exits 0 "a program from standard input" sh -c "'$weft' run - <'$add'"
 exits 0 "XLA_FLAGS are read" env XLA_FLAGS="--xla_dump_to=$tmp/dump --xla_dump_hlo_as_text --xla_no_such_flag=1" "$weft" run "$add" --quiet
 says "xla_no_such_flag is no flag"
