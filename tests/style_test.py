@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Rules of style that a compiler does not check.  Prints TAP.
 
-Comments in C files fit 120 columns, a function whose name ends in _locked says which lock it requires, HLO in a
-C file has each instruction on a line of its own, and only base/array.c calls realloc.
+Comments in C files fit 120 columns, a function whose name ends in _locked says which lock it requires, in C files
+and files of HLO each HLO instruction has a line of its own, and only base/array.c calls realloc.
 """
 import glob
 import os
@@ -88,19 +88,24 @@ def main():
            [] if unannotated(["static void a_locked(int a)\n{\n"]) == ["a_locked"] else ["it is not"])
     report(5, "HLO has one instruction on a line of a C file",
            [f"{os.path.relpath(path, ROOT)}:{line}" for path, text in texts.items() for line in packed_hlo(text)])
+    programs = [p for p in glob.glob(os.path.join(ROOT, "tests", "**", "*.hlo"), recursive=True) if "/corpus/" not in p]
+    assert len(programs) > 40, "the programs are not where they are looked for"
+    report(6, "so has a file of HLO, but for a computation of one instruction",
+           [f"{os.path.relpath(path, ROOT)}:{number}" for path in sorted(programs)
+            for number, line in enumerate(open(path, encoding="utf-8"), 1) if len(INSTRUCTION.findall(line)) > 1])
     packed = ['"a = f32[] parameter(0) b = f32[] negate(a)"', '"  a = f32[] parameter(0)\\n  ROOT b = f32[] negate(a)\\n"',
               '"a = f32" SHAPE " parameter(0) b = f32" SHAPE " negate(a)"', '"dimensions={0} ROOT r = (f32[2], s32[]) tuple(a, b)"',
               '"  y = f32[2] " OF("add") "(a, b) ROOT z = %s %s(y)"']
     plain = ['"negated { ROOT n = f32[] negate(p) }\\n"', '"  ROOT b = f32[2] add(a, c), metadata={op_name=\\"x = y\\"}\\n"']
-    report(6, "packed HLO is noticed",
+    report(7, "packed HLO is noticed",
            [line for line in packed if list(packed_hlo(line)) != [1]] + [line for line in plain if list(packed_hlo(line))])
-    report(7, "arrays grow by base/array.h",
+    report(8, "arrays grow by base/array.h",
            grown_by_hand({os.path.relpath(path, ROOT): text for path, text in texts.items()
                           if os.path.relpath(path, ROOT).startswith("src")}))
-    report(8, "one that does not is noticed",
+    report(9, "one that does not is noticed",
            [] if grown_by_hand({"src/a.c": "/* realloc(a) */ p = realloc(p, 2);", "src/b.c": "/* realloc(b) */"})
            == ["src/a.c"] else ["it is not"])
-    print("1..8")
+    print("1..9")
 
 
 main()
