@@ -43,7 +43,7 @@ static bool child_can_open(const char *file)
   pid_t pid = fork();
 
   if (pid == 0) _exit(open(file, O_RDONLY | O_CLOEXEC) < 0); /* async-signal-safe */
-  while (pid > 0 && waitpid(pid, &wait_status, 0) < 0)
+  while (pid > 0 && waitpid(pid, &wait_status, 0) < 0)       /* the child makes one call, which does not block */
     if (errno != EINTR) return false;
   return pid > 0 && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
 }

@@ -246,6 +246,7 @@ static weft_status *mind(node *n, int signal_fd)
     fds[0] = (struct pollfd){.fd = STDIN_FILENO, .events = POLLIN};
     fds[1] = (struct pollfd){.fd = signal_fd, .events = POLLIN};
     int count = n->count; /* frames add members */
+    /* no deadline: the end of the launcher, or of its connection, ends standard input */
     for (int i = 0; i < count * CLI_STREAMS; i++)
       fds[i + 2] = (struct pollfd){.fd = n->members[i / CLI_STREAMS].fds[i % CLI_STREAMS], .events = POLLIN};
     if (poll(fds, (nfds_t)count * CLI_STREAMS + 2, -1) < 0 && errno != EINTR) break;

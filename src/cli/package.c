@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/macros.h"
 #include "cli/cli.h"
 #include "runtime/build_id.h"
@@ -360,10 +361,14 @@ static weft_status *find_installation(char include[PATH_BYTES], char library[PAT
   return NULL;
 }
 
-/* Runs a command and waits for it; what it prints goes to standard error. */
+/* For a source of a few lines and an object that holds the program's bytes. */
+enum { COMPILER_SECONDS = 300 };
+
+/* Runs a command and waits until it ends or its time is over; what it prints goes to standard error. */
 static weft_status *run_command(char *const *argv)
 {
   posix_spawn_file_actions_t actions;
+  bool ended = true;
   pid_t pid;
   int status = 0;
 
@@ -375,7 +380,9 @@ static weft_status *run_command(char *const *argv)
     return WEFT_ERR(FAILED_PRECONDITION,
                     "the compiler \"%s\" does not start: %s (CC names another one; -o FOLDER/ needs none)", argv[0],
                     strerror(error));
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  weft_child_await(pid, weft_deadline_after_ms(COMPILER_SECONDS * 1000), &ended, &status);
+  if (!ended)
+    return WEFT_ERR(DEADLINE_EXCEEDED, "the compiler \"%s\" has not ended after %d s", argv[0], COMPILER_SECONDS);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return NULL;
   return WEFT_ERR(FAILED_PRECONDITION, "the compiler \"%s\" failed: its messages are above", argv[0]);
 }

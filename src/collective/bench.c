@@ -509,7 +509,7 @@ static int run_processes(bench *b)
     }
     if (pids[r] < 0) return 1;
   }
-  for (int r = 0; r < b->o.ranks; r++) {
+  for (int r = 0; r < b->o.ranks; r++) { /* each ends by itself, as its operations have deadlines */
     waitpid(pids[r], &status, 0);
     failed |= status != 0;
   }

@@ -65,8 +65,8 @@ static void *write_when_woken(void *arg)
 {
   (void)arg;
   for (bool last = false; !last;) {
-    if (sem_wait(&wake) != 0) continue;
-    last = atomic_load(&ending); /* a signal that came before is still served */
+    if (sem_wait(&wake) != 0) continue; /* no deadline: the thread sleeps until a signal comes or the process ends */
+    last = atomic_load(&ending);        /* a signal that came before is still served */
     for (size_t i = 0; i < WEFT_COUNT(signals); i++) {
       watched *w = &signals[i];
       if (!atomic_load(&w->came)) continue;

@@ -31,3 +31,7 @@ check_PROGRAMS += %D%/array_test
 %C%_array_test_SOURCES = %D%/array_test.c tests/test.h
 %C%_array_test_CFLAGS = $(TEST_CFLAGS)
 %C%_array_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/child_test
+%C%_child_test_SOURCES = %D%/child_test.c tests/test.h
+%C%_child_test_CFLAGS = $(TEST_CFLAGS)
+%C%_child_test_LDADD = $(TEST_LIBS)
