@@ -70,7 +70,7 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *o
       {"--devices", "N", "run on N devices (default: what the program says, else one a process), all in this\n"
                          "process; under `weft launch`, srun or mpirun spread evenly over the job's processes",
        .type = WEFT_OPT_INT, .out = &o->devices, .most = 1 << 20},
-      {"--alone", NULL, "be no part of such a job", .out = &o->alone},
+      {"--alone", NULL, "join no such job: run in this process alone", .out = &o->alone},
       {"--threads", "N", "worker threads (default: one a core; WEFT_THREADS)", .type = WEFT_OPT_INT, .out = &o->threads, .most = 4096},
       {"--memory", "ORDER", "topological (default), sequential, or budget=BYTES", .type = WEFT_OPT_STRING, .out = &o->memory},
       {"--timeout", "TIME", "give up when the whole command takes longer (30s, 5m), say what it was doing, exit 3",
