@@ -1297,9 +1297,10 @@ TEST(ptxas_takes_all_kernels_and_spills_no_register)
   if (system(command))
     T_SKIP("there is no ptxas: WEFT_CUDA_PTXAS names none, and PATH has none (pip install nvidia-cuda-nvcc-cu12)");
   T_TRUE(mkdtemp(all.folder));
-  for (int i = 0; i <= count; i++) {
-    const int bytes = 271; /* eight reductions of 31 bytes: as straight code, they want more registers than there are */
-    int seed = i < count ? from + i : bytes;
+  /* Eight reductions of 31 bytes, and sines in a loop: as straight code, they want more registers than there are. */
+  static const int found[] = {271, 47};
+  for (int i = 0; i < count + (int)WEFT_COUNT(found); i++) {
+    int seed = i < count ? from + i : found[i - count];
     const hlo_literal *arguments[ARGUMENTS];
     weft_arena arena;
     weft_arena_init(&arena);

@@ -271,7 +271,19 @@ void gen_loop_begin(gen_emit *e, gen_loop *loop, gen_ssa lo, gen_ssa hi, int64_t
   loop->var = gen_add_var(e, (gen_var){.value = iv, .lo = least, .hi = end, .align = align});
 }
 
-/* A thread of a GPU has 255 registers. LLVM makes straight code of a short loop, and what assembles PTX then moves all
+/* Has the loop, which ends in block `latch`, so few instructions that LLVM might make straight code of all rounds? */
+static bool is_small(const gen_loop *loop, LLVMBasicBlockRef latch)
+{
+  enum { SMALL = 40 };
+  int count = 0;
+
+  for (LLVMBasicBlockRef block = loop->body; block && count <= SMALL;
+       block = block == latch ? NULL : LLVMGetNextBasicBlock(block))
+    for (gen_ssa i = LLVMGetFirstInstruction(block); i && count <= SMALL; i = LLVMGetNextInstruction(i)) count++;
+  return count <= SMALL;
+}
+
+/* A thread of a GPU has 255 registers. LLVM makes straight code of a small loop, and what assembles PTX then moves all
  * its loads to the beginning, so the loop may keep no more than UNROLLED rounds side by side. */
 static void bound_unrolling(gen_emit *e, gen_ssa branch)
 {
@@ -308,7 +320,7 @@ void gen_loop_end(gen_emit *e, gen_loop *loop)
   LLVMAddIncoming(iv, &next, &latch, 1);
   gen_ssa go_on = LLVMBuildICmp(e->b, LLVMIntSLT, next, loop->hi, "");
   gen_ssa branch = LLVMBuildCondBr(e->b, go_on, loop->body, loop->exit);
-  if (rounds_of(LLVMGetIncomingValue(iv, 0), loop) > SHORT) bound_unrolling(e, branch);
+  if (rounds_of(LLVMGetIncomingValue(iv, 0), loop) > SHORT && is_small(loop, latch)) bound_unrolling(e, branch);
   LLVMMoveBasicBlockAfter(loop->exit, latch);
   LLVMPositionBuilderAtEnd(e->b, loop->exit);
 }

@@ -8,7 +8,7 @@
 #include "codegen/nvptx/grid.h"
 
 enum { WARPS = 8, UNROLL = 4, BLOCKS_A_CORE = 4, LEAST_PART = WARPS * UNROLL * 2 };
-_Static_assert(WARPS * GEN_WARP == GEN_BLOCK_THREADS, "in a region, the block has as many threads");
+_Static_assert(WARPS *GEN_WARP == GEN_BLOCK_THREADS, "in a region, the block has as many threads");
 
 typedef struct columns {
   gen_grid *g;
