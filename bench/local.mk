@@ -1,5 +1,6 @@
 # bench
-EXTRA_PROGRAMS += bench/kernels bench/dispatch bench/read bench/peak
+EXTRA_PROGRAMS += bench/convolutions bench/kernels bench/dispatch bench/read bench/peak
+bench_convolutions_SOURCES = bench/convolutions.c
 bench_kernels_SOURCES = bench/kernels.c tests/read_file.h
 bench_dispatch_SOURCES = bench/dispatch.c
 bench_read_SOURCES = bench/read.c

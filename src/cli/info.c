@@ -137,6 +137,11 @@ static void put_unknown(const char *name, const char *hint)
 #else
 #define OPENBLAS "no: no LAPACK; f64 and complex products, Cholesky factors and triangular systems are slower"
 #endif
+#ifdef HAVE_ONEDNN
+#define ONEDNN "yes, where it is installed"
+#else
+#define ONEDNN "no: convolutions on processors with AVX-512 are slower"
+#endif
 #ifdef HAVE_LIBFABRIC
 #define LIBFABRIC "yes"
 #else
@@ -157,6 +162,7 @@ static void print_json(void)
   cli_json_text(&json, "llvm", WEFT_LLVM_VERSION);
   cli_json_text(&json, "build", WEFT_BUILD_ID);
   cli_json_text(&json, "openblas", OPENBLAS);
+  cli_json_text(&json, "onednn", ONEDNN);
   cli_json_text(&json, "libfabric", LIBFABRIC);
   cli_json_text(&json, "kernels_are_for", gen_target_description());
   cli_json_object(&json, "machine");
@@ -203,6 +209,7 @@ int cli_info_main(int argc, char **argv)
   printf("  LLVM               %s\n", WEFT_LLVM_VERSION);
   printf("  build              %s\n", WEFT_BUILD_ID);
   printf("  OpenBLAS           %s\n", OPENBLAS);
+  printf("  oneDNN             %s\n", ONEDNN);
   printf("  libfabric          %s\n", LIBFABRIC);
   printf("  kernels are for    %s\n", gen_target_description());
   for (int i = 0; i < plat_count(); i++) describe(plat_at(i));

@@ -154,6 +154,41 @@ static void plan_packing(cpu_conv *c, const hlo_shape *rhs)
   c->packing.base.key_bytes = count * (int64_t)sizeof *c->packing.key;
 }
 
+/* ---- oneDNN ------------------------------------------------------------------------------------------------------ */
+
+static void make_form(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
+{
+  cpu_onednn_make_form(((const cpu_conv *)((const cpu_packing *)packing)->plan)->onednn, pool, from, to);
+}
+
+/* Lets oneDNN compute the convolution if it is one of its kind. */
+static bool plan_onednn(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shape *rhs)
+{
+  cpu_onednn_conv conv = {.type = c->lhs_type, .out_type = c->out_type, .spatial = c->spatial, .batch = c->batch,
+                          .groups = c->groups, .in_features = c->in_features, .out_features = c->out_features,
+                          .in_size = c->in_size, .kernel_size = c->kernel_size, .out_size = c->out_size,
+                          .window = c->window, .plain = c->plain,
+                          .in_order = !c->order_lhs && !c->order_out};
+  int64_t steps[HLO_MAX_RANK], step = 1;
+
+  if (c->rhs_type != c->lhs_type || c->batch_groups != 1) return false;
+  for (int d = rhs->rank - 1; d >= 0; d--) {
+    steps[d] = step;
+    step *= rhs->dims[d];
+  }
+  conv.kernel_step[0] = steps[attrs->rhs_out_feature];
+  conv.kernel_step[1] = steps[attrs->rhs_in_feature];
+  for (int d = 0; d < c->spatial; d++) conv.kernel_step[d + 2] = steps[attrs->rhs_spatial.v[d]];
+  c->onednn = cpu_onednn_plan(&conv);
+  if (!c->onednn) return false;
+  c->packing.plan = c;
+  c->packing.base = (rt_packing){.bytes = cpu_onednn_form_bytes(c->onednn), .pack = make_form};
+  c->packing.base.key = cpu_onednn_form_key(c->onednn, &c->packing.base.key_bytes);
+  return true;
+}
+
+void cpu_conv_fini(cpu_conv *c) { cpu_onednn_free(c->onednn); }
+
 weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shape *lhs, const hlo_shape *rhs,
                            const hlo_shape *out)
 {
@@ -189,16 +224,24 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   rhs_dims[n + 1] = attrs->rhs_out_feature;
   out_dims[0] = attrs->out_batch;
   out_dims[n + 1] = attrs->out_feature;
-  c->by_plane = cpu_conv_plane_init(c, attrs, lhs, out);
   c->plain = is_plain(c); /* holds for convolutions without spatial dimensions too */
+  c->order_lhs = plan_order(&c->lhs_order, lhs, lhs_dims);
+  c->order_out = plan_result_order(&c->out_order, out, out_dims);
+  if (plan_onednn(c, attrs, rhs)) {
+    c->rhs_at = c->order_lhs ? WEFT_ALIGN_UP(hlo_shape_bytes(lhs), 64) : 0;
+    c->out_at = c->rhs_at + WEFT_ALIGN_UP(c->packing.base.bytes, 64);
+    c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);
+    return NULL;
+  }
+  c->by_plane = cpu_conv_plane_init(c, attrs, lhs, out);
   c->by_first = !c->by_plane && cpu_conv_first_init(c, attrs);
   if (c->by_first) {
+    c->order_lhs = c->order_out = false;
     c->scratch_bytes = c->first_plan.shared_bytes;
     return NULL;
   }
-  c->order_lhs = plan_order(&c->lhs_order, lhs, lhs_dims) && !c->by_plane;
+  if (c->by_plane) c->order_lhs = c->order_out = false;
   c->order_rhs = plan_order(&c->rhs_order, rhs, rhs_dims);
-  c->order_out = plan_result_order(&c->out_order, out, out_dims) && !c->by_plane;
   c->rhs_at = c->order_lhs ? WEFT_ALIGN_UP(hlo_shape_bytes(lhs), 64) : 0;
   c->out_at = c->rhs_at + (c->order_rhs ? WEFT_ALIGN_UP(hlo_shape_bytes(rhs), 64) : 0);
   c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);
@@ -619,6 +662,20 @@ static void direct_task(void *ctx, int64_t task)
   }
 }
 
+static weft_status *run_onednn(const conv_job *job, rt_pool *pool, const void *packed, void *out, char *scratch)
+{
+  const cpu_conv *c = job->c;
+
+  if (cpu_onednn_form_bytes(c->onednn) == 0) packed = job->rhs;
+  if (!packed) {
+    cpu_onednn_make_form(c->onednn, pool, job->rhs, scratch + c->rhs_at);
+    packed = scratch + c->rhs_at;
+  }
+  WEFT_TRY(cpu_onednn_run(c->onednn, pool, job->lhs, packed, job->out));
+  if (c->order_out) cpu_transpose_run(&c->out_order, pool, out, job->out);
+  return NULL;
+}
+
 weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs, const void *packed,
                           void *out, void *scratch)
 {
@@ -635,6 +692,7 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     cpu_transpose_run(&c->lhs_order, pool, scratch, lhs);
     job.lhs = scratch;
   }
+  if (c->onednn) return run_onednn(&job, pool, packed, out, scratch);
   if (packed) {
     if (c->order_rhs) job.rhs = packed;
     if (c->gemm.column_bytes) job.packed = (const char *)packed + c->packed_at;

@@ -4,6 +4,7 @@
 #define WEFT_CPU_CONV_H
 
 #include "cpu/dot.h"
+#include "cpu/onednn.h"
 
 /* What the form of conv_plane.c needs. A plane is spread into `elems` elements of the type of the sums. */
 typedef struct cpu_conv_plane {
@@ -43,6 +44,7 @@ typedef struct cpu_conv {
   cpu_conv_plane plane;
   bool by_first;                        /* features before pixels: conv_first.c */
   cpu_conv_first first_plan;
+  cpu_onednn *onednn;                   /* oneDNN computes it; NULL: Weft's own kernels do */
   /* base dilation: one convolution without dilation for each class of output pixels */
   bool by_phase;
   bool plain;                           /* a 1 x 1 window with stride 1: the input itself is the matrix */
@@ -56,6 +58,7 @@ typedef struct cpu_conv {
 /* Plans.  Errors: UNIMPLEMENTED for element types without a kernel. */
 WEFT_NODISCARD weft_status *cpu_conv_init(cpu_conv *conv, const hlo_conv_attrs *attrs, const hlo_shape *lhs,
                                           const hlo_shape *rhs, const hlo_shape *out);
+void cpu_conv_fini(cpu_conv *conv); /* after cpu_conv_init returned NULL */
 /* `packed`: the packed form of rhs, or NULL.  `scratch` has conv->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_conv_run(const cpu_conv *conv, rt_pool *pool, const void *lhs, const void *rhs,
                                          const void *packed, void *out, void *scratch);

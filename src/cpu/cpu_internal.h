@@ -8,7 +8,7 @@
 /* Settings from the environment (their table is in platform.c). */
 typedef struct cpu_settings {
   int64_t devices, threads, cache_bytes, packed_bytes;
-  bool pin, huge_pages, flush_denormals, perf_map;
+  bool pin, huge_pages, flush_denormals, perf_map, onednn;
   const char *dump_hlo; /* "": nowhere */
 } cpu_settings;
 

@@ -80,6 +80,16 @@ LIBRARY_THUNK(convolution, cpu_conv,
               cpu_conv_run(plan, pool, args[0], args[1], rt_packed_form(thunk, ctx), args[2],
                            plan->scratch_bytes ? args[3] : NULL))
 
+static void free_convolution(void *plan) { cpu_conv_fini(plan); }
+
+static weft_status *owned_convolution_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                           low_plan *out)
+{
+  WEFT_TRY(convolution_plan(target, arena, instr, out));
+  out->destroy = free_convolution;
+  return NULL;
+}
+
 static weft_status *packed_convolution_make(low_step *step, rt_thunk **out_thunk)
 {
   WEFT_TRY(convolution_make(step, out_thunk));
@@ -130,7 +140,7 @@ const cpu_maker cpu_makers[] = {
   {HLO_CUSTOM_CALL, custom_call_make, custom_call_plan},
   {HLO_CHOLESKY, cholesky_make, cholesky_plan},
   {HLO_CONCATENATE, cpu_concatenate_make, NULL},
-  {HLO_CONVOLUTION, packed_convolution_make, convolution_plan},
+  {HLO_CONVOLUTION, packed_convolution_make, owned_convolution_plan},
   {HLO_DOT, cut_dot_make, dot_plan},
   {HLO_FFT, fft_make, fft_plan},
   {HLO_RNG_GET_AND_UPDATE_STATE, cpu_rng_state_make, NULL},

@@ -9,7 +9,7 @@ libweftrun_la_SOURCES += \
   %D%/gemm_tiny.c %D%/gemm_tiny.h %D%/hot.h \
   %D%/lapack.h %D%/library.c %D%/linalg.h \
   %D%/hwloc.c %D%/loader.c \
-  %D%/makers.h \
+  %D%/makers.h %D%/onednn.h \
   %D%/perf_map.c \
   %D%/platform.c %D%/platform.h \
   %D%/rng_state.c \
@@ -22,4 +22,9 @@ if HAVE_OPENBLAS
 libweftrun_la_SOURCES += %D%/lapack.c %D%/linalg.c
 else
 libweftrun_la_SOURCES += %D%/without_blas.c
+endif
+if HAVE_ONEDNN
+libweftrun_la_SOURCES += %D%/onednn.c
+else
+libweftrun_la_SOURCES += %D%/without_onednn.c
 endif

@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "cpu/cpu_internal.h"
 #include "cpu/blas.h"
+#include "cpu/onednn.h"
 #include "cpu/platform.h"
 #include "cpu/topology.h"
 
@@ -30,6 +31,8 @@ static const weft_option options[] = {
    "Freed memory that a device keeps for reuse; 0: an eighth of the machine's for all devices"},
   {"WEFT_PACKED_BYTES", WEFT_OPT_BYTES, "0", offsetof(cpu_settings, packed_bytes),
    "Most memory for packed forms of weights, which are kept beside them; 0: an eighth of the machine's; 1: none"},
+  {"WEFT_ONEDNN", WEFT_OPT_BOOL, "1", offsetof(cpu_settings, onednn),
+   "Let oneDNN, where it is installed, compute the convolutions in which it is faster"},
 };
 const weft_option_table cpu_options = {"cpu", options, WEFT_COUNT(options)};
 
@@ -105,6 +108,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
     return WEFT_ERR(INVALID_ARGUMENT, "%d devices: 1 to %d are possible", devices, WEFT_DEVICES_A_PROCESS);
   if (threads < 1) threads = cpu_usable_threads();
   base->flush_denormals = cpu->settings.flush_denormals;
+  cpu_onednn_allow(cpu->settings.onednn);
   base->memory_limit = cpu_memory_bytes();
   base->packed_limit = cpu->settings.packed_bytes > 0 ? cpu->settings.packed_bytes : base->memory_limit / 8;
   WEFT_TRY(rt_platform_add_devices(base, wanted, devices, kind));

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cpu/cpu_internal.h"
+#include "cpu/onednn.h"
 
 struct cpu_topology {
   hwloc_topology_t hwloc;
@@ -136,5 +137,6 @@ weft_status *cpu_topology_print(FILE *out)
   fprintf(out, "  %-18s %.1f GiB\n", "memory", (double)cpu_memory_bytes() / (1 << 30));
   read_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof line);
   fprintf(out, "  %-18s transparent: %s\n", "huge pages", *line ? line : "unknown");
+  fprintf(out, "  %-18s %s\n", "oneDNN found", cpu_onednn_version());
   return NULL;
 }

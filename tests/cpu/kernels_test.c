@@ -1,8 +1,10 @@
 /* tests/cpu/kernels_test.c -- The library kernels against the reference evaluator. */
 #include "test.h"
 
+#include <dirent.h>
 #include <math.h>
 
+#include "codegen/model/processor.h"
 #include "cpu/conv.h"
 #include "cpu/dot.h"
 #include "cpu/fft.h"
@@ -86,6 +88,7 @@ static weft_status *run_kernel(rt_pool *pool, weft_arena *arena, const hlo_instr
 {
   const hlo_shape *lhs = in->operands[0]->shape, *rhs = in->operand_count > 1 ? in->operands[1]->shape : NULL;
   union { cpu_dot dot; cpu_conv conv; cpu_fft fft; cpu_cholesky cholesky; cpu_triangular_solve solve; } plan;
+  weft_status *st;
 
   *scratch_bytes = 0;
   switch (in->op) {
@@ -96,7 +99,9 @@ static weft_status *run_kernel(rt_pool *pool, weft_arena *arena, const hlo_instr
   case HLO_CONVOLUTION:
     WEFT_TRY(cpu_conv_init(&plan.conv, in->u.conv, lhs, rhs, in->shape));
     *scratch_bytes = plan.conv.scratch_bytes;
-    return out ? run_conv(&plan.conv, pool, in->shape, a, b, out, scratch) : NULL;
+    st = out ? run_conv(&plan.conv, pool, in->shape, a, b, out, scratch) : NULL;
+    cpu_conv_fini(&plan.conv);
+    return st;
   case HLO_FFT:
     WEFT_TRY(cpu_fft_init(&plan.fft, arena, in));
     *scratch_bytes = plan.fft.scratch_bytes;
@@ -293,6 +298,121 @@ TEST(convolution_of_every_form_and_type)
                types[t].in, forms[i].lhs, types[t].in, forms[i].rhs, types[t].out, forms[i].out, forms[i].attrs);
       check_instr(pool, text, types[t].tolerance);
     }
+}
+
+/* Threads of the process. */
+static int count_threads(void)
+{
+  DIR *dir = opendir("/proc/self/task");
+  int count = 0;
+
+  T_TRUE(dir);
+  for (const struct dirent *entry; (entry = readdir(dir));) count += entry->d_name[0] != '.';
+  closedir(dir);
+  return count;
+}
+
+/* Does the machine have what oneDNN is used with, for this type? */
+static bool has_onednn(bool narrow)
+{
+  return cpu_onednn_is_there() && (narrow ? gen_this_processor.avx512_bf16 : gen_this_processor.avx512);
+}
+
+/* Plans the convolution, and checks that oneDNN takes it where it is there. */
+static void check_taken(const char *shapes_and_root, bool narrow, bool wanted)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  cpu_conv conv;
+  char text[2048];
+
+  snprintf(text, sizeof text,
+           "HloModule m\n"
+           "ENTRY e {\n"
+           "%s\n"
+           "}\n",
+           shapes_and_root);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  const hlo_instr *root = module->entry->root;
+  T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
+  if ((conv.onednn != NULL) != (wanted && has_onednn(narrow))) fail_msg("%s: oneDNN's: %d", text, conv.onednn != NULL);
+  cpu_conv_fini(&conv);
+}
+
+/* One dimension to three, tiles of lines and of images, padding of one side and more than a tile is high, strides, holes in
+ * the window, groups, kernels in another order and kernels that are reordered in parts. */
+TEST(convolutions_by_onednn_are_the_evaluators)
+{
+  static const struct { const char *lhs, *rhs, *out, *attrs; bool narrow_only; } forms[] = {
+    {"2,12,13,16", "3,3,16,32", "2,12,13,32", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
+    {"1,40,41,8", "5,3,8,24", "1,21,22,24", "window={size=5x3 stride=2x2 pad=3_3x2_2}, dim_labels=b01f_01io->b01f"},
+    {"1,30,9,16", "3,3,16,50", "1,26,5,50", "window={size=3x3 rhs_dilate=2x2}, dim_labels=b01f_01io->b01f"},
+    {"1,64,17,16", "9,1,16,17", "1,64,17,17", "window={size=9x1 pad=4_4x0_0}, dim_labels=b01f_01io->b01f"},
+    {"9,8,8,20", "3,3,20,33", "9,6,7,33", "window={size=3x3 pad=0_0x1_0}, dim_labels=b01f_01io->b01f"},
+    {"2,20,20,24", "3,3,1,24", "2,20,20,24", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=24"},
+    {"2,14,14,24", "3,3,4,24", "2,14,14,24", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=6"},
+    {"2,14,14,24", "3,3,4,48", "2,14,14,48", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=6"},
+    {"3,70,20", "5,20,40", "3,70,40", "window={size=5 pad=2_2}, dim_labels=b0f_0io->b0f"},
+    {"1,6,7,8,6", "2,3,2,6,20", "1,5,7,7,20", "window={size=2x3x2 pad=0_0x1_1x0_0}, dim_labels=b012f_012io->b012f"},
+    {"1,5,5,64", "3,3,64,160", "1,5,5,160", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
+    {"1,6,6,40", "150,40,3,3", "1,6,6,150", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_oi01->b01f"},
+    {"2,33,12,11", "20,33,3,3", "2,20,12,11", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
+    {"2,24,20,21", "24,1,5,5", "2,24,20,21", "window={size=5x5 pad=2_2x2_2}, dim_labels=bf01_oi01->bf01, feature_group_count=24"},
+    {"4,9,9,70", "1,1,70,40", "4,9,9,40", "window={size=1x1}, dim_labels=b01f_01io->b01f", true},
+    {"1,14,14,40", "1,1,40,600", "1,7,7,600", "window={size=1x1 stride=2x2}, dim_labels=b01f_01io->b01f", true},
+  };
+  WEFT_AUTO(rt_pool) pool = new_pool();
+  int threads = count_threads();
+  char text[1024];
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++)
+    for (size_t i = 0; i < WEFT_COUNT(forms); i++) {
+      bool narrow = strcmp(types[t].in, "bf16") == 0;
+      if (!narrow && (strcmp(types[t].in, "f32") != 0 || strcmp(types[t].out, "f32") != 0)) continue;
+      snprintf(text, sizeof text,
+               "  a = %s[%s] parameter(0)\n"
+               "  b = %s[%s] parameter(1)\n"
+               "  ROOT r = %s[%s] convolution(a, b), %s",
+               types[t].in, forms[i].lhs, types[t].in, forms[i].rhs, types[t].out, forms[i].out, forms[i].attrs);
+      check_taken(text, narrow, narrow || !forms[i].narrow_only);
+      check_instr(pool, text, types[t].tolerance);
+    }
+  T_EQ_INT(count_threads(), threads); /* the library runs on the threads that call it */
+}
+
+/* What oneDNN computes on several threads has the bits of one thread, and it leaves the caller's number of OpenMP's
+ * threads alone. */
+TEST(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads)
+{
+  static const char text[] = "HloModule m\n"
+                             "ENTRY e {\n"
+                             "  a = f32[2,40,40,32] parameter(0)\n"
+                             "  b = f32[3,3,32,64] parameter(1)\n"
+                             "  ROOT r = f32[2,40,40,64] convolution(a, b), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f\n"
+                             "}\n";
+  enum { IN = 2 * 40 * 40 * 32, KERNEL = 9 * 32 * 64, OUT = 2 * 40 * 40 * 64 };
+  WEFT_AUTO(hlo_module) module = NULL;
+  static const int threads[] = {1, 2, 7};
+  float *a = malloc(4 * IN), *b = malloc(4 * KERNEL), *c[] = {malloc(4 * OUT), malloc(4 * OUT)};
+  cpu_conv conv;
+
+  if (!has_onednn(false)) T_SKIP("no oneDNN, or no AVX-512");
+  T_TRUE(a && b && c[0] && c[1]);
+  for (int i = 0; i < IN; i++) a[i] = (float)next_value() / 3;
+  for (int i = 0; i < KERNEL; i++) b[i] = (float)next_value() / 7;
+  T_OK(hlo_parse(text, strlen(text), &module));
+  const hlo_instr *root = module->entry->root;
+  T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
+  T_TRUE(conv.onednn);
+  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(conv.scratch_bytes, 64));
+  T_TRUE(scratch);
+  for (size_t i = 0; i < WEFT_COUNT(threads); i++) {
+    WEFT_AUTO(rt_pool) pool = NULL;
+    T_OK(rt_pool_new(&(rt_pool_options){.threads = threads[i]}, &pool));
+    T_OK(cpu_conv_run(&conv, pool, a, b, NULL, c[i > 0], scratch));
+    T_TRUE(i == 0 || memcmp(c[0], c[1], 4 * OUT) == 0);
+  }
+  cpu_conv_fini(&conv);
+  free(a), free(b), free(c[0]), free(c[1]), free(scratch);
 }
 
 TEST(fft_of_every_kind_and_length)
@@ -739,7 +859,10 @@ TEST(convolutions_are_cut_evenly)
              n, n, in, in, out, n, n, out);
     T_OK(hlo_parse(text, strlen(text), &module));
     const hlo_instr *root = module->entry->root;
+    cpu_onednn_allow(false);
     T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
+    cpu_onednn_allow(true);
+    T_TRUE(!conv.onednn);
     if (conv.direct) continue;
     int64_t rows = 2 * (int64_t)n * n, last = rows - (conv.tasks_per_group - 1) * conv.rows_per_task;
     if (!(conv.tasks_per_group >= cases[i].least && last <= conv.rows_per_task &&
@@ -750,7 +873,8 @@ TEST(convolutions_are_cut_evenly)
 }
 
 TEST_MAIN(UNIT(convolutions_are_cut_evenly), UNIT(dot_of_every_form_and_type), UNIT(dot_rounds_operands_as_its_algorithm_says),
-          UNIT(convolution_of_every_form_and_type), UNIT(fft_of_every_kind_and_length),
+          UNIT(convolution_of_every_form_and_type), UNIT(convolutions_by_onednn_are_the_evaluators),
+          UNIT(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads), UNIT(fft_of_every_kind_and_length),
           UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(transposes_in_every_order_are_exact), UNIT(sort_is_the_evaluators_to_the_bit),
           UNIT(sort_of_one_operand_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
           UNIT(a_comparator_that_is_not_by_keys_is_refused), UNIT(topk_is_the_evaluators), UNIT(rng_goes_on_from_run_to_run), UNIT(the_number_of_threads_changes_no_bit))
