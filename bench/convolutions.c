@@ -120,7 +120,7 @@ static weft_status *measure(const shape *s, weft_dtype type, bool features_last,
     worst = fmax(worst, fabs(value(y[0], i, type) - value(y[1], i, type)));
     largest = fmax(largest, fabs(value(y[0], i, type)));
   }
-  printf("| %s | %s | %dx%d%s | %d-%d%s | %d | %d | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f | %.0e |%s\n",
+  printf("| %s | %s | %dx%d%s | %d-%d%s | %d | %d | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f | %.0e%s |\n",
          weft_dtype_name(type), features_last ? "last" : "first", s->window, s->window, s->stride == 2 ? " / 2" : "",
          s->in, s->out,
          s->groups == 1       ? ""
@@ -129,7 +129,7 @@ static weft_status *measure(const shape *s, weft_dtype type, bool features_last,
          s->size, s->batch, (double)sides[0].best[0] / 1e3, (double)sides[1].best[0] / 1e3,
          (double)sides[0].best[1] / 1e3, (double)sides[1].best[1] / 1e3,
          (double)sides[0].best[0] / (double)sides[1].best[0], (double)sides[0].best[1] / (double)sides[1].best[1],
-         worst / largest, sides[1].plan.onednn ? "" : " Weft's kernel");
+         worst / largest, sides[1].plan.onednn ? "" : " *");
   fflush(stdout);
   for (int i = 0; i < 2; i++) {
     cpu_conv_fini(&sides[i].plan);
@@ -144,9 +144,14 @@ static weft_status *run(double seconds, int threads)
   WEFT_AUTO(rt_pool) pool = NULL;
 
   WEFT_TRY(rt_pool_new(&(rt_pool_options){.threads = threads}, &pool));
-  printf("oneDNN %s, %d threads. Times in microseconds; ratio: Weft / oneDNN.\n\n", cpu_onednn_version(), threads);
   printf(
-    "| type | features | window | features | image | batch | Weft | oneDNN | Weft, unpacked | oneDNN, unpacked | ratio | unpacked | difference |\n");
+    "oneDNN %s, %d threads. Times in microseconds; ratio: Weft / oneDNN. *Unpacked*: the kernel is rearranged in each "
+    "run. *Difference* of the results, relative to the largest element. Rows marked with a star are Weft's kernel on "
+    "both sides: they show the noise.\n\n",
+    cpu_onednn_version(), threads);
+  printf(
+    "| type | features | window | channels | image | batch | Weft | oneDNN | Weft, unpacked | oneDNN, unpacked | ratio | "
+    "unpacked | difference |\n");
   printf("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (int type = 0; type < 2; type++)
     for (int last = 1; last >= 0; last--)

@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 build=$1; shift
-pages=${*:-programs temporaries reading jax users users-small libraries partitions costs peers collectives collectives-simulated}
+pages=${*:-programs temporaries reading jax users users-small libraries partitions costs peers convolutions collectives collectives-simulated}
 python=${WEFT_PYTHON:-python3} out=docs/measured work=${TMPDIR:-/tmp}/weft-pages
 data=../shared/testdata/hlo
 export WEFT_BUILDDIR=$PWD/$build
@@ -33,6 +33,10 @@ for p in $pages; do
     peers) # WEFT_PEERS: an interpreter with torch, OpenVINO, ...
       make -s -C "$build" bench/peak
       page $p "$python" bench/peers.py --build "$build" --peers "${WEFT_PEERS:-$python}" "${to[@]}" ;;
+    convolutions) make -s -C "$build" bench/convolutions
+      { printf '# Convolutions, oneDNN beside Weft\n\n'
+        PYTHONPATH=bench python3 -c 'import report; print(f"Machine: {report.machine()}. Command: `bench/convolutions 0.2 2`. Commit: {report.commit()}.\n")'
+        chrt -f 5 "$build/bench/convolutions" 0.2 2; } >"$out/$p.md" ;;
     collectives) page $p "$python" bench/collectives_grid.py "$build" --ranks 2,4,8 --max-bytes 1048576 --rounds 3 --scale 0.5 "${to[@]}" ;;
     collectives-simulated) page $p "$python" bench/collectives_simulated.py "$build" --markdown "$out/$p.md" ;;
     *) echo "unknown page $p" >&2; exit 2 ;;

@@ -19,6 +19,8 @@ refused '--with-llvm=elsewhere: expected static or shared' --with-llvm=elsewhere
 refused 'OBJCOPY=/nonexistent/objcopy does not run' OBJCOPY=/nonexistent/objcopy
 refused '--with-openblas=/usr: expected yes or no' --with-openblas=/usr
 refused '--with-libfabric=/usr: expected yes or no' --with-libfabric=/usr
+refused '--with-onednn=maybe: expected yes, no or an absolute path' --with-onednn=maybe
+refused '--with-onednn: no headers of oneDNN 2.6' --with-onednn="$dir"
 refused '--enable-asan and --enable-tsan' --enable-asan --enable-tsan
 
 # A compiler whose programs with clones of functions do not link: configure finds out, and the library's code, compiled

@@ -27,6 +27,7 @@ BEGIN {
   home["hwloc.h"]     = "cpu"
   home["cblas.h"]     = "cpu"
   home["lapack"]      = "cpu"
+  home["oneapi/"]     = "cpu"
   home["rdma/"]       = "collective"
   home["nghttp2/"]    = "coord"
   home["openssl/"]    = "coord collective codegen runtime"

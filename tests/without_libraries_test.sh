@@ -1,5 +1,5 @@
 #!/bin/bash
-# A build without OpenBLAS or libfabric says what it lacks, and does the rest: matrix products of all types, Cholesky factors and triangular
+# A build without OpenBLAS, oneDNN or libfabric says what it lacks, and does the rest: matrix products of all types, Cholesky factors and triangular
 # systems give the right numbers, JAX's calls of LAPACK are refused by name.  The first three checks hold for every build.  Prints TAP.
 weft=${WEFT_BUILDDIR:-.}/weft config=${WEFT_BUILDDIR:-.}/config.h
 dir=$(mktemp -d) || exit 99
@@ -16,10 +16,23 @@ check() {
   [ $got = "$code" ] && grep -q -e "$pattern" "$dir/log"; report "$name" $?
 }
 has() { grep -q "^#define HAVE_$1 1" "$config" && echo yes || echo no; }
-blas=$(has OPENBLAS) fabric=$(has LIBFABRIC)
+blas=$(has OPENBLAS) fabric=$(has LIBFABRIC) onednn=$(has ONEDNN)
 
 check "weft info: OpenBLAS is there: $blas" 0 "OpenBLAS  *$blas" info
 check "weft info: libfabric is there: $fabric" 0 "libfabric  *$fabric" info
+check "weft info: oneDNN is there: $onednn" 0 "oneDNN  *$onednn" info
+# a convolution that oneDNN takes where it is there, and Weft's kernel elsewhere
+cat >"$dir/convolution.hlo" <<'HLO'
+HloModule convolution
+ENTRY e {
+  x = f32[1,20,20,16] parameter(0)
+  k = f32[3,3,16,32] parameter(1)
+  ROOT y = f32[1,20,20,32] convolution(x, k), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f
+}
+HLO
+check "a convolution agrees with the reference" 0 'agree' run "$dir/convolution.hlo" --quiet --compare reference
+check "a saved program with a convolution" 0 '' compile "$dir/convolution.hlo" -o "$dir/convolution.weft"
+WEFT_ONEDNN=0 check "runs where oneDNN is not used" 0 'result' run "$dir/convolution.weft"
 # operands in both orders, vectors, and more contracted elements than one panel has
 {
   echo "HloModule products"

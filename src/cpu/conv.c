@@ -229,7 +229,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->order_out = plan_result_order(&c->out_order, out, out_dims);
   if (plan_onednn(c, attrs, rhs)) {
     c->rhs_at = c->order_lhs ? WEFT_ALIGN_UP(hlo_shape_bytes(lhs), 64) : 0;
-    c->out_at = c->rhs_at + WEFT_ALIGN_UP(c->packing.base.bytes, 64);
+    c->out_at = c->rhs_at + (cpu_onednn_wants_form(c->onednn) ? c->packing.base.bytes : 0);
     c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);
     return NULL;
   }
@@ -666,12 +666,11 @@ static weft_status *run_onednn(const conv_job *job, rt_pool *pool, const void *p
 {
   const cpu_conv *c = job->c;
 
-  if (cpu_onednn_form_bytes(c->onednn) == 0) packed = job->rhs;
-  if (!packed) {
+  if (!packed && cpu_onednn_wants_form(c->onednn)) {
     cpu_onednn_make_form(c->onednn, pool, job->rhs, scratch + c->rhs_at);
     packed = scratch + c->rhs_at;
   }
-  WEFT_TRY(cpu_onednn_run(c->onednn, pool, job->lhs, packed, job->out));
+  WEFT_TRY(cpu_onednn_run(c->onednn, pool, job->lhs, job->rhs, packed, job->out));
   if (c->order_out) cpu_transpose_run(&c->out_order, pool, out, job->out);
   return NULL;
 }

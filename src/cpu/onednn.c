@@ -2,8 +2,9 @@
  *
  * The result is cut into tiles: some lines of the first spatial dimension, or some images.  A tile is a convolution of
  * its own, whose input is the part of the image that its lines read and whose padding is what lies outside of the
- * image.  Tiles with the same sizes and padding share a primitive (a *kind* of tile); most images have three kinds, at
- * the first lines, inside, and at the last lines.
+ * image.  Large kernels are cut too, into parts of some output features: a tile then reads one part, and its result is
+ * copied to its place among the other features.  Tiles with the same sizes and padding share a primitive (a *kind* of
+ * tile); most images have three kinds, at the first lines, inside, and at the last lines.
  *
  * Debian's library runs its loops by OpenMP, on as many threads as the calling thread says.  So each call is made
  * between alone_begin and alone_end, which say one thread and restore what was said. */
@@ -11,6 +12,7 @@
 
 #include "cpu/onednn.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
@@ -30,14 +32,15 @@ enum {
   FEW_FLOPS = 2000000,    /* convolutions from here on have FEW_TILES tiles at least */
   FEW_TILES = 4,
   SMALL_WINDOW = 9,
+  SMALL_IMAGE = 256, /* pixels */
   FEW_FEATURES = 32,
   LEAST_FLOPS = 200000,   /* below, calls of the library would take longer than the work */
-  LEAST_SHARED_BYTES = 1 << 16,
-  PART_FEATURES = 64,     /* least output features of a task that reorders the kernel */
+  PART_FEATURES = 64,
+  PART_BYTES = 256 << 10, /* kernels from here on are cut: they would be read again for each tile */
   LEAST_PIXELS = 16,      /* below, bringing the kernel into the library's order would */
 };
 
-/* ---- the library -------------------------------------------------------------------------------------------------- */
+/* ---- the library ------------------------------------------------------------------------------------------------- */
 
 #if DNNL_VERSION_MAJOR != 2
 #error "the functions of this version are others"
@@ -144,7 +147,7 @@ static void alone_end(int before)
   if (before != 1) its.set_threads(before);
 }
 
-/* ---- planning ----------------------------------------------------------------------------------------------------- */
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 /* The place of a tile: images, lines of the first spatial dimension, and the lines of the input that these read. */
 typedef struct tile_place {
@@ -160,14 +163,9 @@ typedef struct tile_kind {
 
 /* What makes a form of the kernel: plans that agree in this share forms. */
 typedef struct form_key {
-  int64_t step[HLO_MAX_RANK];
-  dnnl_memory_desc_t desc;
+  int64_t parts, step[HLO_MAX_RANK];
+  dnnl_memory_desc_t desc; /* of a part */
 } form_key;
-
-typedef struct reorder_part {
-  dnnl_memory_desc_t from, to;
-  dnnl_primitive_t primitive;
-} reorder_part;
 
 struct cpu_onednn {
   int spatial;
@@ -176,15 +174,18 @@ struct cpu_onednn {
   int64_t in_lines, out_lines, in_line_elems, out_line_elems;
   hlo_window_dim window;                     /* of the first spatial dimension */
   int64_t window_lines;
-  int64_t tile_images, tile_lines, tiles_image, tiles; /* tiles_image: of one image, where tile_images is 1 */
+  /* tiles_image: of one image, where tile_images is 1; tiles: of one part of the kernel */
+  int64_t tile_images, tile_lines, tiles_image, tiles;
   int kind_count;
   tile_kind kinds[MOST_KINDS];
-  int64_t scratch_bytes;                     /* of a task */
+  int64_t scratch_bytes;                     /* of a call */
+  int64_t result_bytes;                      /* of a tile; 0: tiles are written to their places */
   form_key form;
-  int64_t form_bytes;                        /* 0: the kernel is used as it lies */
-  int64_t form_block;                        /* output features side by side in the form; 48 occurs */
-  int64_t parts, part_from_bytes, part_to_bytes;
-  reorder_part part[2];                      /* [1]: the last part */
+  int64_t parts, part_features;              /* of the kernel */
+  int64_t part_bytes;                        /* of a part of the form; 0: the kernel is used as it lies */
+  int64_t part_from_bytes;                   /* between parts of the kernel */
+  dnnl_memory_desc_t from;                   /* a part of the kernel */
+  dnnl_primitive_t reorder;
   atomic_int form_status;                    /* why a form could not be made; dnnl_success */
 };
 
@@ -224,15 +225,19 @@ static double flops_of(const view *v)
   return flops;
 }
 
-/* Do the copies into canonical order and back cost less than the library saves?  Kernels of one element need no patches
- * otherwise, few input features make few, and small windows of single features are summed where they lie. */
+/* Do the copies into canonical order and back cost less than the library saves?  Weft's kernels are slow on small
+ * images, where few output features leave lanes idle, and on single features whose windows are large or take strides. */
 static bool pays_to_order(const cpu_onednn_conv *c, int64_t taps)
 {
   bool strided = false;
+  int64_t pixels = 1;
 
-  for (int d = 0; d < c->spatial; d++) strided |= c->window[d].stride > 1;
-  if (c->groups > 1) return c->in_features > 1 || strided || taps > SMALL_WINDOW;
-  return taps > 1 && c->in_features >= FEW_FEATURES;
+  for (int d = 0; d < c->spatial; d++) {
+    strided |= c->window[d].stride > 1;
+    pixels *= c->out_size[d];
+  }
+  if (c->groups > 1) return c->in_features > 1 || strided || (taps > SMALL_WINDOW && pixels <= SMALL_IMAGE);
+  return taps > 1 && c->in_features >= FEW_FEATURES && (pixels <= SMALL_IMAGE || c->out_features < FEW_FEATURES / 2);
 }
 
 /* Is the convolution one of those in which the library was measured to be faster?  (docs/adr/0009-onednn.md) */
@@ -261,9 +266,14 @@ static bool fits(const view *v)
 static void plan_tiles(cpu_onednn *p, const view *v, bool cut)
 {
   double flops = flops_of(v);
-  int64_t wanted = (int64_t)(flops / TILE_FLOPS) + 1;
+  int64_t wanted = (int64_t)(flops / TILE_FLOPS) + 1, all = p->out_features;
+  double kernel_bytes = flops / 2 / (double)v->batch * (double)weft_dtype_bytes(p->type);
 
+  for (int d = 0; d < v->spatial; d++) kernel_bytes /= (double)v->out[d];
+  p->part_features = v->c->groups == 1 && all % PART_FEATURES == 0 && kernel_bytes >= PART_BYTES ? PART_FEATURES : all;
+  p->parts = all / p->part_features;
   if (flops >= FEW_FLOPS) wanted = WEFT_MAX(wanted, FEW_TILES);
+  wanted = (wanted + p->parts - 1) / p->parts;
   if (!cut) wanted = WEFT_MIN(wanted, v->batch);
   p->tile_images = WEFT_MAX(1, v->batch / wanted);
   int64_t parts = WEFT_MIN(v->out[0], (wanted + v->batch - 1) / v->batch); /* of an image */
@@ -278,6 +288,7 @@ static tile_place place_of(const cpu_onednn *p, int64_t tile)
   tile_place t = {.image = tile / p->tiles_image * p->tile_images, .line = tile % p->tiles_image * p->tile_lines};
   int64_t first, end; /* lines of the input, if it had no edges */
 
+  assert(tile < p->tiles);
   t.images = WEFT_MIN(p->tile_images, p->batch - t.image);
   t.lines = WEFT_MIN(p->tile_lines, p->out_lines - t.line);
   first = t.line * p->window.stride - p->window.pad_low;
@@ -341,18 +352,19 @@ static dnnl_status_t describe(dnnl_memory_desc_t *desc, weft_dtype type, int spa
   return its.dnnl_memory_desc_init_by_strides(desc, spatial + 2, dims, data_type(type), steps);
 }
 
-/* Describes the kernel as the program has it, or, without `steps`, in any order. */
-static dnnl_status_t describe_kernel(dnnl_memory_desc_t *desc, const view *v, const int64_t *steps)
+/* Describes the kernel, of which all or some output features of each group, as the program has it, or, without `steps`,
+ * in any order. */
+static dnnl_status_t describe_kernel(dnnl_memory_desc_t *desc, const view *v, int64_t features, const int64_t *steps)
 {
   const cpu_onednn_conv *c = v->c;
   dnnl_dims_t dims = {c->groups}, at = {0};
   int grouped = c->groups > 1, rank = v->spatial + 2 + grouped;
 
-  dims[grouped] = c->out_features;
+  dims[grouped] = features;
   dims[grouped + 1] = c->in_features;
   for (int d = 0; d < v->spatial; d++) dims[grouped + 2 + d] = v->kernel[d];
   if (!steps) return its.dnnl_memory_desc_init_by_tag(desc, rank, dims, data_type(c->type), dnnl_format_tag_any);
-  at[0] = c->out_features * steps[0];
+  at[0] = features * steps[0];
   for (int d = 0; d < v->spatial + 2; d++) at[d + grouped] = steps[d];
   return its.dnnl_memory_desc_init_by_strides(desc, rank, dims, data_type(c->type), at);
 }
@@ -365,6 +377,9 @@ static bool is_fast(dnnl_primitive_desc_t desc)
   return its.dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
          (strncmp(name, "br", 2) == 0 || strncmp(name, "jit", 3) == 0);
 }
+
+/* Output features of a group that a part of the kernel has. */
+static int64_t group_features(const cpu_onednn *p, const view *v) { return p->part_features / v->c->groups; }
 
 /* Makes the primitive of a kind.  The kernel comes in p->form.desc, or in any order for the first kind. */
 static bool make_kind(cpu_onednn *p, const view *v, const dnnl_primitive_attr_t attr, tile_kind *k)
@@ -383,9 +398,9 @@ static bool make_kind(cpu_onednn *p, const view *v, const dnnl_primitive_attr_t 
     after[d] =
       WEFT_MAX(0, (v->out[d] - 1) * w->stride - w->pad_low + (v->kernel[d] - 1) * w->window_dilation + 1 - v->in[d]);
   }
-  if (k == p->kinds && describe_kernel(&kernel, v, NULL) != dnnl_success) return false;
+  if (k == p->kinds && describe_kernel(&kernel, v, group_features(p, v), NULL) != dnnl_success) return false;
   if (describe(&k->src, p->type, v->spatial, k->images, p->features, k->from_lines, v->in) != dnnl_success ||
-      describe(&k->dst, p->out_type, v->spatial, k->images, p->out_features, k->lines, v->out) != dnnl_success ||
+      describe(&k->dst, p->out_type, v->spatial, k->images, p->part_features, k->lines, v->out) != dnnl_success ||
       its.dnnl_dilated_convolution_forward_desc_init(&conv, dnnl_forward_inference, dnnl_convolution_direct, &k->src,
                                                      &kernel, NULL, &k->dst, strides, dilates, before,
                                                      after) != dnnl_success ||
@@ -394,7 +409,7 @@ static bool make_kind(cpu_onednn *p, const view *v, const dnnl_primitive_attr_t 
   bool done = is_fast(desc) && its.dnnl_primitive_create(&k->primitive, desc) == dnnl_success;
   k->scratch = *its.dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
   if (k == p->kinds) p->form.desc = *its.dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0);
-  p->scratch_bytes = WEFT_MAX(p->scratch_bytes, (int64_t)its.dnnl_memory_desc_get_size(&k->scratch));
+  p->scratch_bytes = WEFT_MAX(p->scratch_bytes, WEFT_ALIGN_UP((int64_t)its.dnnl_memory_desc_get_size(&k->scratch), 64));
   its.dnnl_primitive_desc_destroy(desc);
   return done;
 }
@@ -420,47 +435,22 @@ static void free_kinds(cpu_onednn *p)
   p->scratch_bytes = 0;
 }
 
-/* A part of a kernel: all of it, or some of its output features. */
-static bool make_part(cpu_onednn *p, const view *v, const int64_t *steps, int64_t features, reorder_part *part)
+static bool make_reorder(cpu_onednn *p, const view *v, const int64_t *steps)
 {
   dnnl_primitive_desc_t desc = NULL;
 
-  if (describe_kernel(&part->from, v, steps) != dnnl_success) return false;
-  part->to = p->form.desc;
-  if (features < v->c->out_features) {
-    part->from.dims[0] = part->from.padded_dims[0] = part->to.dims[0] = features;
-    part->to.padded_dims[0] = (features + p->form_block - 1) / p->form_block * p->form_block;
-  }
-  if (its.dnnl_reorder_primitive_desc_create(&desc, &part->from, its.engine, &part->to, its.engine, NULL) !=
+  memcpy(p->form.step, steps, sizeof p->form.step);
+  p->form.parts = p->parts;
+  p->part_from_bytes = p->part_features * steps[0] * (int64_t)weft_dtype_bytes(p->type);
+  if (describe_kernel(&p->from, v, group_features(p, v), steps) != dnnl_success) return false;
+  if (p->parts == 1 && its.dnnl_memory_desc_equal(&p->from, &p->form.desc)) return true;
+  p->part_bytes = WEFT_ALIGN_UP((int64_t)its.dnnl_memory_desc_get_size(&p->form.desc), 64);
+  if (its.dnnl_reorder_primitive_desc_create(&desc, &p->from, its.engine, &p->form.desc, its.engine, NULL) !=
       dnnl_success)
     return false;
-  bool done = its.dnnl_primitive_create(&part->primitive, desc) == dnnl_success;
+  bool done = its.dnnl_primitive_create(&p->reorder, desc) == dnnl_success;
   its.dnnl_primitive_desc_destroy(desc);
   return done;
-}
-
-/* Large kernels are reordered in parts of some output features each, if these lie apart in the form. */
-static bool make_reorder(cpu_onednn *p, const view *v, const int64_t *steps)
-{
-  const dnnl_blocking_desc_t *blocking = &p->form.desc.format_desc.blocking;
-  int64_t all = v->c->out_features, bytes = (int64_t)weft_dtype_bytes(p->type), each = all;
-  dnnl_memory_desc_t kernel;
-
-  memcpy(p->form.step, steps, sizeof p->form.step);
-  if (p->form.desc.format_kind != dnnl_blocked || describe_kernel(&kernel, v, steps) != dnnl_success) return false;
-  if (its.dnnl_memory_desc_equal(&kernel, &p->form.desc)) return true;
-  p->form_bytes = (int64_t)its.dnnl_memory_desc_get_size(&p->form.desc);
-  p->form_block = 1;
-  for (int i = 0; i < blocking->inner_nblks; i++)
-    if (blocking->inner_idxs[i] == 0) p->form_block *= blocking->inner_blks[i];
-  int64_t block_bytes = blocking->strides[0] * bytes;
-  bool apart = block_bytes * ((all + p->form_block - 1) / p->form_block) == p->form_bytes;
-  if (v->c->groups == 1 && apart && p->form_bytes >= LEAST_SHARED_BYTES)
-    each = WEFT_MIN(all, (PART_FEATURES + p->form_block - 1) / p->form_block * p->form_block);
-  p->parts = (all + each - 1) / each;
-  p->part_from_bytes = each * steps[0] * bytes;
-  p->part_to_bytes = each / p->form_block * block_bytes;
-  return make_part(p, v, steps, each, &p->part[0]) && make_part(p, v, steps, all - (p->parts - 1) * each, &p->part[1]);
 }
 
 static bool plan(cpu_onednn *p, const view *v)
@@ -490,6 +480,9 @@ static bool plan(cpu_onednn *p, const view *v)
     plan_tiles(p, v, cut);
     done = make_kinds(p, v);
   }
+  if (p->parts > 1)
+    p->result_bytes = WEFT_ALIGN_UP(
+      p->tile_images * p->tile_lines * p->out_line_elems / p->parts * (int64_t)weft_dtype_bytes(p->out_type), 64);
   return done && make_reorder(p, v, steps);
 }
 
@@ -512,14 +505,15 @@ void cpu_onednn_free(cpu_onednn *p)
 {
   if (!p) return;
   free_kinds(p);
-  for (int i = 0; i < 2; i++)
-    if (p->part[i].primitive) its.dnnl_primitive_destroy(p->part[i].primitive);
+  if (p->reorder) its.dnnl_primitive_destroy(p->reorder);
   free(p);
 }
 
-/* ---- the form of the kernel --------------------------------------------------------------------------------------- */
+/* ---- the form of the kernel -------------------------------------------------------------------------------------- */
 
-int64_t cpu_onednn_form_bytes(const cpu_onednn *p) { return p->form_bytes; }
+int64_t cpu_onednn_form_bytes(const cpu_onednn *p) { return p->parts * p->part_bytes; }
+
+bool cpu_onednn_wants_form(const cpu_onednn *p) { return p->part_bytes > 0 && p->parts == 1; }
 
 const void *cpu_onednn_form_key(const cpu_onednn *p, int64_t *out_bytes)
 {
@@ -527,7 +521,7 @@ const void *cpu_onednn_form_key(const cpu_onednn *p, int64_t *out_bytes)
   return &p->form;
 }
 
-/* ---- calls of the library ----------------------------------------------------------------------------------------- */
+/* ---- calls of the library ---------------------------------------------------------------------------------------- */
 
 enum { MOST_ARGUMENTS = 4 };
 
@@ -559,14 +553,17 @@ typedef struct form_job {
   atomic_int status; /* a dnnl_status_t: of a part that failed, if one did */
 } form_job;
 
+static dnnl_status_t make_part(const cpu_onednn *p, int64_t part, const char *kernel, void *to)
+{
+  return call(p->reorder, 2, (int[]){DNNL_ARG_FROM, DNNL_ARG_TO},
+              (const dnnl_memory_desc_t *[]){&p->from, &p->form.desc},
+              (void *[]){(char *)kernel + part * p->part_from_bytes, to});
+}
+
 static void form_task(void *ctx, int64_t task)
 {
   form_job *job = ctx;
-  const cpu_onednn *p = job->p;
-  const reorder_part *part = &p->part[task == p->parts - 1];
-  dnnl_status_t st = call(
-    part->primitive, 2, (int[]){DNNL_ARG_FROM, DNNL_ARG_TO}, (const dnnl_memory_desc_t *[]){&part->from, &part->to},
-    (void *[]){(char *)job->kernel + task * p->part_from_bytes, job->form + task * p->part_to_bytes});
+  dnnl_status_t st = make_part(job->p, task, job->kernel, job->form + task * job->p->part_bytes);
 
   /* read after the parallel loop has ended */
   if (st != dnnl_success) atomic_store_explicit(&job->status, (int)st, memory_order_relaxed);
@@ -582,36 +579,75 @@ void cpu_onednn_make_form(cpu_onednn *p, rt_pool *pool, const void *kernel, void
 
 typedef struct conv_job {
   const cpu_onednn *p;
-  const char *lhs;
-  const void *form;
+  const char *lhs, *kernel, *form; /* form NULL: parts are made from the kernel */
   char *out;
-  atomic_int status; /* as in form_job */
+  atomic_int status;               /* as in form_job */
 } conv_job;
 
+/* Copies a tile of some output features to its place. */
+static void place_result(const cpu_onednn *p, const tile_place *t, int64_t part, const char *from, char *out)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(p->out_type), run = p->part_features * bytes;
+  int64_t line_pixels = p->out_line_elems / p->out_features, pixels = t->images * t->lines * line_pixels;
+  char *to = out + (t->image * p->out_lines + t->line) * p->out_line_elems * bytes + part * run;
+
+  for (int64_t i = 0; i < pixels; i++) memcpy(to + i * p->out_features * bytes, from + i * run, (size_t)run);
+}
+
+/* `form`: that of the tile's part.  `scratch`: p->scratch_bytes, then p->result_bytes. */
+static dnnl_status_t compute_tile(const conv_job *job, int64_t part, int64_t tile, const void *form, char *scratch)
+{
+  const cpu_onednn *p = job->p;
+  tile_place t = place_of(p, tile);
+  const tile_kind *k = kind_of(p, &t);
+  int64_t from = (t.image * p->in_lines + t.from) * p->in_line_elems * (int64_t)weft_dtype_bytes(p->type);
+  int64_t to = (t.image * p->out_lines + t.line) * p->out_line_elems * (int64_t)weft_dtype_bytes(p->out_type);
+  char *result = p->result_bytes ? scratch + p->scratch_bytes : job->out + to;
+  dnnl_status_t st = call(k->primitive, 4, (int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD},
+                          (const dnnl_memory_desc_t *[]){&k->src, &p->form.desc, &k->dst, &k->scratch},
+                          (void *[]){(char *)job->lhs + from, (void *)form, result, scratch});
+
+  if (st == dnnl_success && p->result_bytes) place_result(p, &t, part, result, job->out);
+  return st;
+}
+
+/* Tiles of one part follow each other, so that a thread finds the part in its cache. */
 static void tile_task(void *ctx, int64_t task)
 {
   conv_job *job = ctx;
   const cpu_onednn *p = job->p;
-  tile_place t = place_of(p, task);
-  const tile_kind *k = kind_of(p, &t);
-  int64_t from = (t.image * p->in_lines + t.from) * p->in_line_elems * (int64_t)weft_dtype_bytes(p->type);
-  int64_t to = (t.image * p->out_lines + t.line) * p->out_line_elems * (int64_t)weft_dtype_bytes(p->out_type);
-  void *scratch = rt_thread_scratch(WEFT_MAX(p->scratch_bytes, 64));
+  int64_t part = task / p->tiles;
+  char *scratch = rt_thread_scratch(WEFT_MAX(p->scratch_bytes + p->result_bytes, 64));
   dnnl_status_t st = dnnl_out_of_memory;
 
-  if (scratch)
-    st = call(k->primitive, 4, (int[]){DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD},
-              (const dnnl_memory_desc_t *[]){&k->src, &p->form.desc, &k->dst, &k->scratch},
-              (void *[]){(char *)job->lhs + from, (void *)job->form, job->out + to, scratch});
+  if (scratch) st = compute_tile(job, part, task % p->tiles, job->form + part * p->part_bytes, scratch);
   /* read after the parallel loop has ended */
   if (st != dnnl_success) atomic_store_explicit(&job->status, (int)st, memory_order_relaxed);
 }
 
-weft_status *cpu_onednn_run(const cpu_onednn *p, rt_pool *pool, const void *lhs, const void *form, void *out)
+/* Makes a part of the form, which no other task needs, and computes all tiles with it. */
+static void part_task(void *ctx, int64_t part)
 {
-  conv_job job = {.p = p, .lhs = lhs, .form = form, .out = out, .status = atomic_load(&p->form_status)};
+  conv_job *job = ctx;
+  const cpu_onednn *p = job->p;
+  char *scratch = rt_thread_scratch(p->scratch_bytes + p->result_bytes + p->part_bytes);
+  char *form = scratch + p->scratch_bytes + p->result_bytes;
+  dnnl_status_t st = scratch ? make_part(p, part, job->kernel, form) : dnnl_out_of_memory;
 
-  if (job.status == dnnl_success) rt_parallel_for(pool, p->tiles, tile_task, &job);
+  for (int64_t i = 0; i < p->tiles && st == dnnl_success; i++) st = compute_tile(job, part, i, form, scratch);
+  /* read after the parallel loop has ended */
+  if (st != dnnl_success) atomic_store_explicit(&job->status, (int)st, memory_order_relaxed);
+}
+
+weft_status *cpu_onednn_run(const cpu_onednn *p, rt_pool *pool, const void *lhs, const void *kernel, const void *form,
+                            void *out)
+{
+  conv_job job = {.p = p, .lhs = lhs, .kernel = kernel, .form = p->part_bytes ? form : kernel, .out = out,
+                  .status = atomic_load(&p->form_status)};
+
+  assert(job.form || p->parts > 1);
+  if (job.status == dnnl_success && job.form) rt_parallel_for(pool, p->tiles * p->parts, tile_task, &job);
+  else if (job.status == dnnl_success) rt_parallel_for(pool, p->parts, part_task, &job);
   int status = atomic_load(&job.status);
   if (status == dnnl_success) return NULL;
   if (status == dnnl_out_of_memory) return WEFT_ERR(RESOURCE_EXHAUSTED, "convolution: oneDNN is out of memory");

@@ -50,8 +50,13 @@ const void *cpu_onednn_form_key(const cpu_onednn *plan,
 /* What fails is told by cpu_onednn_run. */
 void cpu_onednn_make_form(cpu_onednn *plan, rt_pool *pool, const void *kernel, void *form);
 
-/* Computes out from `lhs` and the form of the kernel.  Errors: RESOURCE_EXHAUSTED; INTERNAL, if the library fails. */
-WEFT_NODISCARD weft_status *cpu_onednn_run(const cpu_onednn *plan, rt_pool *pool, const void *lhs, const void *form,
-                                           void *out);
+/* The caller must make the form in each run if it does not keep one: the kernel is small.  Others are rearranged in
+ * parts, by the tasks that need them. */
+bool cpu_onednn_wants_form(const cpu_onednn *plan);
+
+/* Computes out from `lhs` and the kernel.  `form`: of the kernel, or NULL unless cpu_onednn_wants_form.
+ * Errors: RESOURCE_EXHAUSTED; INTERNAL, if the library fails. */
+WEFT_NODISCARD weft_status *cpu_onednn_run(const cpu_onednn *plan, rt_pool *pool, const void *lhs, const void *kernel,
+                                           const void *form, void *out);
 
 #endif
