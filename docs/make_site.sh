@@ -83,6 +83,7 @@ nav:
     - Programs: docs/measured/programs.md
     - Programs, with AMX: docs/measured/programs-amx.md
     - Libraries: docs/measured/libraries.md
+    - Convolutions: docs/measured/convolutions.md
     - Peers: docs/measured/peers.md
     - Collectives: docs/measured/collectives.md
     - Collectives, by hand: docs/measured/collectives-by-hand.md

@@ -226,7 +226,8 @@ static double flops_of(const view *v)
 }
 
 /* Do the copies into canonical order and back cost less than the library saves?  Weft's kernels are slow on small
- * images, where few output features leave lanes idle, and on single features whose windows are large or take strides. */
+ * images, where few output features leave lanes idle, and on single features whose windows are large or take
+ * strides. */
 static bool pays_to_order(const cpu_onednn_conv *c, int64_t taps)
 {
   bool strided = false;
