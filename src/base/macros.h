@@ -23,6 +23,10 @@
 #define WEFT_PUBLIC_END _Pragma("GCC visibility pop")
 #endif
 
+/* The text of a number that a macro stands for. */
+#define WEFT_TEXT(macro) WEFT_TEXT_OF(macro)
+#define WEFT_TEXT_OF(number) #number
+
 #define WEFT_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define WEFT_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
 #define WEFT_MIN(a, b) ((a) < (b) ? (a) : (b))

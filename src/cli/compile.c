@@ -10,6 +10,7 @@
 #include "cli/package.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "runtime/platform.h"
 
 typedef struct compile_options {
   const char *program, *output, *cpus, *memory, *name;
@@ -25,7 +26,7 @@ static weft_status *parse_options(int argc, char **argv, compile_options *o, boo
       {"--cpu", "LIST", "the processors to make code for: x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or native, with\n"
                         "commas between them; the best that runs is taken on load (default: native)", .type = WEFT_OPT_STRING, .out = &o->cpus},
       {"--devices", "N", "run on N devices (default: what the program says, else one)", .type = WEFT_OPT_INT, .out = &o->devices, .most = 1024},
-      {"--threads", "N", "of the machine that will run the program (default: as many as here)", .type = WEFT_OPT_INT, .out = &o->threads, .most = 4096},
+      {"--threads", "N", "of the machine that will run the program (default: as many as here)", .type = WEFT_OPT_INT, .out = &o->threads, .most = WEFT_MOST_THREADS},
       {"--memory", "ORDER", "topological (default), sequential, or budget=BYTES", .type = WEFT_OPT_STRING, .out = &o->memory},
   };
   const cli_command command = {

@@ -3,16 +3,22 @@
 
 #include <weft/coord.h>
 
+/* What the service and its agents must read alike. */
+#define HEARTBEAT_TIMEOUT(member)                                 \
+  {"WEFT_COORD_HEARTBEAT_TIMEOUT", WEFT_OPT_DURATION, "100s", member, \
+   "Silence after which a process counts as dead; agents send at half of it.", "1ns.."}
+#define SHUTDOWN_TIMEOUT(member)                                  \
+  {"WEFT_COORD_SHUTDOWN_TIMEOUT", WEFT_OPT_DURATION, "5m", member, \
+   "Longest wait of the first process for the last one at shutdown; 0: no wait, each leaves alone."}
+
 #define SERVICE(member) offsetof(weft_coord_service_options, member)
 static const weft_option service_options[] = {
   {"WEFT_COORD_BIND", WEFT_OPT_STRING, "127.0.0.1:0", SERVICE(address), "Where the service listens, host:port."},
   {"WEFT_COORD_TASKS", WEFT_OPT_INT, "1", SERVICE(task_count), "Number of processes that belong to the job.", "1..16777216"},
-  {"WEFT_COORD_HEARTBEAT_TIMEOUT", WEFT_OPT_DURATION, "100s", SERVICE(heartbeat_timeout_ns),
-   "Silence after which a process counts as dead; agents send at half of it.", "1ns.."},
+  HEARTBEAT_TIMEOUT(SERVICE(heartbeat_timeout_ns)),
   {"WEFT_COORD_REGISTER_TIMEOUT", WEFT_OPT_DURATION, "60m", SERVICE(register_timeout_ns),
    "Longest wait of the first process for the last one at start-up."},
-  {"WEFT_COORD_SHUTDOWN_TIMEOUT", WEFT_OPT_DURATION, "5m", SERVICE(shutdown_timeout_ns),
-   "Longest wait of the first process for the last one at shutdown; 0: no wait, each leaves alone."},
+  SHUTDOWN_TIMEOUT(SERVICE(shutdown_timeout_ns)),
   {"WEFT_COORD_RECOVERABLE", WEFT_OPT_BOOL, "0", SERVICE(recoverable),
    "Processes may die and come back without ending the job."},
   {"WEFT_COORD_SECRET_FILE", WEFT_OPT_STRING, "", SERVICE(secret_file),
@@ -52,12 +58,10 @@ weft_status *weft_coord_service_options_load(weft_coord_service_options *out_opt
 static const weft_option agent_options[] = {
   {"WEFT_COORD_ADDRESS", WEFT_OPT_STRING, "", AGENT(address), "Where the service is, host:port."},
   {"WEFT_COORD_TASK", WEFT_OPT_INT, "0", AGENT(task_id), "Which process of the job this is, from 0.", "0..2147483647"},
-  {"WEFT_COORD_HEARTBEAT_TIMEOUT", WEFT_OPT_DURATION, "100s", AGENT(heartbeat_timeout_ns),
-   "Silence after which a process counts as dead; agents send at half of it.", "1ns.."},
+  HEARTBEAT_TIMEOUT(AGENT(heartbeat_timeout_ns)),
   {"WEFT_COORD_INIT_TIMEOUT", WEFT_OPT_DURATION, "5m", AGENT(init_timeout_ns),
    "Longest wait for the service and the other processes at start-up."},
-  {"WEFT_COORD_SHUTDOWN_TIMEOUT", WEFT_OPT_DURATION, "5m", AGENT(shutdown_timeout_ns),
-   "Longest wait of the first process for the last one at shutdown; 0: no wait, each leaves alone."},
+  SHUTDOWN_TIMEOUT(AGENT(shutdown_timeout_ns)),
   {"WEFT_COORD_POLL_FOR_ERROR", WEFT_OPT_BOOL, "1", AGENT(poll_for_error),
    "Learn of other processes' failures at once, not at the next heartbeat."},
   {"WEFT_COORD_SECRET_FILE", WEFT_OPT_STRING, "", AGENT(secret_file),

@@ -18,8 +18,8 @@
 static const int64_t HUGE = 2 << 20; /* allocations from this size on are mapped, and ask for huge pages */
 
 static const weft_option options[] = {
-  {"WEFT_DEVICES", WEFT_OPT_INT, "1", offsetof(cpu_settings, devices), "CPU devices of this process", "1..2048"},
-  {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(cpu_settings, threads), "Worker threads; 0: one a usable core", "0..4096"},
+  {"WEFT_DEVICES", WEFT_OPT_INT, "1", offsetof(cpu_settings, devices), "CPU devices of this process", "1.." WEFT_TEXT(WEFT_DEVICES_A_PROCESS)},
+  {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(cpu_settings, threads), "Worker threads; 0: one a usable core", "0.." WEFT_TEXT(WEFT_MOST_THREADS)},
   {"WEFT_PIN", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, pin), "Bind each worker to a core"},
   {"WEFT_HUGE_PAGES", WEFT_OPT_BOOL, "1", offsetof(cpu_settings, huge_pages), "Ask for huge pages for large arrays"},
   {"WEFT_FLUSH_DENORMALS", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, flush_denormals),

@@ -13,7 +13,8 @@
 #include "weft/collective.h"
 
 /* the ids of a process's devices begin at its index times this, as in XLA's CPU client */
-enum { WEFT_DEVICES_A_PROCESS = 2048 };
+#define WEFT_DEVICES_A_PROCESS 2048
+#define WEFT_MOST_THREADS 4096 /* of a worker pool */
 
 typedef struct weft_platform_options {
   int device_count;   /* of this process; 0: WEFT_DEVICES, by default 1 */

@@ -6,10 +6,10 @@
 
 #include "test.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include "collective/communicator.h"
+#include "gpu/emulated_symbol.h"
 #include "platform/registry.h"
 #include "runtime/runtime_internal.h"
 
@@ -24,19 +24,6 @@ static WEFT_UNUSED weft_platform *gpus(void)
   return gpus_platform;
 }
 
-/* A function of an emulated library for tests (tests/gpu/emulator/weft_emu.h). */
-static WEFT_UNUSED void *gpus_symbol(const char *library, const char *symbol)
-{
-  char path[4096];
-
-  snprintf(path, sizeof path, "%s/%s", getenv("WEFT_CUDA_LIBDIR"), library);
-  void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!lib) fail_msg("%s", dlerror());
-  void *found = dlsym(lib, symbol);
-  assert_non_null(found);
-  return found;
-}
-
 /* The platform ends: it has left nothing on its devices, and used NCCL as its manual says. */
 static WEFT_UNUSED void gpus_close(void)
 {
@@ -46,8 +33,8 @@ static WEFT_UNUSED void gpus_close(void)
 
   if (!gpus_platform) return;
   weft_platform_release(WEFT_MOVE(gpus_platform));
-  *(void **)&leaks = gpus_symbol("libcuda.so.1", "weft_emu_leaks");
-  *(void **)&misuses = gpus_symbol("libnccl.so.2", "weft_emu_nccl_misuses");
+  *(void **)&leaks = emulated_symbol("libcuda.so.1", "weft_emu_leaks");
+  *(void **)&misuses = emulated_symbol("libnccl.so.2", "weft_emu_nccl_misuses");
   for (int i = 0; i < 1000 && leaks(text, sizeof text) > 0; i++) usleep(5000);
   if (leaks(text, sizeof text)) fail_msg("left on the devices: %s", text);
   T_EQ_INT(misuses(), 0);

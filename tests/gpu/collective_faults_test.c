@@ -255,8 +255,8 @@ static void run_all(by by)
 
   gpus_use(by_settings[by]);
   gpus(); /* opens the driver */
-  *(void **)&emu_reset = gpus_symbol("libcuda.so.1", "weft_emu_reset");
-  *(void **)&emu_faults_left = gpus_symbol("libcuda.so.1", "weft_emu_faults_left");
+  *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
+  *(void **)&emu_faults_left = emulated_symbol("libcuda.so.1", "weft_emu_faults_left");
   for (size_t f = 0; f < WEFT_COUNT(faults); f++)
     for (size_t k = 0; k < WEFT_COUNT(kinds); k++) {
       if (!(faults[f].of & 1u << by) || (only && !strstr(faults[f].name, only))) continue;
@@ -294,7 +294,7 @@ TEST(making_a_communicator_can_be_cancelled)
 
   gpus_use("nccl");
   gpus();
-  *(void **)&emu_reset = gpus_symbol("libcuda.so.1", "weft_emu_reset");
+  *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
   inject(NULL, "absent:1");
   pthread_create(&thread, NULL, make_communicator, NULL);
   usleep(300000);

@@ -6,22 +6,11 @@
 
 #include "cpu/run.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
+#include "gpu/emulated_symbol.h"
+
 enum { TIMEOUT_MS = 1500 };
-
-static inline void *symbol_of(const char *library, const char *symbol)
-{
-  char path[4096];
-
-  snprintf(path, sizeof path, "%s/%s", getenv("WEFT_CUDA_LIBDIR"), library);
-  void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!lib) fail_msg("%s", dlerror());
-  void *found = dlsym(lib, symbol);
-  assert_non_null(found);
-  return found;
-}
 
 static inline weft_platform *platform_called(const char *name)
 {

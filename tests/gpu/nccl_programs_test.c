@@ -13,10 +13,10 @@ static int open_emulator(void **state)
 {
   (void)state;
   setenv("WEFT_CUDA_COLLECTIVES", "nccl", 1);
-  *(void **)&misuses = symbol_of("libnccl.so.2", "weft_emu_nccl_misuses");
-  *(void **)&jobs = symbol_of("libnccl.so.2", "weft_emu_nccl_jobs");
-  *(void **)&emu_reset = symbol_of("libcuda.so.1", "weft_emu_reset");
-  *(void **)&emu_leaks = symbol_of("libcuda.so.1", "weft_emu_leaks");
+  *(void **)&misuses = emulated_symbol("libnccl.so.2", "weft_emu_nccl_misuses");
+  *(void **)&jobs = emulated_symbol("libnccl.so.2", "weft_emu_nccl_jobs");
+  *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
+  *(void **)&emu_leaks = emulated_symbol("libcuda.so.1", "weft_emu_leaks");
   return 0;
 }
 

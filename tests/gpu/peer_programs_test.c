@@ -13,9 +13,9 @@ static int open_emulator(void **state)
   (void)state;
   setenv("WEFT_CUDA_COLLECTIVES", "peers", 1);
   setenv("WEFT_COLLECTIVE_ORDER", "rank", 1); /* of the CPU's: that of the GPUs always is */
-  *(void **)&emu_reset = symbol_of("libcuda.so.1", "weft_emu_reset");
-  *(void **)&emu_leaks = symbol_of("libcuda.so.1", "weft_emu_leaks");
-  *(void **)&emu_faults_left = symbol_of("libcuda.so.1", "weft_emu_faults_left");
+  *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
+  *(void **)&emu_leaks = emulated_symbol("libcuda.so.1", "weft_emu_leaks");
+  *(void **)&emu_faults_left = emulated_symbol("libcuda.so.1", "weft_emu_faults_left");
   return 0;
 }
 
