@@ -313,9 +313,62 @@ TEST(making_a_communicator_can_be_cancelled)
   gpus_close();
 }
 
+/* ---- a death ----------------------------------------------------------------------------------------------------- */
+
+/* A communicator of the first `size` of processes whose incarnations are 1001, 1002, ... */
+static void open_known(world *w, int size, const char *name)
+{
+  pthread_t threads[MOST_RANKS];
+  creation creations[MOST_RANKS];
+
+  *w = (world){.size = size};
+  T_OK(weft_kv_local_new(&w->kv));
+  for (int r = 0; r < size; r++) {
+    creations[r] = (creation){.rank = r, .spec = {.kv = w->kv, .name = name, .size = size, .rank_count = 1, .incarnation = 1001 + (uint64_t)r}};
+    gpus_bring(&creations[r].spec);
+    pthread_create(&threads[r], NULL, create_one, &creations[r]);
+  }
+  for (int r = 0; r < size; r++) {
+    pthread_join(threads[r], NULL);
+    T_OK(creations[r].st);
+    w->comms[r] = creations[r].comm;
+  }
+}
+
+static weft_status *run_sum(world *w)
+{
+  weft_coll_op ops[MOST_RANKS];
+
+  for (int r = 0; r < w->size; r++) ops[r] = operation(WEFT_ALL_REDUCE, r, w->size);
+  return world_run(w, ops, NULL);
+}
+
+TEST(a_death_ends_the_communicators_with_the_dead_and_no_other)
+{
+  world all, pair, three;
+
+  gpus_use("nccl");
+  gpus();
+  *(void **)&emu_reset = gpus_symbol("libcuda.so.1", "weft_emu_reset");
+  inject(NULL, NULL);
+  open_known(&all, 4, "all");
+  open_known(&pair, 2, "pair");
+  open_known(&three, 3, "three");
+  T_OK(run_sum(&all));
+  weft_coll_incarnation_died(1003, "heartbeats stopped");
+  T_FAILS(run_sum(&all), "incarnation id 1003 is not connected");
+  T_FAILS(run_sum(&three), "incarnation id 1003 is not connected");
+  for (int i = 0; i < 3; i++) T_OK(run_sum(&pair));
+  world_close(&all);
+  world_close(&three);
+  world_close(&pair);
+  gpus_close();
+}
+
 TEST(every_fault_of_every_operation_between_peers) { run_all(PEERS); }
 TEST(every_fault_of_every_operation_by_nccl) { run_all(NCCL); }
 TEST(every_fault_of_every_operation_by_nccl_between_processes) { run_all(NCCL_OF_PROCESSES); }
 
 TEST_MAIN(UNIT(every_fault_of_every_operation_between_peers), UNIT(every_fault_of_every_operation_by_nccl),
-          UNIT(every_fault_of_every_operation_by_nccl_between_processes), UNIT(making_a_communicator_can_be_cancelled))
+          UNIT(every_fault_of_every_operation_by_nccl_between_processes), UNIT(making_a_communicator_can_be_cancelled),
+          UNIT(a_death_ends_the_communicators_with_the_dead_and_no_other))

@@ -2,6 +2,7 @@
 """Jobs under `weft launch` that lose a process, get it back, or are preempted: examples/jax/survivor.py, preempted.py.
 
 Each checks its losses against NumPy at every step.  Prints TAP.  Interpreter with jax: $WEFT_PYTHON.
+$WEFT_JAX_NAME: the platform's name in JAX, "cuda" with WEFT_PLATFORM=cuda; $WEFT_TEST_PYTHONPATH: a folder that comes first.
 """
 import os
 import socket
@@ -17,11 +18,13 @@ BUILD = os.path.abspath(os.environ.get("WEFT_BUILDDIR", "build"))
 PYTHON = os.environ.get("WEFT_PYTHON") or sys.executable
 PLUGIN = f"{BUILD}/.libs/pjrt_weft.so"
 LIMIT_S = 400
+FOLDERS = ":".join(filter(None, (os.environ.get("WEFT_TEST_PYTHONPATH"), os.path.join(HERE, "../../python"))))
+SETTINGS = {"PYTHONPATH": FOLDERS, "WEFT_PJRT_PLUGIN": PLUGIN, "JAX_PLATFORMS": os.environ.get("WEFT_JAX_NAME", "weft") + ",cpu"}
 
 
 def launch(processes, options, program, *args):
     """Output, with "[rank] " in front of each line; the job has to end well."""
-    env = dict(os.environ, PYTHONPATH=os.path.join(HERE, "../../python"), WEFT_PJRT_PLUGIN=PLUGIN, JAX_PLATFORMS="weft,cpu")
+    env = dict(os.environ, **SETTINGS)
     r = subprocess.run([f"{BUILD}/weft", "launch", "-n", str(processes), *options, "--", PYTHON,
                         os.path.join(HERE, "../../examples/jax", program), *args],
                        env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S)
@@ -64,7 +67,7 @@ def three_of_which_one_raises(step):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         address = "127.0.0.1:%d" % s.getsockname()[1]
-    env = dict(os.environ, PYTHONPATH=os.path.join(HERE, "../../python"), WEFT_PJRT_PLUGIN=PLUGIN, JAX_PLATFORMS="weft,cpu", WEFT_NUM_DEVICES="1")
+    env = dict(os.environ, **SETTINGS, WEFT_NUM_DEVICES="1", **({"WEFT_CUDA_DEVICES": "1"} if "WEFT_JAX_NAME" in os.environ else {}))
     ranks = [subprocess.Popen([PYTHON, "-c", RAISES, address, str(rank), str(step)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
              for rank in range(3)]
     try:
