@@ -4,6 +4,7 @@
  * the stream of each rank:
  *
  *   small all-reduce   one_shot: each rank copies its operand to its scratch, the ranks meet, each folds all scratches.
+ *   small reduce-scatter, all-gather   likewise one kernel: scatter folds its block, gather copies all scratches.
  *                      There are two scratches, used in turn: a rank comes to the second operation after this one only
  *                      when all ranks have begun the first, and so have read the scratch.
  *   all-reduce         meet, fold (each rank a slice of the operands), meet, copy (the slices of the others), meet
@@ -34,7 +35,7 @@
 #include "gpu/peer_ptx.h"
 
 enum {
-  ONE_SHOT_BYTES = 256 << 10, /* largest operand of a small all-reduce */
+  ONE_SHOT_BYTES = 256 << 10, /* of all blocks of a small operation */
   MOST_BLOCKS = 256,          /* of a kernel without a barrier */
   JOIN_MS = 10000,
 };
@@ -70,7 +71,7 @@ struct communicator {
   int size;
   bool shared;            /* ranks share a GPU */
   uint32_t *abort;        /* pinned memory of the host, which kernels read */
-  uint64_t small_count;   /* of small all-reduces; the conductor's */
+  uint64_t small_count;   /* of small operations; the conductor's */
   pthread_t thread;
   bool started;
   weft_mutex mu;
@@ -90,7 +91,7 @@ struct gpu_peer_kernels {
   weft_dtype dtype;
   weft_reduction reduction;
   int ranks;
-  struct { wcu_module module; wcu_function barrier, fold, one_shot; } of[]; /* by ordinal */
+  struct { wcu_module module; wcu_function barrier, fold, one_shot, scatter, gather; } of[]; /* by ordinal */
 };
 
 static weft_status *load_on(gpu_peer_kernels *k, int ordinal, const char *text)
@@ -99,8 +100,9 @@ static weft_status *load_on(gpu_peer_kernels *k, int ordinal, const char *text)
 
   WEFT_TRY(GPU_CALL(cuModuleLoadDataEx, module, text, 0, NULL, NULL));
   WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].barrier, *module, "barrier"));
-  if (k->reduction == WEFT_REDUCE_NONE) return NULL;
+  if (k->reduction == WEFT_REDUCE_NONE) return GPU_CALL(cuModuleGetFunction, &k->of[ordinal].gather, *module, "gather");
   WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].fold, *module, "fold"));
+  WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].scatter, *module, "scatter"));
   return GPU_CALL(cuModuleGetFunction, &k->of[ordinal].one_shot, *module, "one_shot");
 }
 
@@ -301,14 +303,18 @@ static weft_status *fold(operation *o, rank *r, int64_t first, int64_t count, vo
   return launch(r, o->kernels->of[ordinal_of(r)].fold, blocks_for(units, MOST_BLOCKS), GPU_PEER_THREADS, &args);
 }
 
-static weft_status *one_shot(operation *o, rank *r)
+/* A small operation by one kernel. */
+static weft_status *one_kernel(operation *o, rank *r)
 {
   uint64_t scratch_at = SCRATCH_AT + (o->all->small_count % 2) * ONE_SHOT_BYTES;
+  weft_coll_kind kind = o->problem->kind;
   gpu_peer_args args = args_for(r);
 
-  uint64_t addresses = 0; /* of all ranks: blocks meet by number, so every rank has to cut the elements alike */
+  args.block = kind == WEFT_ALL_REDUCE ? 0 : (uint64_t)o->problem->bytes;
+  uint64_t addresses =
+    args.block; /* of all ranks: blocks meet by number, so every rank has to cut the elements alike */
   for (int k = 0; k < o->all->size; k++) {
-    args.in[k] = o->all->ranks[k].own + scratch_at;
+    args.in[k] = o->all->ranks[k].own + scratch_at + (kind == WEFT_REDUCE_SCATTER ? (uint64_t)r->rank * args.block : 0);
     addresses |= at(args_of(o, k)->send) | at(args_of(o, k)->recv);
   }
   args.scratch = r->own + scratch_at;
@@ -318,7 +324,10 @@ static weft_status *one_shot(operation *o, rank *r)
   args.steps = addresses % GPU_PEER_STEP_BYTES ? 0 : steps_of(&args, o->all->size, o->count, o->elem_bytes);
   /* the grid is the same on all ranks, whatever their addresses are */
   int64_t blocks = blocks_for(o->count * o->elem_bytes / GPU_PEER_STEP_BYTES, GPU_PEER_BLOCKS);
-  return launch(r, o->kernels->of[ordinal_of(r)].one_shot, blocks, GPU_PEER_THREADS, &args);
+  wcu_function fn = kind == WEFT_ALL_REDUCE       ? o->kernels->of[ordinal_of(r)].one_shot
+                    : kind == WEFT_REDUCE_SCATTER ? o->kernels->of[ordinal_of(r)].scatter
+                                                  : o->kernels->of[ordinal_of(r)].gather;
+  return launch(r, fn, blocks, GPU_PEER_THREADS, &args);
 }
 
 /* The slice of an all-reduce that rank k folds, in elements: whole steps. */
@@ -418,12 +427,15 @@ static bool reduces(weft_coll_kind kind)
   return kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE || kind == WEFT_REDUCE_SCATTER;
 }
 
-/* A block of one_shot writes its part of the result while others still read the operand, so these must not overlap. */
+/* A block of the one kernel writes its part of the result while others still read the operand, so these must not
+ * overlap. */
 static bool is_small(const operation *o)
 {
-  int64_t bytes;
+  const coll_problem *p = o->problem;
+  bool blocks = (p->kind == WEFT_REDUCE_SCATTER && !p->prefix) || p->kind == WEFT_ALL_GATHER;
+  int64_t bytes = p->bytes * (blocks ? p->size : 1);
 
-  if (o->problem->kind != WEFT_ALL_REDUCE || o->all->shared || o->all->size == 1 || o->problem->bytes > ONE_SHOT_BYTES)
+  if ((p->kind != WEFT_ALL_REDUCE && !blocks) || o->all->shared || o->all->size == 1 || bytes > ONE_SHOT_BYTES)
     return false;
   for (int k = 0; k < o->all->size; k++)
     if (gpu_operand_is_in_the_way(problem_of(o, k), args_of(o, k)->send, args_of(o, k)->recv, &bytes)) return false;
@@ -445,7 +457,7 @@ static weft_status *queue_steps(operation *o)
   if (kind == WEFT_BARRIER) return meet(o);
   if (o->count == 0) return NULL;
   if (is_small(o)) {
-    WEFT_TRY(on_each(o, one_shot));
+    WEFT_TRY(on_each(o, one_kernel));
     o->all->small_count++;
     return NULL;
   }

@@ -196,13 +196,28 @@ static void put_loop_over(writer *w, int ranks, bool wide, const char *end, int 
   fprintf(w->out, "  add.s64 %%i, %%i, %%stride;\n  bra $L%d;\n$L%d:\n", loop, done);
 }
 
-/* *out_at = the fold of the first `ranks` pointers from `in_at` on; these are places in the parameter. */
-static void put_fold(writer *w, int ranks, int in_at, int out_at)
+/* A place in the parameter where an address is, and the number of a block behind that address. */
+typedef struct place { int at, block; } place;
+
+static void put_address(const writer *w, const char *name, place p)
 {
-  for (int k = 0; k < ranks; k++)
-    fprintf(w->out, "  ld.param.u64 %%in%d, [args+%d];\n  cvta.to.global.u64 %%in%d, %%in%d;\n", k, in_at + 8 * k, k,
-            k);
-  fprintf(w->out, "  ld.param.u64 %%out, [args+%d];\n  cvta.to.global.u64 %%out, %%out;\n", out_at);
+  fprintf(w->out, "  ld.param.u64 %s, [args+%d];\n", name, p.at);
+  if (p.block)
+    fprintf(w->out, "  ld.param.u64 %%off, [args+%d];\n  mad.lo.u64 %s, %%off, %d, %s;\n", AT(block), name, p.block,
+            name);
+  fprintf(w->out, "  cvta.to.global.u64 %s, %s;\n", name, name);
+}
+
+/* to = the fold of `ranks` arrays, whose addresses stand one after the other from `from` on. */
+static void put_fold(writer *w, int ranks, place from, place to)
+{
+  char name[16];
+
+  for (int k = 0; k < ranks; k++) {
+    snprintf(name, sizeof name, "%%in%d", k);
+    put_address(w, name, (place){from.at + 8 * k, from.block});
+  }
+  put_address(w, "%out", to);
   fprintf(w->out, "  ld.param.u64 %%steps, [args+%d];\n  ld.param.u64 %%count, [args+%d];\n", AT(steps), AT(count));
   fprintf(w->out,
           "  mov.u32 %%t, %%ctaid.x;\n  mov.u32 %%x, %%ntid.x;\n  cvt.u64.u32 %%i, %%me;\n"
@@ -264,21 +279,44 @@ static void put_begin(const writer *w, const char *name)
 
 static void put_end(const writer *w) { fprintf(w->out, "  ret;\n}\n"); }
 
+static void put_gather(writer *w)
+{
+  put_begin(w, "gather");
+  put_fold(w, 1, (place){AT(send), 0}, (place){AT(scratch), 0});
+  put_barrier(w);
+  for (int k = 0; k < w->ranks; k++) put_fold(w, 1, (place){AT(in) + 8 * k, 0}, (place){AT(out), k});
+  put_end(w);
+}
+
+/* A thread copies the elements of each block that its peers with the same number fold. */
+static void put_scatter(writer *w)
+{
+  put_begin(w, "scatter");
+  for (int k = 0; k < w->ranks; k++) put_fold(w, 1, (place){AT(send), k}, (place){AT(scratch), k});
+  put_barrier(w);
+  put_fold(w, w->ranks, (place){AT(in), 0}, (place){AT(out), 0});
+  put_end(w);
+}
+
 static void put_module(writer *w)
 {
   fprintf(w->out, ".version 7.0\n.target sm_75\n.address_size 64\n");
   put_begin(w, "barrier");
   put_barrier(w);
   put_end(w);
-  if (w->reduction == WEFT_REDUCE_NONE) return;
+  if (w->reduction == WEFT_REDUCE_NONE) {
+    put_gather(w);
+    return;
+  }
   put_begin(w, "fold");
-  put_fold(w, w->ranks, AT(in), AT(out));
+  put_fold(w, w->ranks, (place){AT(in), 0}, (place){AT(out), 0});
   put_end(w);
   put_begin(w, "one_shot");
-  put_fold(w, 1, AT(send), AT(scratch));
+  put_fold(w, 1, (place){AT(send), 0}, (place){AT(scratch), 0});
   put_barrier(w);
-  put_fold(w, w->ranks, AT(in), AT(out));
+  put_fold(w, w->ranks, (place){AT(in), 0}, (place){AT(out), 0});
   put_end(w);
+  put_scatter(w);
 }
 
 /* On pred, sum and maximum are or, product and minimum are and. */

@@ -24,11 +24,14 @@ enum {
  *   "barrier"   returns when the kernel runs on all ranks.
  *   "fold"      out[i] = in[0][i] (+) in[1][i] (+) ..., from the left.
  *   "one_shot"  copies `send` to `scratch`, which is in[rank], waits for the other ranks, and folds.
+ *   "scatter"   the same, but `send` and `scratch` have a block for each rank; in[k] is this rank's block of rank k.
+ *   "gather"    copies `send` to `scratch`, waits for the other ranks, and copies in[k] to block k of `out`.
  * A barrier ends at once when *abort is not zero; what is read then means nothing. */
 typedef struct gpu_peer_args {
   uint64_t in[GPU_PEER_RANKS];
   uint64_t out, send, scratch;
-  uint64_t count;      /* elements */
+  uint64_t count;      /* elements; of one block */
+  uint64_t block;      /* bytes from one block to the next */
   uint64_t steps;      /* of GPU_PEER_STEP_BYTES: the elements behind them are done one by one; 0 if an address of these
                           is no multiple of GPU_PEER_STEP_BYTES */
   uint64_t area[GPU_PEER_RANKS]; /* the signal area of each rank */
@@ -41,7 +44,7 @@ typedef struct gpu_peer_args {
 bool gpu_peer_reduces(weft_dtype dtype, weft_reduction reduction, weft_dtype *out_dtype, int *out_per_elem);
 
 /* A module with the kernels of a reduction that gpu_peer_reduces gives, for this number of ranks; with
- * WEFT_REDUCE_NONE it has the barrier alone.  Malloc'd; NULL: no memory. */
+ * WEFT_REDUCE_NONE it has "barrier" and "gather" alone.  Malloc'd; NULL: no memory. */
 char *gpu_peer_ptx(weft_dtype dtype, weft_reduction reduction, int ranks);
 
 #endif

@@ -96,12 +96,42 @@ static void compare_reductions(const char *uneven, const char *even, size_t step
   "w = @[4,8,9001] all-reduce(b), replica_groups={}, to_apply=f\n" \
   "ROOT r = @[4,8,300] slice(w), slice={[0:4],[0:8],[8701:9001]}"
 #define SCATTERED(x) "ROOT r = @[4,1] reduce-scatter(" x "), replica_groups={}, dimensions={1}, to_apply=f"
+/* by one kernel of several blocks; types of 16 bytes take the way of large ones */
+#define SCATTERED_BLOCKS(x) \
+  "b = @[4,8,700] broadcast(" x "), dimensions={0,1}\n" \
+  "ROOT r = @[4,1,700] reduce-scatter(b), replica_groups={}, dimensions={1}, to_apply=f"
+#define GATHERED(count, from) \
+  "b = @[4,8," count "] broadcast(x), dimensions={0,1}\n" \
+  "along = @[4,8," count "] iota(), iota_dimension=2\n" \
+  "y = @[4,8," count "] add(b, along)\n" \
+  "w = @[32,8," count "] all-gather(y), replica_groups={}, dimensions={0}\n" \
+  "ROOT r = @[32,8,50] slice(w), slice={[0:32],[0:8],[" from ":" count "]}"
 
 TEST(small_all_reduces_have_the_bits_of_the_cpu) { compare_reductions(UNEVEN SMALL("yu"), SMALL("x"), 1); }
 TEST(odd_sizes_and_groups_too) { compare_reductions(UNEVEN ODD("yu"), ODD("x"), 4); }
 TEST(small_all_reduces_of_several_blocks_too) { compare_reductions(UNEVEN BLOCKS("yu"), BLOCKS("x"), 5); }
 TEST(large_all_reduces_too) { compare_reductions(UNEVEN LARGE("yu"), LARGE("x"), 7); }
 TEST(reduce_scatters_too) { compare_reductions(UNEVEN SCATTERED("yu"), SCATTERED("x"), 3); }
+TEST(reduce_scatters_of_several_blocks_too)
+{
+  compare_reductions(UNEVEN SCATTERED_BLOCKS("yu"), SCATTERED_BLOCKS("x"), 4);
+}
+
+/* By one kernel, of one block and of several, with and without a length of whole steps; and by copies. */
+static void compare_gathers(int first)
+{
+  static const char *const lines[] = {GATHERED("53", "3"), GATHERED("90", "40"), GATHERED("301", "251")};
+  weft_platform *gpu = platform_called("cuda"), *cpu = platform_called("cpu");
+
+  for (int i = first; i < (first ? first + 1 : (int)WEFT_COUNT(lines)); i++) {
+    compare_type(gpu, cpu, "f32", "add", lines[i]);
+    compare_type(gpu, cpu, "s8", "add", lines[i]);
+  }
+  weft_platform_release(gpu);
+  weft_platform_release(cpu);
+}
+
+TEST(all_gathers_of_every_size) { compare_gathers(0); }
 
 static const char *const moves[] = {
   "ROOT r = @[32,8] all-gather(x), replica_groups={}, dimensions={0}",
@@ -152,6 +182,8 @@ TEST(delays_change_nothing)
   emu_reset();
   compare_reductions(UNEVEN SMALL("yu"), SMALL("x"), 6);
   compare_reductions(UNEVEN SCATTERED("yu"), SCATTERED("x"), 11);
+  compare_reductions(UNEVEN SCATTERED_BLOCKS("yu"), SCATTERED_BLOCKS("x"), WEFT_COUNT(reductions));
+  compare_gathers(1);
   unsetenv("WEFT_EMU_DELAY_US");
   unsetenv("WEFT_EMU_ORDER");
   unsetenv("WEFT_EMU_CHECKS");
@@ -166,6 +198,8 @@ TEST(delays_change_nothing)
 #define GATHER_AND_SCATTER                                            \
   "u = f32[4,64] all-gather(x), replica_groups={}, dimensions={1}\n" \
   " ROOT r = f32[4,8] reduce-scatter(u), replica_groups={}, dimensions={1}, to_apply=f"
+
+#define ALL_TO_ALL "ROOT r = f32[4,8] all-to-all(x), replica_groups={}, dimensions={1}"
 
 static void fail_once(const char *line, const char *faults, weft_code code, weft_code other, const char *part)
 {
@@ -203,7 +237,7 @@ TEST(every_call_that_fails_is_the_runs_error)
 {
   fail_once(TWO_SUMS, "cuLaunchKernel:13=719", WEFT_INTERNAL, WEFT_INTERNAL, "cuLaunchKernel");
   fail_once(TWO_SUMS, "cuModuleLoadDataEx:1=2", WEFT_RESOURCE_EXHAUSTED, WEFT_RESOURCE_EXHAUSTED, "cuModuleLoadDataEx");
-  fail_once(GATHER_AND_SCATTER, "cuMemcpyAsync:9=1", WEFT_INTERNAL, WEFT_INTERNAL, "cuMemcpyAsync");
+  fail_once(ALL_TO_ALL, "cuMemcpyAsync:9=1", WEFT_INTERNAL, WEFT_INTERNAL, "cuMemcpyAsync");
 }
 
 TEST(every_call_that_fails_while_a_communicator_is_made_is_the_runs_error)
@@ -223,7 +257,7 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(small_all_reduces_have_the_bits_of_the_cpu), UNIT(odd_sizes_and_groups_too), UNIT(small_all_reduces_of_several_blocks_too), UNIT(large_all_reduces_too),
-    UNIT(reduce_scatters_too), UNIT(data_of_every_type_moves), UNIT(devices_that_share_gpus_meet_by_events),
+    UNIT(reduce_scatters_too), UNIT(reduce_scatters_of_several_blocks_too), UNIT(all_gathers_of_every_size), UNIT(data_of_every_type_moves), UNIT(devices_that_share_gpus_meet_by_events),
     UNIT(delays_change_nothing), UNIT(a_device_that_is_late_ends_at_the_deadline), UNIT(every_call_that_fails_is_the_runs_error),
     UNIT(every_call_that_fails_while_a_communicator_is_made_is_the_runs_error), UNIT(nothing_is_left)};
   return cmocka_run_group_tests(units, open_emulator, NULL);
