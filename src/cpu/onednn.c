@@ -298,6 +298,7 @@ static tile_place place_of(const cpu_onednn *p, int64_t tile)
   t.after = WEFT_MAX(0, end - p->in_lines);
   t.from = first + t.before;
   t.from_lines = end - t.after - t.from;
+  if (t.images > 1) t.from_lines = p->in_lines; /* whole images: what they do not read lies between them */
   return t;
 }
 

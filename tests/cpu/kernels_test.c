@@ -285,6 +285,7 @@ TEST(convolution_of_every_form_and_type)
     {"2,7,24", "2,24,20", "2,20,12", "window={size=2 lhs_dilate=2}, dim_labels=b0f_0io->bf0"},
     {"1,5,24", "3,24,20", "1,5,20", "window={size=3 stride=2 pad=1_1 lhs_dilate=2}, dim_labels=b0f_0io->b0f"},
     {"2,1,24", "3,24,20", "2,3,20", "window={size=3 pad=2_2 lhs_dilate=9}, dim_labels=b0f_0io->b0f"},
+    {"16,8,8,24", "3,3,24,20", "16,3,6,20", "window={size=3x3 pad=0_-3x0_0}, dim_labels=b01f_01io->b01f"},
   };
   WEFT_AUTO(rt_pool) pool = new_pool();
   char text[1024];
@@ -338,8 +339,8 @@ static void check_taken(const char *shapes_and_root, bool narrow, bool wanted)
   cpu_conv_fini(&conv);
 }
 
-/* One dimension to three, tiles of lines and of images, padding of one side and more than a tile is high, strides,
- * holes in the window, groups, kernels in another order and kernels that are cut. */
+/* One dimension to three, tiles of lines and of images, images whose last lines are not read, padding of one side and
+ * more than a tile is high, strides, holes in the window, groups, kernels in another order and kernels that are cut. */
 TEST(convolutions_by_onednn_are_the_evaluators)
 {
   static const struct { const char *lhs, *rhs, *out, *attrs; bool narrow_only; } forms[] = {
@@ -359,7 +360,9 @@ TEST(convolutions_by_onednn_are_the_evaluators)
     {"1,6,6,40", "150,40,3,3", "1,6,6,150", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_oi01->b01f"},
     {"2,33,12,11", "20,33,3,3", "2,20,12,11", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
     {"2,24,12,11", "24,1,5,5", "2,24,12,11", "window={size=5x5 pad=2_2x2_2}, dim_labels=bf01_oi01->bf01, feature_group_count=24"},
+    {"16,8,8,32", "3,3,32,32", "16,3,3,32", "window={size=3x3 stride=2x2}, dim_labels=b01f_01io->b01f"},
     {"4,9,9,70", "1,1,70,40", "4,9,9,40", "window={size=1x1}, dim_labels=b01f_01io->b01f", true},
+    {"17,8,8,64", "1,1,64,64", "17,4,4,64", "window={size=1x1 stride=2x2}, dim_labels=b01f_01io->b01f", true},
     {"1,14,14,40", "1,1,40,600", "1,7,7,600", "window={size=1x1 stride=2x2}, dim_labels=b01f_01io->b01f", true},
   };
   setenv("OMP_NUM_THREADS", "3", 1); /* read as the library is loaded, which is when the first of these is planned */
