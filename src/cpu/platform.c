@@ -111,7 +111,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   cpu_onednn_allow(cpu->settings.onednn);
   base->memory_limit = cpu_memory_bytes();
   base->packed_limit = cpu->settings.packed_bytes > 0 ? cpu->settings.packed_bytes : base->memory_limit / 8;
-  WEFT_TRY(rt_platform_add_devices(base, wanted, devices, kind));
+  WEFT_TRY(rt_platform_add_devices(base, wanted, 0, devices, kind));
   for (int i = 0; i < devices; i++)
     base->devices[i].cache_limit = cpu->settings.cache_bytes > 0 ? cpu->settings.cache_bytes
                                                                  : base->memory_limit / 8 / devices;

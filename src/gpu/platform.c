@@ -109,12 +109,12 @@ static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
       return WEFT_ERR(INVALID_ARGUMENT, "GPU %d is asked for, the driver shows %d", wanted->device_ordinals[i], there);
   threads = wanted->threads > 0 ? wanted->threads : (int)gpu->settings.threads;
   /* a process that sees no other GPUs than its own has them from 0 on */
-  int first = wanted->first_device + count <= there ? wanted->first_device : 0;
+  int first = wanted->first_device <= there - count ? wanted->first_device : 0;
   WEFT_TRY(open_devices(gpu, wanted, first, count));
   gpu->completer.timeout_ns = gpu->settings.timeout_ns;
   WEFT_TRY(gpu_completer_start(&gpu->completer));
   WEFT_TRY(gpu_ender_new(&gpu->ender));
-  WEFT_TRY(rt_platform_add_devices(base, wanted, count, kind));
+  WEFT_TRY(rt_platform_add_devices(base, wanted, first, count, kind));
   /* the runtime gives idle blocks back when the driver has no memory left */
   for (int i = 0; i < count; i++) base->devices[i].cache_limit = gpu->gpus[i].bytes;
   WEFT_TRY(rt_platform_join_job(base, wanted));

@@ -450,11 +450,13 @@ PJRT_Error *pjrt_Client_LookupDevice(PJRT_Client_LookupDevice_Args *args)
 
 PJRT_Error *pjrt_Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args *args)
 {
-  if (args->local_hardware_id < 0 || args->local_hardware_id >= args->client->local_count)
-    return pjrt_error(
-      WEFT_ERR(INVALID_ARGUMENT, "No matching device found for local_hardware_id %d", args->local_hardware_id));
-  args->addressable_device = args->client->local_list[args->local_hardware_id];
-  return NULL;
+  for (int i = 0; i < args->client->local_count; i++) {
+    args->addressable_device = args->client->local_list[i];
+    if (weft_device_hardware_id(args->addressable_device->device) == args->local_hardware_id) return NULL;
+  }
+  args->addressable_device = NULL;
+  return pjrt_error(
+    WEFT_ERR(INVALID_ARGUMENT, "No matching device found for local_hardware_id %d", args->local_hardware_id));
 }
 
 PJRT_Error *pjrt_Client_AddressableMemories(PJRT_Client_AddressableMemories_Args *args)

@@ -184,7 +184,7 @@ PJRT_Error *pjrt_Device_IsAddressable(PJRT_Device_IsAddressable_Args *args)
 
 PJRT_Error *pjrt_Device_LocalHardwareId(PJRT_Device_LocalHardwareId_Args *args)
 {
-  args->local_hardware_id = args->device->device ? args->device->description.local_ordinal : -1;
+  args->local_hardware_id = args->device->device ? weft_device_hardware_id(args->device->device) : -1;
   return NULL;
 }
 

@@ -15,6 +15,9 @@ typedef struct weft_device weft_device;
 weft_platform *weft_device_platform(const weft_device *device);
 int64_t weft_device_id(const weft_device *device);  /* global, unique over all processes */
 int weft_device_ordinal(const weft_device *device); /* among this process's devices */
+/* The number by which other software on the machine knows the device; the ordinal where devices are no pieces of the
+ * machine. */
+int weft_device_hardware_id(const weft_device *device);
 int weft_device_process(const weft_device *device);
 const char *weft_device_kind(const weft_device *device); /* "NVIDIA H200" */
 

@@ -43,7 +43,7 @@ void rt_platform_begin(weft_platform *platform, const weft_platform_ops *ops, co
   platform->process_count = WEFT_MAX(wanted->process_count, 1);
 }
 
-weft_status *rt_platform_add_devices(weft_platform *platform, const weft_platform_options *wanted, int count,
+weft_status *rt_platform_add_devices(weft_platform *platform, const weft_platform_options *wanted, int first, int count,
                                      const char *(*kind)(const weft_platform *platform, int ordinal))
 {
   platform->devices = calloc((size_t)count, sizeof *platform->devices);
@@ -53,6 +53,7 @@ weft_status *rt_platform_add_devices(weft_platform *platform, const weft_platfor
                                     : (int64_t)wanted->process_index * WEFT_DEVICES_A_PROCESS + i;
     platform->device_count++;
     WEFT_TRY(rt_device_init(&platform->devices[i], platform, id, i, kind(platform, i)));
+    platform->devices[i].hardware_id = wanted->device_ordinals ? wanted->device_ordinals[i] : first + i;
   }
   return NULL;
 }

@@ -38,9 +38,10 @@ struct weft_platform {         /* first member of a platform's own struct */
 /* What the `create` and `destroy` of every platform do with the common part.  A platform that is half made, from
  * rt_platform_begin on, can be ended. */
 void rt_platform_begin(weft_platform *platform, const weft_platform_ops *ops, const weft_platform_options *wanted);
-/* Makes `count` devices, which are called kind(platform, ordinal): static, or the platform's for its life. */
+/* Makes `count` devices, which are called kind(platform, ordinal): static, or the platform's for its life.  They are
+ * the machine's devices from number `first` on, unless `wanted` names others. */
 WEFT_NODISCARD weft_status *rt_platform_add_devices(weft_platform *platform, const weft_platform_options *wanted,
-                                                    int count,
+                                                    int first, int count,
                                                     const char *(*kind)(const weft_platform *platform, int ordinal));
 /* Notes the processes of the job, and makes the place where cliques are kept. */
 WEFT_NODISCARD weft_status *rt_platform_join_job(weft_platform *platform, const weft_platform_options *wanted);
@@ -69,6 +70,7 @@ struct weft_device {
   _Atomic uint64_t recorded;   /* the highest point of the compute stream that has been recorded */
   int64_t id;
   int ordinal;
+  int hardware_id;             /* see weft_device_hardware_id */
   const char *kind;
   int numa_node;               /* -1: unknown */
 

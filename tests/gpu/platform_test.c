@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <limits.h>
+
 #include "codegen/code/cache.h"
 #include "driver.h"
 #include "gpu/gpu_internal.h"
@@ -600,16 +602,18 @@ TEST(a_device_that_hangs_is_named_with_its_step_and_the_process_lives)
   assert_int_equal(status, 0);
 }
 
-/* The driver's device that each device is. */
-static void check_gpus(const weft_platform_options *options, int first, int second)
+/* The driver's device that each device is.  `share`: how many devices each of them is. */
+static void check_gpus(const weft_platform_options *options, int share, int first, int second)
 {
   weft_platform *platform;
 
   T_OK(plat_new(options, &platform));
   const gpu_platform *p = (const gpu_platform *)platform;
   T_EQ_INT(p->gpu_count, 2);
-  T_EQ_INT(p->gpus[0].device, first);
-  T_EQ_INT(p->gpus[1].device, second);
+  T_EQ_INT(p->gpus[0].device, first / share);
+  T_EQ_INT(p->gpus[1].device, second / share);
+  T_EQ_INT(weft_device_hardware_id(weft_platform_device(platform, 0)), first);
+  T_EQ_INT(weft_device_hardware_id(weft_platform_device(platform, 1)), second);
   weft_platform_release(platform);
 }
 
@@ -618,13 +622,14 @@ TEST(a_client_has_the_gpus_that_it_names)
   static const int chosen[] = {6, 2}, beyond[] = {1, 8};
   weft_platform *platform;
 
-  check_gpus(&(weft_platform_options){.device_count = 2, .device_ordinals = chosen}, 6, 2);
-  check_gpus(&(weft_platform_options){.device_count = 2, .first_device = 5}, 5, 6);
-  check_gpus(&(weft_platform_options){.device_count = 2, .first_device = 7}, 0, 1); /* it sees its own only */
+  check_gpus(&(weft_platform_options){.device_count = 2, .device_ordinals = chosen}, 1, 6, 2);
+  check_gpus(&(weft_platform_options){.device_count = 2, .first_device = 5}, 1, 5, 6);
+  check_gpus(&(weft_platform_options){.device_count = 2, .first_device = 7}, 1, 0, 1); /* it sees its own only */
+  check_gpus(&(weft_platform_options){.device_count = 2, .first_device = INT_MAX}, 1, 0, 1);
   T_FAILS(plat_new(&(weft_platform_options){.device_count = 2, .device_ordinals = beyond}, &platform),
           "GPU 8 is asked for, the driver shows 8");
   setenv("WEFT_CUDA_SHARE", "2", 1);
-  check_gpus(&(weft_platform_options){.device_count = 2, .first_device = 5}, 2, 3);
+  check_gpus(&(weft_platform_options){.device_count = 2, .first_device = 5}, 2, 5, 6);
   unsetenv("WEFT_CUDA_SHARE");
 }
 

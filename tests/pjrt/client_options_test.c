@@ -37,6 +37,25 @@ static int64_t device_count(PJRT_NamedValue *options, size_t count)
   return (int64_t)devices;
 }
 
+/* Other libraries know a device by the machine's number of it: JAX gives that number to them, and looks devices up by
+ * theirs. */
+static void check_hardware_ids(PJRT_NamedValue *chosen)
+{
+  PJRT_Client *client = CALL(Client_Create, .create_options = chosen, .num_options = 1).client;
+  PJRT_Client_AddressableDevices_Args devices = CALL(Client_AddressableDevices, .client = client);
+
+  for (size_t i = 0; i < devices.num_addressable_devices; i++) {
+    PJRT_Device *device = devices.addressable_devices[i];
+    int number = (int)chosen->int64_array_value[i];
+    T_EQ_INT(CALL(Device_LocalHardwareId, .device = device).local_hardware_id, number);
+    T_TRUE(CALL(Client_LookupAddressableDevice, .client = client, .local_hardware_id = number).addressable_device ==
+           device);
+  }
+  FAILS("No matching device found for local_hardware_id 0", Client_LookupAddressableDevice, .client = client,
+        .local_hardware_id = 0);
+  CALL(Client_Destroy, .client = client);
+}
+
 TEST(a_platform_knows_its_own_options)
 {
   static const int64_t first_two[] = {0, 1}, others[] = {5, 2, 7}, twice[] = {1, 2, 1}, none[] = {0, -1};
@@ -49,6 +68,7 @@ TEST(a_platform_knows_its_own_options)
   options[2].int64_array_value = others;
   options[2].value_size = 3;
   T_EQ_INT(device_count(options, 3), 3);
+  check_hardware_ids(&options[2]);
   options[2].int64_array_value = twice;
   FAILS("option chosen has device 1 twice", Client_Create, .create_options = options, .num_options = 3);
   options[2].int64_array_value = none;
