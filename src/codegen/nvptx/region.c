@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+enum { SCRATCH_ALIGN = 64 };
+
 /* ---- the kernels inside ---------------------------------------------------------------------------------------- */
 
 static void set_attribute(gen_part *p, gen_ssa fn, const char *name)
@@ -112,7 +114,7 @@ weft_status *gen_grid_start(gen_part *part, gen_kernel_spec *spec, gen_frame *f)
   const hlo_instr *fusion = spec->fusion;
   gen_block *block = part->block;
   int64_t bytes = spec->info->scratch_bytes;
-  bool is_shared = bytes > 0 && block->pool_bytes + bytes <= part->target->shared_bytes;
+  bool is_shared = bytes > 0 && WEFT_ALIGN_UP(block->pool_bytes, SCRATCH_ALIGN) + bytes <= part->target->shared_bytes;
 
   if (is_shared) spec->info->scratch_bytes = 0;
   part->block = NULL; /* large arrays are copied by a grid */
@@ -126,7 +128,7 @@ weft_status *gen_grid_start(gen_part *part, gen_kernel_spec *spec, gen_frame *f)
   WEFT_TRY(gen_grid_open(block->grid, false, f));
   if (!is_shared) return NULL;
   gen_ssa scratch = gen_shared_global(part, LLVMArrayType2(part->i8, (uint64_t)bytes));
-  LLVMSetAlignment(scratch, 64);
+  LLVMSetAlignment(scratch, SCRATCH_ALIGN);
   f->scratch = LLVMConstAddrSpaceCast(scratch, part->ptr);
   return NULL;
 }
