@@ -16,7 +16,7 @@ if os.environ.get("WEFT_PYTHON") and os.environ.get("GPU_MEMORY_TEST") != "1":
     os.execv(os.environ["WEFT_PYTHON"], [os.environ["WEFT_PYTHON"]] + sys.argv)
 BUILD = os.path.abspath(os.environ.get("WEFT_BUILDDIR", "build"))
 EMULATOR = os.path.join(BUILD, "tests", "gpu", "emulator", ".libs")
-os.environ.update(WEFT_PLATFORM="cuda", JAX_PLATFORMS="cuda,cpu", WEFT_CUDA_LIBDIR=EMULATOR, WEFT_EMU_LEAKS="off",
+os.environ.update(WEFT_PLATFORM="cuda", JAX_PLATFORMS="cuda,cpu", WEFT_CUDA_LIBDIR=EMULATOR, WEFT_EMU_LEAKS="off", WEFT_EMU_DEVICES="2", WEFT_CUDA_DEVICES="1",
                   WEFT_PJRT_PLUGIN=os.path.join(BUILD, ".libs", "pjrt_weft.so"))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 try:
@@ -36,6 +36,16 @@ WANT = np.arange(8, dtype=np.float32) * 2
 
 def array():
     return jax.jit(lambda: jnp.arange(8, dtype=jnp.float32) * 2)()
+
+
+def of_second_gpu():
+    """Memory of GPU 1, which the driver shows and this process does not use."""
+    context, address = ctypes.c_void_p(), ctypes.c_uint64()
+    assert DRIVER.cuDevicePrimaryCtxRetain(ctypes.byref(context), 1) == 0
+    assert DRIVER.cuCtxPushCurrent_v2(context) == 0
+    assert DRIVER.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(64)) == 0
+    assert DRIVER.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
+    return address.value
 
 
 def read(address):
@@ -83,6 +93,21 @@ def the_cuda_array_interface_of_another_library_is_read():
         assert "cuPointerGetAttribute" in str(error), error
     else:
         raise AssertionError("an address that is nobody's was taken")
+    try:
+        jnp.asarray(Other(x, data=(of_second_gpu(), False)))
+    except ValueError as error:
+        assert "GPU 1, which is no device of this process" in str(error), error
+    else:
+        raise AssertionError("an array of a GPU of another process was taken")
+    lent = sys.modules["jax_plugins.weft"]._lent
+    held = len(lent)
+    try:
+        jnp.asarray(Other(x, shape=(2, 2), strides=(4, 4)))  # elements that overlap
+    except Exception as error:
+        assert "stride" in str(error), error
+    else:
+        raise AssertionError("elements that overlap were taken")
+    assert len(lent) == held
 
 
 def dlpack_shares_device_memory():

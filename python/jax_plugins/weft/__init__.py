@@ -249,7 +249,7 @@ _lent = {}  # tensors that JAX has, by address
 
 
 def _as_dlpack(interface, ordinal):
-    """The array of a __cuda_array_interface__ as a capsule of DLPack."""
+    """The array of a __cuda_array_interface__ as a capsule of DLPack, and the key of _lent that it has."""
     import numpy as np
 
     dtype, rank = np.dtype(interface["typestr"]), len(interface["shape"])
@@ -265,10 +265,11 @@ def _as_dlpack(interface, ordinal):
     tensor = _Tensor(interface["data"][0], cuda, ordinal, rank, codes[dtype.kind] | dtype.itemsize * 8 << 8 | lanes << 16,
                      ctypes.addressof(sizes), ctypes.addressof(steps) if steps else None, 0)
     managed = _ManagedTensor(tensor, None, _Deleter(lambda address: _lent.pop(address, None)))
-    _lent[ctypes.addressof(managed)] = managed, sizes, steps
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return new(ctypes.addressof(managed), b"dltensor", None)
+    address = ctypes.addressof(managed)
+    _lent[address] = managed, sizes, steps
+    return new(address, b"dltensor", None), address
 
 
 def _import_cuda_arrays():
@@ -285,8 +286,15 @@ def _import_cuda_arrays():
         if 0 in cai["shape"]:
             return jax.device_put(np.empty(cai["shape"], cai["typestr"]), gpu_backend.local_devices()[0])
         ordinal = _wait_for_writer(cai)
-        device = next(device for device in gpu_backend.local_devices() if device.local_hardware_id == ordinal)
-        view = _jax.dlpack_managed_tensor_to_buffer(_as_dlpack(cai, ordinal), device, None)
+        devices = [device for device in gpu_backend.local_devices() if device.local_hardware_id == ordinal]
+        if not devices:
+            raise ValueError(f"__cuda_array_interface__: the array is on GPU {ordinal}, which is no device of this process")
+        capsule, address = _as_dlpack(cai, ordinal)
+        try:
+            view = _jax.dlpack_managed_tensor_to_buffer(capsule, devices[0], None)
+        except Exception:
+            _lent.pop(address, None)  # jaxlib has not taken the tensor, so it does not call the deleter
+            raise
         return view.copy().block_until_ready()
 
     _jax.cuda_array_interface_to_buffer = to_buffer
