@@ -101,7 +101,9 @@ static void fail(rt_job *job)
     if (l->on_device) weft_comm_abort(pjrt_link_device(l, r), weft_status_dup(l->failure));
   }
   take_turns(l);
+  weft_platform *platform = l->platform;
   pjrt_link_release(l);
+  weft_platform_release(platform);
 }
 
 void pjrt_link_fail(pjrt_link *l, weft_status *st)
@@ -112,7 +114,9 @@ void pjrt_link_fail(pjrt_link *l, weft_status *st)
   }
   l->failure = st;
   l->fail_job = (rt_job){.run = fail};
-  rt_pool_offer(weft_platform_pool(pjrt_link_retain(l)->platform), &l->fail_job, 1);
+  /* the transfers that keep the platform may end first, and a client waits only for the links of its list */
+  weft_platform *platform = weft_platform_retain(pjrt_link_retain(l)->platform);
+  rt_pool_offer(weft_platform_pool(platform), &l->fail_job, 1);
 }
 
 static bool is_spent(weft_comm *comm)
