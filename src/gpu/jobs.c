@@ -107,6 +107,7 @@ void gpu_job_free_staged(gpu_job *job)
 /* ---- the ender -------------------------------------------------------------------------------------------------- */
 
 struct gpu_ender {
+  const weft_platform *platform;
   pthread_t thread;
   weft_mutex mu;
   weft_cond wake;
@@ -130,6 +131,7 @@ static void *ender_run(void *arg)
   gpu_ender *e = arg;
   bool stop = false;
 
+  rt_platform_own_thread(e->platform);
   while (!stop) {
     weft_mutex_lock(&e->mu);
     while (!e->done.first && !e->stop) weft_cond_wait(&e->wake, &e->mu, WEFT_NO_DEADLINE);
@@ -144,12 +146,13 @@ static void *ender_run(void *arg)
   return NULL;
 }
 
-weft_status *gpu_ender_new(gpu_ender **out_ender) WEFT_UNSHARED
+weft_status *gpu_ender_new(const weft_platform *platform, gpu_ender **out_ender) WEFT_UNSHARED
 {
   gpu_ender *e = calloc(1, sizeof *e);
 
   *out_ender = NULL;
   WEFT_TRY_ALLOC(e);
+  e->platform = platform;
   gpu_jobs_init(&e->done);
   weft_mutex_init(&e->mu);
   weft_cond_init(&e->wake);

@@ -49,7 +49,7 @@ WEFT_NODISCARD weft_status *gpu_await_input(weft_stream *stream, const coll_post
 void gpu_job_free_staged(gpu_job *job);
 
 typedef struct gpu_ender gpu_ender;
-WEFT_NODISCARD weft_status *gpu_ender_new(gpu_ender **out_ender);
+WEFT_NODISCARD weft_status *gpu_ender_new(const weft_platform *platform, gpu_ender **out_ender);
 void gpu_ender_free(gpu_ender *ender); /* there are no communicators any more; NULL is fine */
 
 /* The job has ended: its memory goes back, and then its group hears of the end. */

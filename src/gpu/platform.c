@@ -113,7 +113,7 @@ static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
   WEFT_TRY(open_devices(gpu, wanted, first, count));
   gpu->completer.timeout_ns = gpu->settings.timeout_ns;
   WEFT_TRY(gpu_completer_start(&gpu->completer));
-  WEFT_TRY(gpu_ender_new(&gpu->ender));
+  WEFT_TRY(gpu_ender_new(base, &gpu->ender));
   WEFT_TRY(rt_platform_add_devices(base, wanted, first, count, kind));
   /* the runtime gives idle blocks back when the driver has no memory left */
   for (int i = 0; i < count; i++) base->devices[i].cache_limit = gpu->gpus[i].bytes;

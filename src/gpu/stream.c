@@ -413,6 +413,7 @@ static void *completer_run(void *arg)
   gpu_completer *completer = arg;
   bool stop = false;
 
+  rt_platform_own_thread(&WEFT_CONTAINER_OF(completer, gpu_platform, completer)->base);
   while (!stop) {
     complete_all(completer);
     weft_mutex_lock(&completer->mu);

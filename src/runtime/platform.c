@@ -102,17 +102,20 @@ static void *destroy(void *arg)
   return NULL;
 }
 
+static _Thread_local const weft_platform *my_platform;
+void rt_platform_own_thread(const weft_platform *platform) { my_platform = platform; }
+
 void weft_platform_release(weft_platform *platform)
 {
   pthread_t thread;
 
   /* acq_rel: all that used the platform ends before it is destroyed */
   if (!platform || atomic_fetch_sub_explicit(&platform->refs, 1, memory_order_acq_rel) != 1) return;
-  if (!rt_pool_is_worker(platform->pool)) {
+  if (!rt_pool_is_worker(platform->pool) && my_platform != platform) {
     destroy(platform);
     return;
   }
-  /* A worker cannot join itself. */
+  /* A thread cannot join itself. */
   weft_status *st = weft_thread_start(&thread, "weft-end", destroy, platform);
   if (!st) pthread_detach(thread);
   else WEFT_LOG("rt", WARN, "platform \"%s\" is not freed: %s", platform->ops->name, weft_status_text(st, false));

@@ -46,6 +46,9 @@ WEFT_NODISCARD weft_status *rt_platform_add_devices(weft_platform *platform, con
 /* Notes the processes of the job, and makes the place where cliques are kept. */
 WEFT_NODISCARD weft_status *rt_platform_join_job(weft_platform *platform, const weft_platform_options *wanted);
 void rt_platform_end(weft_platform *platform); /* frees all but the struct */
+/* Called by a thread that the platform's `destroy` joins: if the thread gives up the last reference, another thread
+ * destroys the platform. */
+void rt_platform_own_thread(const weft_platform *platform);
 
 /* A freed block. On a device with streams, queued work may still use the block: it is idle once the compute stream
  * has reached point `number`. */

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -538,6 +539,38 @@ static void stay(void)
 }
 TEST(a_client_that_is_destroyed_ends_its_transfers) { run((pair){{go, stay}}); }
 
+/* The client goes in the callback of its last transfer, on a thread of the platform, which is then the last that holds
+ * the platform. */
+static atomic_bool is_gone;
+static void destroy_client(PJRT_Error *error, void *event)
+{
+  assert_null(error);
+  CALL(Event_Destroy, .event = event);
+  CALL(Client_Destroy, .client = client);
+  is_gone = true;
+}
+static void go_inside(void)
+{
+  PJRT_Buffer *x = make(100, 3);
+  PJRT_Event *event = send_one(x, 5);
+  destroy_buffer(x);
+  CALL(Event_OnReady, .event = event, .callback = destroy_client, .user_arg = event);
+  meet("posted");
+  for (int i = 0; !is_gone; i++) {
+    if (i > 20000) fail_msg("the client was not destroyed");
+    usleep(1000);
+  }
+  usleep(500000); /* the platform ends meanwhile */
+}
+static void stay_outside(void)
+{
+  meet("posted");
+  destroy_buffer(receive_one(100, 5));
+  usleep(3000000);
+  CALL(Client_Destroy, .client = client);
+}
+TEST(a_client_may_be_destroyed_in_the_callback_of_a_transfer) { run((pair){{go_inside, stay_outside}}); }
+
 __attribute__((constructor)) static void one_device_and_short_deadlines(void)
 {
   setenv("WEFT_CUDA_DEVICES", "1", 1);
@@ -550,4 +583,5 @@ TEST_MAIN(UNIT(buffers_go_both_ways_by_communicators_that_are_kept),
           UNIT(a_send_is_queued_before_its_buffer_is_computed), UNIT(an_error_of_one_transfer_leaves_the_others_alone),
           UNIT(a_receive_without_a_send_ends_at_the_deadline), UNIT(a_call_of_the_library_that_fails_ends_both_sides),
           UNIT(a_device_that_hangs_ends_both_sides), UNIT(a_process_that_dies_ends_the_transfers_of_its_peer),
-          UNIT(a_client_that_is_destroyed_ends_its_transfers))
+          UNIT(a_client_that_is_destroyed_ends_its_transfers),
+          UNIT(a_client_may_be_destroyed_in_the_callback_of_a_transfer))
