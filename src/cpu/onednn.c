@@ -29,6 +29,8 @@ enum {
   MOST_KINDS = 8,
   MOST_TAPS = 128,
   TILE_FLOPS = 10000000,  /* some 100 us of f32 */
+  MOST_TILES = 1 << 20,   /* wanted; planning looks at each tile */
+  MOST_BYTES = 1 << 30,   /* of an array of a call: the library counts in 32 bits here and there */
   FEW_FLOPS = 2000000,    /* convolutions from here on have FEW_TILES tiles at least */
   FEW_TILES = 4,
   SMALL_WINDOW = 9,
@@ -267,7 +269,7 @@ static bool fits(const view *v)
 static void plan_tiles(cpu_onednn *p, const view *v, bool cut)
 {
   double flops = flops_of(v);
-  int64_t wanted = (int64_t)(flops / TILE_FLOPS) + 1, all = p->out_features;
+  int64_t wanted = (int64_t)WEFT_MIN(flops / TILE_FLOPS, (double)(MOST_TILES - 1)) + 1, all = p->out_features;
   double kernel_bytes = flops / 2 / (double)v->batch * (double)weft_dtype_bytes(p->type);
 
   for (int d = 0; d < v->spatial; d++) kernel_bytes /= (double)v->out[d];
@@ -313,8 +315,20 @@ static const tile_kind *kind_of(const cpu_onednn *p, const tile_place *t)
   return NULL;
 }
 
-/* Lists the kinds of tiles, the most frequent one first; false if there are too many, or if one reads padding only. */
-static bool list_kinds(cpu_onednn *p)
+/* Are the arrays of a call small enough for the library? */
+static bool has_small_arrays(const cpu_onednn *p, const view *v, const tile_place *t)
+{
+  double kernel = (double)p->part_features * (double)v->c->in_features;
+  double in = (double)(t->images * t->from_lines) * (double)p->in_line_elems;
+  double out = (double)(t->images * t->lines) * (double)p->out_line_elems;
+
+  for (int d = 0; d < v->spatial; d++) kernel *= (double)v->kernel[d];
+  return WEFT_MAX(kernel, WEFT_MAX(in, out)) * sizeof(float) <= MOST_BYTES;
+}
+
+/* Lists the kinds of tiles, the most frequent one first; false if there are too many, or if one reads padding only or
+ * is too large. */
+static bool list_kinds(cpu_onednn *p, const view *v)
 {
   int64_t frequent = 0, count[MOST_KINDS] = {0};
 
@@ -323,7 +337,7 @@ static bool list_kinds(cpu_onednn *p)
     tile_place t = place_of(p, i);
     const tile_kind *k = kind_of(p, &t);
     if (!k) {
-      if (p->kind_count == MOST_KINDS || t.from_lines < 1) return false;
+      if (p->kind_count == MOST_KINDS || t.from_lines < 1 || !has_small_arrays(p, v, &t)) return false;
       p->kinds[p->kind_count] = (tile_kind){t.images, t.lines, t.from_lines, t.before, t.after};
       k = &p->kinds[p->kind_count++];
     }
@@ -420,7 +434,7 @@ static bool make_kinds(cpu_onednn *p, const view *v)
 {
   dnnl_primitive_attr_t attr = NULL;
 
-  if (!list_kinds(p) || its.dnnl_primitive_attr_create(&attr) != dnnl_success) return false;
+  if (!list_kinds(p, v) || its.dnnl_primitive_attr_create(&attr) != dnnl_success) return false;
   /* strict: the environment may ask the library to round f32 to bf16 */
   bool done = its.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
               its.dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_strict) == dnnl_success;

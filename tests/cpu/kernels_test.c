@@ -385,6 +385,19 @@ TEST(convolutions_by_onednn_are_the_evaluators)
   T_EQ_INT(count_threads(), threads); /* the library runs on the threads that call it */
 }
 
+/* Shapes that no memory holds are planned at once, without arrays that oneDNN cannot count. */
+TEST(convolutions_that_are_too_large_are_planned_too)
+{
+  check_taken("  a = bf16[1,1048576,1048576,64] parameter(0)\n"
+              "  b = bf16[1,1,64,64] parameter(1)\n"
+              "  ROOT r = bf16[1,1048576,1048576,64] convolution(a, b), window={size=1x1}, dim_labels=b01f_01io->b01f",
+              true, true);
+  check_taken("  a = bf16[1073741824,1073741824] parameter(0)\n"
+              "  b = bf16[1073741824,1073741824] parameter(1)\n"
+              "  ROOT r = bf16[1073741824,1073741824] convolution(a, b), dim_labels=bf_io->bf",
+              true, false);
+}
+
 /* What oneDNN computes on several threads has the bits of one thread, and it leaves the caller's number of OpenMP's
  * threads alone. */
 TEST(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads)
@@ -881,6 +894,7 @@ TEST(convolutions_are_cut_evenly)
 
 TEST_MAIN(UNIT(convolutions_are_cut_evenly), UNIT(dot_of_every_form_and_type), UNIT(dot_rounds_operands_as_its_algorithm_says),
           UNIT(convolution_of_every_form_and_type), UNIT(convolutions_by_onednn_are_the_evaluators),
+          UNIT(convolutions_that_are_too_large_are_planned_too),
           UNIT(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads), UNIT(fft_of_every_kind_and_length),
           UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(transposes_in_every_order_are_exact), UNIT(sort_is_the_evaluators_to_the_bit),
           UNIT(sort_of_one_operand_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
