@@ -90,8 +90,7 @@ static weft_status *prepare(side *s, const hlo_instr *conv, bool library, const 
   if (packing->base.bytes == 0) return NULL;
   s->form = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(packing->base.bytes, 64));
   WEFT_TRY_ALLOC(s->form);
-  packing->base.pack(&packing->base, NULL, kernel, s->form);
-  return NULL;
+  return packing->base.pack(&packing->base, NULL, kernel, s->form) ? NULL : WEFT_ERR(INTERNAL, "no form is made");
 }
 
 static weft_status *measure(const shape *s, weft_dtype type, bool features_last, double seconds, rt_pool *pool)

@@ -125,7 +125,7 @@ static void plan_products(cpu_conv *c, int64_t c_row)
 
 static int64_t group_count(const cpu_conv *c) { return c->groups * c->batch_groups; }
 
-static void pack_kernel(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
+static bool pack_kernel(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
 {
   const cpu_conv *c = ((const cpu_packing *)packing)->plan;
 
@@ -136,6 +136,7 @@ static void pack_kernel(const rt_packing *packing, rt_pool *pool, const void *fr
   if (c->gemm.column_bytes)
     cpu_pack_matrices(&c->gemm, pool, group_count(c), c->out_features * (int64_t)weft_dtype_bytes(c->rhs_type), from,
                       (char *)to + c->packed_at);
+  return true;
 }
 
 static void plan_packing(cpu_conv *c, const hlo_shape *rhs)
@@ -156,9 +157,14 @@ static void plan_packing(cpu_conv *c, const hlo_shape *rhs)
 
 /* ---- oneDNN ------------------------------------------------------------------------------------------------------ */
 
-static void make_form(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
+static bool make_form(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
 {
-  cpu_onednn_make_form(((const cpu_conv *)((const cpu_packing *)packing)->plan)->onednn, pool, from, to);
+  const cpu_conv *c = ((const cpu_packing *)packing)->plan;
+  weft_status *st = cpu_onednn_make_form(c->onednn, pool, from, to);
+  bool made = !st;
+
+  weft_status_free(st); /* a run without the form says it, if it fails there too */
+  return made;
 }
 
 /* Lets oneDNN compute the convolution if it is one of its kind. */
@@ -667,7 +673,7 @@ static weft_status *run_onednn(const conv_job *job, rt_pool *pool, const void *p
   const cpu_conv *c = job->c;
 
   if (!packed && cpu_onednn_wants_form(c->onednn)) {
-    cpu_onednn_make_form(c->onednn, pool, job->rhs, scratch + c->rhs_at);
+    WEFT_TRY(cpu_onednn_make_form(c->onednn, pool, job->rhs, scratch + c->rhs_at));
     packed = scratch + c->rhs_at;
   }
   WEFT_TRY(cpu_onednn_run(c->onednn, pool, job->lhs, job->rhs, packed, job->out));

@@ -108,7 +108,7 @@ static weft_dtype algorithm_type(hlo_dot_algorithm algorithm)
 /* ---- packed forms ------------------------------------------------------------------------------------------------ */
 
 int cpu_packing_begin(cpu_packing *p, const void *plan, const cpu_gemm *g, int64_t bytes,
-                      void (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to))
+                      bool (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to))
 {
   int64_t key[] = {g->kind, g->b_type, g->n, g->k, g->b_row, g->b_col};
 
@@ -141,11 +141,12 @@ void cpu_pack_matrices(const cpu_gemm *g, rt_pool *pool, int64_t count, int64_t 
   rt_parallel_for(pool, count * job.parts, pack_task, &job);
 }
 
-static void pack_rhs(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
+static bool pack_rhs(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
 {
   const cpu_dot *dot = ((const cpu_packing *)packing)->plan;
 
   cpu_pack_matrices(&dot->gemm, pool, 1, 0, from, to);
+  return true;
 }
 
 weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs, const hlo_shape *rhs,

@@ -18,7 +18,7 @@ typedef struct cpu_packing {
 /* Says that the packed form is `bytes` made by `pack`, and begins its key with what b and its form look like.
  * Returns the number of entries of the key. */
 int cpu_packing_begin(cpu_packing *packing, const void *plan, const cpu_gemm *gemm, int64_t bytes,
-                      void (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to));
+                      bool (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to));
 /* to = the packed forms of `count` matrices b, which are `step` bytes apart. */
 void cpu_pack_matrices(const cpu_gemm *gemm, rt_pool *pool, int64_t count, int64_t step, const void *b, void *to);
 

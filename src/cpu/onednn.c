@@ -188,7 +188,6 @@ struct cpu_onednn {
   int64_t part_from_bytes;                   /* between parts of the kernel */
   dnnl_memory_desc_t from;                   /* a part of the kernel */
   dnnl_primitive_t reorder;
-  atomic_int form_status;                    /* why a form could not be made; dnnl_success */
 };
 
 /* The convolution, or one line of pixels of all images if all pixels are alike. */
@@ -585,12 +584,19 @@ static void form_task(void *ctx, int64_t task)
   if (st != dnnl_success) atomic_store_explicit(&job->status, (int)st, memory_order_relaxed);
 }
 
-void cpu_onednn_make_form(cpu_onednn *p, rt_pool *pool, const void *kernel, void *form)
+static weft_status *error_of(int status)
+{
+  if (status == dnnl_success) return NULL;
+  if (status == dnnl_out_of_memory) return WEFT_ERR(RESOURCE_EXHAUSTED, "convolution: oneDNN is out of memory");
+  return WEFT_ERR(INTERNAL, "convolution: oneDNN failed with dnnl_status_t %d", status);
+}
+
+weft_status *cpu_onednn_make_form(const cpu_onednn *p, rt_pool *pool, const void *kernel, void *form)
 {
   form_job job = {.p = p, .kernel = kernel, .form = form};
 
   rt_parallel_for(pool, p->parts, form_task, &job);
-  if (atomic_load(&job.status) != dnnl_success) atomic_store(&p->form_status, atomic_load(&job.status));
+  return error_of(atomic_load(&job.status));
 }
 
 typedef struct conv_job {
@@ -658,14 +664,10 @@ static void part_task(void *ctx, int64_t part)
 weft_status *cpu_onednn_run(const cpu_onednn *p, rt_pool *pool, const void *lhs, const void *kernel, const void *form,
                             void *out)
 {
-  conv_job job = {.p = p, .lhs = lhs, .kernel = kernel, .form = p->part_bytes ? form : kernel, .out = out,
-                  .status = atomic_load(&p->form_status)};
+  conv_job job = {.p = p, .lhs = lhs, .kernel = kernel, .form = p->part_bytes ? form : kernel, .out = out};
 
   assert(job.form || p->parts > 1);
-  if (job.status == dnnl_success && job.form) rt_parallel_for(pool, p->tiles * p->parts, tile_task, &job);
-  else if (job.status == dnnl_success) rt_parallel_for(pool, p->parts, part_task, &job);
-  int status = atomic_load(&job.status);
-  if (status == dnnl_success) return NULL;
-  if (status == dnnl_out_of_memory) return WEFT_ERR(RESOURCE_EXHAUSTED, "convolution: oneDNN is out of memory");
-  return WEFT_ERR(INTERNAL, "convolution: oneDNN failed with dnnl_status_t %d", status);
+  if (job.form) rt_parallel_for(pool, p->tiles * p->parts, tile_task, &job);
+  else rt_parallel_for(pool, p->parts, part_task, &job);
+  return error_of(atomic_load(&job.status));
 }

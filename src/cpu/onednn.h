@@ -47,8 +47,8 @@ void cpu_onednn_free(cpu_onednn *plan); /* NULL is fine */
 int64_t cpu_onednn_form_bytes(const cpu_onednn *plan);
 const void *cpu_onednn_form_key(const cpu_onednn *plan,
                                 int64_t *out_bytes); /* plans with equal keys make the same form */
-/* What fails is told by cpu_onednn_run. */
-void cpu_onednn_make_form(cpu_onednn *plan, rt_pool *pool, const void *kernel, void *form);
+/* Errors: as cpu_onednn_run; there is no form then. */
+WEFT_NODISCARD weft_status *cpu_onednn_make_form(const cpu_onednn *plan, rt_pool *pool, const void *kernel, void *form);
 
 /* The caller must make the form in each run if it does not keep one: the kernel is small.  Others are rearranged in
  * parts, by the tasks that need them. */

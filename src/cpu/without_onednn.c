@@ -10,11 +10,6 @@ void cpu_onednn_free(cpu_onednn *plan) { (void)plan; }
 bool cpu_onednn_wants_form(const cpu_onednn *plan) { return (void)plan, false; }
 int64_t cpu_onednn_form_bytes(const cpu_onednn *plan) { return (void)plan, 0; }
 
-void cpu_onednn_make_form(cpu_onednn *plan, rt_pool *pool, const void *kernel, void *form)
-{
-  (void)plan, (void)pool, (void)kernel, (void)form;
-}
-
 cpu_onednn *cpu_onednn_plan(const cpu_onednn_conv *conv)
 {
   (void)conv;
@@ -25,6 +20,12 @@ const void *cpu_onednn_form_key(const cpu_onednn *plan, int64_t *out_bytes)
 {
   *out_bytes = 0;
   return plan;
+}
+
+weft_status *cpu_onednn_make_form(const cpu_onednn *plan, rt_pool *pool, const void *kernel, void *form)
+{
+  (void)plan, (void)pool, (void)kernel, (void)form;
+  return WEFT_ERR(INTERNAL, "a convolution by oneDNN in a build without it");
 }
 
 weft_status *cpu_onednn_run(const cpu_onednn *plan, rt_pool *pool, const void *lhs, const void *kernel,

@@ -69,7 +69,7 @@ static void free_form(rt_packed_forms *all, rt_packed *form)
   free(form);
 }
 
-/* Makes the form. NULL without memory. */
+/* Makes the form. NULL: without memory, or it cannot be made. */
 static void *make(weft_device *device, const rt_packing *packing, const void *from)
 {
   void *data;
@@ -79,8 +79,9 @@ static void *make(weft_device *device, const rt_packing *packing, const void *fr
     weft_status_free(st);
     return NULL;
   }
-  packing->pack(packing, device->platform->pool, from, data);
-  return data;
+  if (packing->pack(packing, device->platform->pool, from, data)) return data;
+  rt_device_give(device, 0, data, packing->bytes);
+  return NULL;
 }
 
 rt_packed *rt_packed_get(weft_device *device, rt_packed_set *set, const rt_packing *packing, int64_t offset,

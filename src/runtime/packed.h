@@ -26,7 +26,7 @@ struct rt_packing {
   const void *key;
   int64_t key_bytes;
   int64_t bytes; /* of the form, which is aligned as storages are */
-  void (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to);
+  bool (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to); /* false: there is no form */
 };
 
 typedef struct rt_packed rt_packed; /* one form, or a note that it was asked for */

@@ -58,7 +58,7 @@ static void *packed_form(const cpu_packing *packing, rt_pool *pool, const void *
   if (packing->base.bytes == 0) return NULL;
   void *form = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(packing->base.bytes, 64));
   T_TRUE(form);
-  packing->base.pack(&packing->base, pool, b, form);
+  T_TRUE(packing->base.pack(&packing->base, pool, b, form));
   return form;
 }
 

@@ -346,4 +346,23 @@ TEST(several_threads_make_and_drop_forms)
   end(&f);
 }
 
-TEST_MAIN(UNIT(a_parameter_that_comes_again_is_packed), UNIT(programs_share_a_form), UNIT(a_donated_weight_loses_its_form), UNIT(a_weight_that_others_may_write_to_is_not_packed), UNIT(bytes_that_are_written_lose_their_form), UNIT(views_are_packed_if_their_owner_keeps_the_bytes), UNIT(forms_are_dropped_when_memory_is_short), UNIT(no_form_is_made_beyond_the_limit), UNIT(constants_are_packed_in_the_first_run), UNIT(a_loop_reads_the_form_of_its_weight), UNIT(several_threads_make_and_drop_forms))
+static bool pack_nothing(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
+{
+  (void)packing, (void)pool, (void)from, (void)to;
+  return false;
+}
+
+TEST(a_form_that_cannot_be_made_is_not_read)
+{
+  BEGIN(f);
+  rt_packing packing = {.key = "none", .key_bytes = 5, .bytes = 64, .pack = pack_nothing};
+  rt_packed_set set = {.first = NULL};
+
+  for (int i = 0; i < 3; i++)
+    T_TRUE(!rt_packed_get(weft_platform_device(f.platform, 0), &set, &packing, 0, w_data, true));
+  T_EQ_INT(rt_packed_bytes(f.platform), 0);
+  rt_packed_drop(f.platform, &set);
+  end(&f);
+}
+
+TEST_MAIN(UNIT(a_form_that_cannot_be_made_is_not_read), UNIT(a_parameter_that_comes_again_is_packed), UNIT(programs_share_a_form), UNIT(a_donated_weight_loses_its_form), UNIT(a_weight_that_others_may_write_to_is_not_packed), UNIT(bytes_that_are_written_lose_their_form), UNIT(views_are_packed_if_their_owner_keeps_the_bytes), UNIT(forms_are_dropped_when_memory_is_short), UNIT(no_form_is_made_beyond_the_limit), UNIT(constants_are_packed_in_the_first_run), UNIT(a_loop_reads_the_form_of_its_weight), UNIT(several_threads_make_and_drop_forms))
