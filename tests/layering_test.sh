@@ -1,6 +1,7 @@
 #!/bin/sh
 # The layering table of docs/architecture.md holds: a module includes only what stands below it, and each foreign
-# library has one home; the files of a module form no circle but those that docs/adr/0007 explains.  And every script parses.  Prints TAP.
+# library has one home; neither includes nor the files of different modules form a circle, the files of one module none but those
+# that docs/adr/0007 explains.  And every script parses.  Prints TAP.
 cd "${WEFT_SRCDIR:-$(dirname "$0")/..}" || exit 99
 awk_program='
 BEGIN {
@@ -96,8 +97,35 @@ circles()
       print
     }'
 }
+# Circles between files of different modules, one a line as "FILE FILE ...".  They need no include: a header of one module can
+# declare what another module defines.
+circles_across()
+{
+  find src -name '*.c' | sort | xargs -r awk -v root=src -f "$awk_folder/circles.awk" | awk '{
+    module = $1
+    sub(/\/.*/, "", module)
+    for (i = 2; i <= NF; i++)
+      if (index($i, module "/") != 1) { print; next }
+  }'
+}
+# Files whose includes lead back to themselves, and what includes these: what is left when files that include none of the rest go.
+include_program='
+FNR == 1 { file = FILENAME; sub(/^(src|include)\//, "", file); left[file] = 1 }
+/^[ \t]*#[ \t]*include[ \t]*"/ { split($0, quoted, "\""); includes[file] = includes[file] " " quoted[2] }
+END {
+  do {
+    gone = 0
+    for (file in left) {
+      n = split(includes[file], names, " ")
+      for (i = 1; i <= n && !(names[i] in left); i++) {}
+      if (i > n) { delete left[file]; gone = 1; break }
+    }
+  } while (gone)
+  for (file in left) { print file " includes" includes[file]; bad = 1 }
+  exit bad
+}'
 awk_folder=$PWD/tests
-echo 1..14
+echo 1..18
 if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
 else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
 # The check itself is tested: it finds an include that breaks the table.
@@ -156,3 +184,20 @@ then echo "not ok 13 - a missing assertion is noticed"; else echo "ok 13 - a mis
 found=$(grep -rlE '__builtin_cpu_|getauxval' src --include='*.[ch]' | grep -vx src/codegen/model/processor.c)
 if [ -z "$found" ]; then echo "ok 14 - one file asks the processor what it has"
 else echo "not ok 14 - one file asks the processor what it has"; echo "$found" | sed 's/^/# /'; fi
+if found=$(find src include -name '*.[ch]' -o -name '*.def' | sort | xargs awk "$include_program"); then echo "ok 15 - no circle of includes"
+else echo "not ok 15 - no circle of includes"; echo "$found" | sed 's/^/# /'; fi
+probe=$(mktemp -d) && mkdir -p "$probe/src/base" "$probe/src/hlo" && cd "$probe" || exit 99
+printf '#include "hlo/b.h"\n' > src/base/a.h && printf '#include "base/c.h"\n' > src/hlo/b.h && printf '#include <a.h>\n' > src/base/c.h
+straight=$(awk "$include_program" src/base/a.h src/hlo/b.h src/base/c.h) && printf '#include "base/a.h"\n' > src/base/c.h
+if [ -n "$straight" ] || awk "$include_program" src/base/a.h src/hlo/b.h src/base/c.h >/dev/null
+then echo "not ok 16 - a circle of includes is noticed"; else echo "ok 16 - a circle of includes is noticed"; fi
+printf 'int first(void)\n{\n  return second();\n}\n' > src/base/a.c && printf 'int second(void)\n{\n  return first();\n}\n' > src/base/b.c
+straight=$(circles_across)
+mv src/base/b.c src/hlo/b.c
+found=$(circles_across)
+cd "${OLDPWD}" || exit 99
+rm -r "$probe"
+if [ -z "$straight" ] && [ "$found" = "base/a.c hlo/b.c" ]; then echo "ok 17 - a circle between modules is noticed"
+else echo "not ok 17 - a circle between modules is noticed: $straight, $found"; fi
+if found=$(circles_across) && [ -z "$found" ]; then echo "ok 18 - no circle between files of different modules"
+else echo "not ok 18 - no circle between files of different modules"; echo "$found" | sed 's/^/# /'; fi
