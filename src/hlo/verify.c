@@ -180,7 +180,7 @@ static weft_status *verify_entry(const hlo_module *m)
     const hlo_shape *in;
     WEFT_TRY(verify_parameter_index(m, "buffer_donor", m->donors[i].parameter, m->donors[i].parameter_index, &in));
   }
-  if (m->replica_count < 1 || m->num_partitions < 1)
+  if (m->replica_count < 1 || m->num_partitions < 1 || m->replica_count > INT32_MAX || m->num_partitions > INT32_MAX)
     return BAD("%" PRId64 " replicas, %" PRId64 " partitions", m->replica_count, m->num_partitions);
   return NULL;
 }

@@ -146,6 +146,26 @@ TEST(the_form_with_config_has_counts_too)
   hlo_module_free(again);
 }
 
+/* A proto has 64 bits for each count, whose product must fit into 64. */
+TEST(counts_beyond_32_bits_are_refused)
+{
+  hlo_module *module = parse(scheduled, strlen(scheduled)), *again = NULL;
+  void *proto;
+  size_t size;
+  weft_status *st;
+
+  module->replica_count = INT64_C(1) << 40;
+  T_OK(hlo_to_proto_with_config(module, &proto, &size));
+  st = hlo_from_proto(proto, size, &again);
+  if (!st) st = hlo_verify(again);
+  T_TRUE(st != NULL);
+  T_TRUE(strstr(weft_status_message(st), "1099511627776 replicas") != NULL);
+  weft_status_free(st);
+  free(proto);
+  hlo_module_free(module);
+  hlo_module_free(again);
+}
+
 /* A message of one length-delimited field, around `size` bytes. */
 static uint8_t *wrap(uint8_t field, const void *data, size_t size, size_t *out_size)
 {
@@ -347,7 +367,8 @@ TEST(errors_name_computation_and_instruction)
 }
 
 TEST_MAIN(UNIT(programs_come_back_from_their_proto), UNIT(schedule_aliases_and_layouts_are_kept),
-          UNIT(the_form_with_config_has_counts_too), UNIT(wrappers_of_a_module_are_told_by_content),
+          UNIT(the_form_with_config_has_counts_too), UNIT(counts_beyond_32_bits_are_refused),
+          UNIT(wrappers_of_a_module_are_told_by_content),
           UNIT(names_are_made_unique_for_xla), UNIT(sharding_alone_goes_through_its_proto), UNIT(device_ids_of_a_mesh_may_be_an_iota),
           UNIT(protos_cut_or_flipped_anywhere_never_crash), UNIT(nesting_and_memory_are_bounded),
           UNIT(errors_name_computation_and_instruction))
