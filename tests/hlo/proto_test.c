@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 
+#include "hlo/infer.h"
 #include "hlo/proto.h"
 #include "hlo/text.h"
 
