@@ -13,7 +13,7 @@ TESTS += $(FUZZ_TARGETS)
 endif
 FUZZ_TARGETS = %D%/hlo_text_fuzz %D%/hlo_proto_fuzz %D%/hlo_run_fuzz %D%/stablehlo_text_fuzz %D%/stablehlo_bytecode_fuzz \
   %D%/coord_h2_fuzz %D%/coll_link_fuzz %D%/coll_door_fuzz %D%/flight_fuzz %D%/pjrt_options_fuzz %D%/pjrt_executable_fuzz \
-  %D%/kernel_cache_fuzz %D%/kv_file_fuzz %D%/ffi_attrs_fuzz %D%/npy_fuzz
+  %D%/program_fuzz %D%/kernel_cache_fuzz %D%/kv_file_fuzz %D%/ffi_attrs_fuzz %D%/npy_fuzz
 noinst_PROGRAMS += $(FUZZ_TARGETS)
 EXTRA_DIST += %D%/corpus %D%/corpus.py %D%/replay.c
 
@@ -43,9 +43,11 @@ EXTRA_DIST += %D%/corpus %D%/corpus.py %D%/replay.c
 %C%_flight_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_pjrt_options_fuzz_SOURCES = %D%/pjrt_options_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
 %C%_pjrt_options_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
-%C%_pjrt_executable_fuzz_SOURCES = %D%/pjrt_executable_fuzz.c %D%/fuzz.h src/pjrt/plugin.c $(FUZZ_PROGRAM_MAIN)
+%C%_pjrt_executable_fuzz_SOURCES = %D%/pjrt_executable_fuzz.c %D%/saved_fuzz.h %D%/fuzz.h src/pjrt/plugin.c $(FUZZ_PROGRAM_MAIN)
 %C%_pjrt_executable_fuzz_CFLAGS = $(AM_CFLAGS)
 %C%_pjrt_executable_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
+%C%_program_fuzz_SOURCES = %D%/program_fuzz.c %D%/saved_fuzz.h %D%/fuzz.h $(FUZZ_PROGRAM_MAIN)
+%C%_program_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_kernel_cache_fuzz_SOURCES = %D%/kernel_cache_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
 %C%_kernel_cache_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 
