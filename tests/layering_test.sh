@@ -125,7 +125,7 @@ END {
   exit bad
 }'
 awk_folder=$PWD/tests
-echo 1..18
+echo 1..20
 if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
 else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
 # The check itself is tested: it finds an include that breaks the table.
@@ -201,3 +201,18 @@ if [ -z "$straight" ] && [ "$found" = "base/a.c hlo/b.c" ]; then echo "ok 17 - a
 else echo "not ok 17 - a circle between modules is noticed: $straight, $found"; fi
 if found=$(circles_across) && [ -z "$found" ]; then echo "ok 18 - no circle between files of different modules"
 else echo "not ok 18 - no circle between files of different modules"; echo "$found" | sed 's/^/# /'; fi
+# A target that is built from nothing (make weft, make tests/fuzz/npy_fuzz) does not make BUILT_SOURCES: each object whose source
+# includes a header that protoc-c generates has a rule that names its object, so that make generates the header first.
+without_rule() {
+  grep -rlE '^#include "([^"]*\.pb-c|hlo/proto_internal)\.h"' src --include='*.c' | grep -v '\.pb-c\.c$' | while read -r file; do
+    module=${file#src/} name=$(basename "$file" .c)
+    grep -qE "[/-]$name\.(lo|\\$\(OBJEXT\))" "src/${module%%/*}/local.mk" || echo "$file"
+  done
+}
+found=$(without_rule)
+if [ -z "$found" ]; then echo "ok 19 - objects wait for the headers that protoc-c generates"
+else echo "not ok 19 - objects wait for the headers that protoc-c generates"; echo "$found" | sed 's/^/# /'; fi
+probe=$(mktemp -d) && mkdir -p "$probe/src/pjrt" && echo '#include "pjrt/compile.pb-c.h"' | tee "$probe/src/pjrt/a.c" >"$probe/src/pjrt/b.c"
+echo '%D%/b.lo: $(PJRT_PB_H)' >"$probe/src/pjrt/local.mk"
+if [ "$(cd "$probe" && without_rule)" = src/pjrt/a.c ]; then echo "ok 20 - a missing rule is noticed"; else echo "not ok 20 - a missing rule is noticed"; fi
+rm -r "$probe"
