@@ -23,10 +23,10 @@ def convert(weft, program, to):
     return subprocess.run([weft, 'inspect', '-', '--emit', to], input=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60).stdout
 
 
-def executable(weft, program):
-    """For any processor; b'' for a program that cannot be compiled."""
+def executable(weft, program, cpus):
+    """b'' for a program that cannot be compiled."""
     with tempfile.NamedTemporaryFile(suffix='.weft') as out:
-        subprocess.run([weft, 'compile', '-', '--cpu', 'x86-64', '-o', out.name], input=program, stderr=subprocess.DEVNULL, timeout=60)
+        subprocess.run([weft, 'compile', '-', '--cpu', cpus, '-o', out.name], input=program, stderr=subprocess.DEVNULL, timeout=60)
         return pathlib.Path(out.name).read_bytes()
 
 
@@ -51,7 +51,8 @@ def add_hlo(weft, out, text):
     write(out / 'hlo_run', text)
     proto = convert(weft, text, 'hlo-proto')
     write(out / 'hlo_proto', proto)
-    write(out / 'pjrt_executable', executable(weft, text), 4 * MOST)
+    write(out / 'pjrt_executable', executable(weft, text, 'x86-64'), 4 * MOST)
+    write(out / 'program', executable(weft, text, 'x86-64,x86-64-v3'), 4 * MOST)
 
 
 def add(weft, out, path):
