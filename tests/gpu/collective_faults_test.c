@@ -349,7 +349,7 @@ TEST(a_death_ends_the_communicators_with_the_dead_and_no_other)
 
   gpus_use("nccl");
   gpus();
-  *(void **)&emu_reset = gpus_symbol("libcuda.so.1", "weft_emu_reset");
+  *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
   inject(NULL, NULL);
   open_known(&all, 4, "all");
   open_known(&pair, 2, "pair");

@@ -10,8 +10,6 @@
 #include "gpu/abi/nvjitlink.h"
 
 #define HEADER(name) WEFT_TEXT(WEFT_CUDA_INCLUDE/name)
-#define WEFT_TEXT(x) WEFT_TEXT_OF(x)
-#define WEFT_TEXT_OF(x) #x
 
 #define ROW(prefix, name, value) _Static_assert((long long)prefix##name == value, #prefix #name);
 #define SIZE(ours, theirs) \
