@@ -16,6 +16,7 @@
 #include "pjrt/settings.h"
 #include "runtime/build_id.h"
 #include "runtime/feed.h"
+#include "runtime/trace.h"
 
 const char pjrt_platform_version[] = "weft " PACKAGE_VERSION " (LLVM " WEFT_LLVM_VERSION ", build " WEFT_BUILD_ID ")";
 
@@ -389,6 +390,7 @@ PJRT_Error *pjrt_Client_Destroy(PJRT_Client_Destroy_Args *args)
   pjrt_handle_gone(args->client);
   pjrt_agent_unwatch(WEFT_MOVE(args->client->watch));
   if (args->client->kv && !args->client->agent) pjrt_kv_close(args->client->kv);
+  rt_trace_finish();
   pjrt_client_release(args->client);
   return NULL;
 }

@@ -92,10 +92,8 @@ weft_platform *weft_platform_retain(weft_platform *platform)
 static void *destroy(void *arg)
 {
   weft_platform *platform = arg;
-  weft_status *st = rt_trace_flush();
 
-  if (st) WEFT_LOG("rt", WARN, "%s", weft_status_text(st, false));
-  weft_status_free(st);
+  rt_trace_finish();
   WEFT_LOG("rt", DEBUG, "platform \"%s\" ends", platform->ops->name);
   if (platform->traces_signals) rt_trace_signals_end();
   platform->ops->destroy(platform);

@@ -82,4 +82,8 @@ rt_trace_program *rt_trace_programs(size_t *out_count);
 /* Writes what has been recorded so far to the file; nothing without WEFT_TRACE. */
 WEFT_NODISCARD weft_status *rt_trace_flush(void);
 
+/* The same if there is anything new; failures are logged. For whoever gives up a platform or a client of it: another
+ * thread may have the last reference, and the process may end before that thread is done. */
+void rt_trace_finish(void);
+
 #endif
