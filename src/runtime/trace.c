@@ -27,7 +27,7 @@ static const char *path;
 static weft_mutex mu = WEFT_MUTEX_INITIALIZER;
 static event *events WEFT_GUARDED_BY(mu);
 static size_t count WEFT_GUARDED_BY(mu), capacity WEFT_GUARDED_BY(mu), dropped WEFT_GUARDED_BY(mu);
-static bool is_written WEFT_GUARDED_BY(mu); /* all events are in the file */
+static bool is_finished WEFT_GUARDED_BY(mu); /* no event was recorded since rt_trace_finish wrote the file */
 static int captures WEFT_GUARDED_BY(mu);
 static bool keeps_programs WEFT_GUARDED_BY(mu);
 static rt_trace_program *programs WEFT_GUARDED_BY(mu); /* name and proto are malloc'd */
@@ -75,7 +75,7 @@ static void record(event e, const char *kind, const char *name)
   weft_mutex_lock(&mu);
   if (count < capacity || grow_locked()) events[count++] = e;
   else dropped++;
-  is_written = false;
+  is_finished = false;
   weft_mutex_unlock(&mu);
 }
 
@@ -306,7 +306,6 @@ static weft_status *write_file(void) WEFT_REQUIRES(file_mu)
     put_event_locked(&events[i], out);
   }
   name_devices_locked(out);
-  is_written = true;
   if (dropped) WEFT_LOG("rt", WARN, "WEFT_TRACE: %zu events over the limit of %d were dropped", dropped, MOST_EVENTS);
   weft_mutex_unlock(&mu);
   fputs("\n]}\n", out);
@@ -330,8 +329,8 @@ weft_status *rt_trace_flush(void)
 void rt_trace_finish(void)
 {
   weft_mutex_lock(&mu);
-  bool nothing_new = is_written;
-  is_written = true; /* if it fails, it is reported once */
+  bool nothing_new = is_finished;
+  is_finished = true; /* if it fails, it is reported once */
   weft_mutex_unlock(&mu);
   if (nothing_new) return;
   weft_status *st = rt_trace_flush();
