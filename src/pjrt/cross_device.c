@@ -51,17 +51,14 @@ struct device_transfer {
 
 /* ---- the end ---- */
 
-/* Takes `st`.  The buffers go last: they keep the platform alive. */
+/* Takes `st`. */
 static void end(transfer *t, weft_status *st)
 {
   weft_event_set(t->done, st);
   weft_event_release(t->done);
   weft_event_release(t->operation);
   weft_event_release(t->message_ended);
-  pjrt_link_release(t->link);
-  if (t->buffer) weft_buffer_end_read(t->buffer);
-  weft_buffer_release(t->buffer);
-  weft_storage_release(t->storage);
+  pjrt_link_give_back(t->link, t->buffer, t->storage);
   free(t);
 }
 
@@ -286,9 +283,7 @@ static weft_status *transfer_new(pjrt_link *link, weft_buffer *buffer, const wef
   transfer *t = calloc(1, sizeof *t);
 
   if (!t) {
-    pjrt_link_release(link);
-    if (buffer) weft_buffer_end_read(buffer);
-    weft_buffer_release(buffer);
+    pjrt_link_give_back(link, buffer, NULL);
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a transfer");
   }
   t->job.run = offer;

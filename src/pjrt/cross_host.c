@@ -31,7 +31,7 @@ typedef struct transfer {
   weft_event_waiter link_waiter, buffer_waiter, operation_waiter;
 } transfer;
 
-/* Takes `st`.  The buffers go last: they keep the platform alive. */
+/* Takes `st`. */
 static void finish(transfer *t, weft_status *st)
 {
   weft_event_set(t->done, st);
@@ -39,10 +39,7 @@ static void finish(transfer *t, weft_status *st)
   weft_event_release(t->operation);
   weft_status_free(t->failure);
   free(t->staged);
-  pjrt_link_release(t->link);
-  if (t->buffer) weft_buffer_end_read(t->buffer);
-  weft_buffer_release(t->buffer);
-  weft_storage_release(t->storage);
+  pjrt_link_give_back(t->link, t->buffer, t->storage);
   free(t);
 }
 
@@ -142,9 +139,7 @@ static weft_status *transfer_new(pjrt_link *link, weft_buffer *buffer, const wef
   transfer *t = calloc(1, sizeof *t);
 
   if (!t) {
-    pjrt_link_release(link);
-    if (buffer) weft_buffer_end_read(buffer);
-    weft_buffer_release(buffer);
+    pjrt_link_give_back(link, buffer, NULL);
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a transfer");
   }
   t->link = link;

@@ -30,6 +30,14 @@ void pjrt_link_release(pjrt_link *l) WEFT_UNSHARED
   free(l);
 }
 
+void pjrt_link_give_back(pjrt_link *link, weft_buffer *buffer, weft_storage *storage)
+{
+  pjrt_link_release(link);
+  if (buffer) weft_buffer_end_read(buffer);
+  weft_buffer_release(buffer);
+  weft_storage_release(storage);
+}
+
 weft_comm *pjrt_link_host(const pjrt_link *link, int rank) { return coll_clique_hold_comm(link->hold, ON_HOST, rank); }
 weft_comm *pjrt_link_device(const pjrt_link *link, int rank)
 {

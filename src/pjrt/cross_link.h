@@ -39,6 +39,9 @@ WEFT_NODISCARD weft_status *pjrt_link_get(PJRT_Client *client, int64_t from, int
 pjrt_link *pjrt_link_retain(pjrt_link *link); /* returns link */
 void pjrt_link_release(pjrt_link *link);      /* NULL is fine */
 WEFT_DEFINE_AUTO(pjrt_link, pjrt_link_release)
+/* Gives back what a transfer has on a link: the link, its buffer, which it has begun to read, and its storage; any of
+ * them may be NULL.  The buffer and the storage go last: they keep the platform alive. */
+void pjrt_link_give_back(pjrt_link *link, weft_buffer *buffer, weft_storage *storage);
 
 /* The communicators of this process's rank, once `ready` has fired without an error. */
 weft_comm *pjrt_link_host(const pjrt_link *link, int rank);
