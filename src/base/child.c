@@ -1,4 +1,4 @@
-/* base/child.c -- a child's end, polled for until a deadline. */
+/* base/child.c -- waits for the end of a child process until a deadline (child.h). */
 #include <config.h>
 
 #include <errno.h>

@@ -23,9 +23,9 @@ weft_event *weft_event_retain(weft_event *event); /* returns event */
 void weft_event_release(weft_event *event); /* NULL is fine; callbacks still run when another holder sets the event */
 WEFT_DEFINE_AUTO(weft_event, weft_event_release)
 
-/* Makes the event ready, once; a second call is ignored (its status is freed).  Takes `st`.  Wakes waiters, then
- * runs the callbacks on the calling thread with no lock held.  Holds a reference of its own meanwhile, so that a
- * callback may release the caller's. */
+/* Makes the event ready, once; a second call is ignored (its status is freed).  Takes `st`.  Wakes waiters, then runs
+ * the callbacks on the calling thread with no lock held.  Holds a reference to the event meanwhile, so that a callback
+ * may release the caller's reference. */
 void weft_event_set(weft_event *event, weft_status *st);
 
 bool weft_event_is_ready(const weft_event *event); /* acquire: what was done before weft_event_set is visible */

@@ -1,4 +1,4 @@
-/* base/inet.c -- see inet.h. */
+/* base/inet.c -- network addresses, and the settings of TCP connections (inet.h). */
 #include <config.h>
 
 #include "base/inet.h"

@@ -11,10 +11,11 @@ struct in6_addr weft_inet_address(const struct sockaddr_storage *name);
 
 /* How soon a TCP connection ends whose peer's host does not answer any more. */
 typedef struct weft_tcp_watch {
-  int idle_s, interval_s, count; /* after so long a silence, `count` probes in these intervals */
+  int idle_s, interval_s, count; /* after idle_s of silence: `count` probes, one every interval_s */
   int unacked_ms;                /* how long sent bytes may stay without an acknowledgement */
 } weft_tcp_watch;
-/* Sets the watch, and that small messages are not held back. What the system does not know is left as it is. */
+/* Sets the watch on the socket `fd`, and TCP_NODELAY, so that small messages are sent at once. An option that the
+ * system lacks is not set. */
 void weft_tcp_tune(int fd, const weft_tcp_watch *watch);
 
 #endif

@@ -29,7 +29,7 @@
 
 /* Numbers the temporary files of all stores of this process. */
 static atomic_ulong next_temp;
-enum { MOST_TEMPS = 1000 }; /* names that are tried, of which others may have left some */
+enum { MOST_TEMPS = 1000 }; /* names that are tried: processes that ended may have left files with some of them */
 
 typedef struct kv_file {
   weft_kv base;
@@ -150,7 +150,7 @@ static weft_status *file_set(weft_kv *base, const char *key, const void *value, 
     if (snprintf(temp, sizeof temp, "%s/.tmp-%d-%lu", kv->directory, (int)getpid(), atomic_fetch_add(&next_temp, 1)) >=
         (int)sizeof temp)
       return WEFT_ERR(INVALID_ARGUMENT, "file store: directory name too long");
-    /* exclusively: processes on other machines may have the same number */
+    /* O_EXCL: a process on another machine may have the same process id */
     fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 && errno != EEXIST) break;
   }

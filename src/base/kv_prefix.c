@@ -1,4 +1,4 @@
-/* base/kv_prefix.c -- a view of another store below a prefix. */
+/* base/kv_prefix.c -- a key-value store that is a view of another store below a prefix (kv.h). */
 #include <config.h>
 
 #include "base/kv.h"

@@ -19,6 +19,7 @@ libweftjob_la_SOURCES += \
   %D%/status.c %D%/status.h \
   %D%/strangers.c %D%/strangers.h \
   %D%/svg.c %D%/svg.h \
+  %D%/swap.h \
   %D%/thread.c %D%/thread.h \
   %D%/wire.c %D%/wire.h
 

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/swap.h"
+
 enum { MAX_HEADER = 1 << 16 };
 static const char magic[6] = "\x93NUMPY";
 
@@ -100,11 +102,7 @@ static void swap_bytes(weft_npy *a)
   size_t size = weft_dtype_bytes(weft_dtype_component(a->type));
 
   for (char *at = a->data, *end = at + a->bytes; size > 1 && at < end; at += size)
-    for (size_t i = 0; i < size / 2; i++) {
-      char t = at[i];
-      at[i] = at[size - 1 - i];
-      at[size - 1 - i] = t;
-    }
+    for (size_t i = 0; i < size / 2; i++) WEFT_SWAP(at[i], at[size - 1 - i]);
 }
 
 /* Column-major to row-major. */
@@ -150,7 +148,7 @@ static weft_status *read_array(FILE *in, const char *path, weft_dtype expected, 
   for (int i = 0; i < out->rank; i++)
     if (__builtin_mul_overflow(out->bytes, out->dims[i], &out->bytes))
       return WEFT_ERR(INVALID_ARGUMENT, "%s: over 2^63 bytes", path);
-  /* The file must hold what its header promises, before memory is taken for it. */
+  /* Checks that the file holds as many bytes as its header says, before memory is allocated for them. */
   {
     long at = ftell(in);
     if (at >= 0 && fseek(in, 0, SEEK_END) == 0) {

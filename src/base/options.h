@@ -21,10 +21,10 @@ typedef enum weft_option_type {
 } weft_option_type;
 
 typedef struct weft_option {
-  const char *name; /* the whole environment variable: "WEFT_COLLECTIVE_TIMEOUT" */
+  const char *name; /* name of the environment variable: "WEFT_COLLECTIVE_TIMEOUT" */
   weft_option_type type;
   const char *default_text;
-  size_t offset; /* of the member in the settings struct */
+  size_t offset; /* offset of the member in the settings struct */
   const char *help;
   /* The allowed values, if not all values of the type are.  For a string its words, "auto|shm|fabric"; the empty
    * string is always allowed.  For a number a range "LEAST..MOST" with both ends written as values of the type;

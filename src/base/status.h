@@ -22,7 +22,7 @@ WEFT_PUBLIC_BEGIN
   X(PERMISSION_DENIED, 7)                                                                        \
   X(RESOURCE_EXHAUSTED, 8)  /* memory, or a stated limit */                                      \
   X(FAILED_PRECONDITION, 9) /* the state forbids it: a dead peer, ranks that disagree */         \
-  X(ABORTED, 10)            /* another's failure ended this operation */                         \
+  X(ABORTED, 10)            /* the failure of another process or operation ended this one */     \
   X(OUT_OF_RANGE, 11)                                                                            \
   X(UNIMPLEMENTED, 12)      /* legal, and not supported; the message names the operation */      \
   X(INTERNAL, 13)           /* a bug in Weft */                                                  \

@@ -1,4 +1,4 @@
-/* base/strangers.c -- a bounded table of connections that have not authenticated. */
+/* base/strangers.c -- a bounded table of connections that have not authenticated (strangers.h). */
 #include <config.h>
 
 #include "base/strangers.h"

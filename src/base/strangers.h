@@ -1,8 +1,9 @@
 /* base/strangers.h -- the connections of a listener that have not authenticated yet ("strangers"), in a bounded table.
  *
  * The table decides; its owner accepts, authenticates and closes connections.  A new connection always gets a place:
- * where there are too many, the oldest one makes way, because a member proves itself soon and a stranger never does.
- * Not thread-safe: a table belongs to its listener's thread. */
+ * where there are too many, the oldest one is closed.  A member of the job authenticates soon after it connects, so the
+ * oldest connection is the least likely to be a member's.  Not thread-safe: a table belongs to its listener's
+ * thread. */
 #ifndef WEFT_BASE_STRANGERS_H
 #define WEFT_BASE_STRANGERS_H
 
@@ -13,11 +14,11 @@
 
 enum { WEFT_KNOWN_ADDRESSES = 64 };
 
-/* Lies in the owner's record of a connection. */
+/* Embedded in the owner's record of a connection. */
 typedef struct weft_stranger {
   struct weft_stranger *prev, *next; /* the table's list, oldest first */
   struct in6_addr from;
-  bool has_address; /* false: of a local socket, which no address's limit counts */
+  bool has_address; /* false: a local socket, which the limit for one address does not count */
   int64_t since_ns;
 } weft_stranger;
 
@@ -39,7 +40,7 @@ weft_stranger *weft_strangers_in_the_way(const weft_strangers *table, const stru
 void weft_strangers_add(weft_strangers *table, weft_stranger *stranger, const struct in6_addr *from, int64_t now_ns);
 void weft_strangers_remove(weft_strangers *table, weft_stranger *stranger);
 
-/* Remembers that members connect from `from`; of many addresses the last WEFT_KNOWN_ADDRESSES. */
+/* Remembers that members connect from `from`.  The last WEFT_KNOWN_ADDRESSES addresses are kept. */
 void weft_strangers_know(weft_strangers *table, const struct in6_addr *from);
 
 /* A connection whose time is over; NULL: there is none. */

@@ -1,7 +1,9 @@
-/* tests/base/array_test.c -- arrays that grow: their room, their limits, and that a failure changes nothing. */
+/* tests/base/array_test.c -- arrays that grow: their room, their limits, and that a failure changes nothing; and the
+ * exchange of two values. */
 #include "test.h"
 
 #include "base/array.h"
+#include "base/swap.h"
 
 static void arrays_grow_by_doubling_and_keep_their_items(void **state)
 {
@@ -48,4 +50,24 @@ static void limits_hold_and_a_failure_changes_nothing(void **state)
   free(items);
 }
 
-TEST_MAIN(UNIT(arrays_grow_by_doubling_and_keep_their_items), UNIT(limits_hold_and_a_failure_changes_nothing))
+static void two_values_are_exchanged(void **state)
+{
+  struct pair {
+    int first, second;
+  } pairs[] = {{1, 2}, {3, 4}};
+  const char *left = "left", *right = "right";
+  (void)state;
+
+  if (left) WEFT_SWAP(left, right);
+  else fail();
+  assert_string_equal(left, "right");
+  assert_string_equal(right, "left");
+  WEFT_SWAP(pairs[0], pairs[1]);
+  assert_int_equal(pairs[0].first, 3);
+  assert_int_equal(pairs[0].second, 4);
+  assert_int_equal(pairs[1].first, 1);
+  assert_int_equal(pairs[1].second, 2);
+}
+
+TEST_MAIN(UNIT(arrays_grow_by_doubling_and_keep_their_items), UNIT(limits_hold_and_a_failure_changes_nothing),
+          UNIT(two_values_are_exchanged))
