@@ -6,7 +6,7 @@
  * case: registration, barrier latency, operations per second with 1, 16 and 256 clients, watch fan-out; and what
  * process PID, the service, took of memory and of processor time (which says more than the clock on a busy machine).
  * The load shares the machine with the service and is one thread in place of N processes: a barrier's calls are made
- * before the clock runs and only written while it does, and its line says what the load took of the processor. */
+ * before the clock runs and only written while it does, and its line says the processor time of the load. */
 #include <config.h>
 
 #include <inttypes.h>
@@ -123,7 +123,7 @@ static int64_t after_events(void *ctx, int64_t now_ns)
   return INT64_MAX;
 }
 
-/* Until every call has been answered; how long it took. */
+/* Waits until every call has been answered, and returns the time that it took. */
 static double run_all(int64_t began_ns)
 {
   coord_loop_run(loop, after_events, NULL);
@@ -218,7 +218,7 @@ static void bench_register(const char *address)
   printf("register %5d tasks        %10.1f ms\n", task_count, 1e3 * run_all(began));
 }
 
-/* A call in all but the write: in a job each task makes its own call, on a processor of its own. */
+/* Prepares a call except for its write: in a job each task makes its own call, on a processor of its own. */
 static void prepare(client *c, coord_request request)
 {
   const uint8_t *data;

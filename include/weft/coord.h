@@ -85,7 +85,8 @@ typedef struct weft_coord_agent_options {
   /* of connect and observe, which wait for the service; connect also for all processes.  0: an hour */
   int64_t init_timeout_ns;
   int64_t shutdown_timeout_ns;
-  bool poll_for_error;          /* learn of other processes' failures at once, not by the next heartbeat */
+  /* true: the agent learns of other processes' failures at once; false: with its next heartbeat */
+  bool poll_for_error;
   /* not from the environment.  True: observe fails if no service listens; false: observe waits for one */
   bool observes_at_once;
   const char *secret_file;
@@ -259,7 +260,7 @@ typedef struct weft_coord_cluster {
   const char *name;    /* "weft", "ompi", "slurm", "pmix", "hydra", "k8s"; static */
   char address[320];   /* of the coordination service, host:port: by convention on process 0's machine */
   int32_t process_count, process_id;
-  int32_t local_id;    /* among the processes of this machine; -1: not known */
+  int32_t local_id;    /* number of this process among those of this machine; -1: not known */
 } weft_coord_cluster;
 
 /* Reads the environment, and for Kubernetes /etc/hosts; uses no network and starts no process.

@@ -26,7 +26,7 @@ static void on_closed(coord_conn *conn, const char *why)
 {
   weft_coord_agent *agent = WEFT_CONTAINER_OF(conn, weft_coord_agent, conn);
 
-  agent->has_conn = false; /* first: operations that end now may be sent again, on a new connection */
+  agent->has_conn = false; /* set first: operations that end now may be sent again, on a new connection */
   coord_conn_fini(conn, why);
 }
 

@@ -473,7 +473,7 @@ static int64_t op_due(const coord_op *op)
   return op->in_flight ? op->deadline_ns : WEFT_MIN(op->deadline_ns, op->retry_at_ns);
 }
 
-/* The service's last answer, or an error that says that it gave none. */
+/* The service's last answer, or an error which says that the service has not answered. */
 static weft_status *late_error(const coord_op *op)
 {
   const coord_request *r = &op->request;

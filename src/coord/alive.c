@@ -1,4 +1,4 @@
-/* coord/alive.c -- who is alive: a round per set of tasks, atomic for all who ask. */
+/* coord/alive.c -- which tasks are alive: one round for each set of tasks, whose answer is the same for all callers. */
 #include <config.h>
 
 #include <stdlib.h>

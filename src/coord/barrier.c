@@ -1,4 +1,4 @@
-/* coord/barrier.c -- barriers: who must come, who has come, and what everybody is told.
+/* coord/barrier.c -- barriers: the participants, those that have arrived, and the result that all get.
  *
  * An id is used again and again; each use is an instance with a counter. Callers and the service count separately
  * and compare: a caller whose counter differs has restarted, or is out of step.
@@ -101,7 +101,7 @@ static coord_barrier *barrier_new(coord_service *service, const char *id, coord_
     barrier->passed = true;
     barrier->charged_bytes = bytes;
     HASH_ADD_KEYPTR(hh, service->barriers, barrier->id, strlen(barrier->id), barrier);
-    /* never taken back: ids are remembered */
+    /* the memory is never freed: ids are remembered */
     if (barrier->hh.tbl && kind == COORD_BARRIER_USER) ++*named;
     if (barrier->hh.tbl) return barrier;
   }

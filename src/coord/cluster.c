@@ -1,4 +1,5 @@
-/* coord/cluster.c -- reads from the environment who this process is.  One row of the table for each system. */
+/* coord/cluster.c -- reads this process's place in its job from the environment.  One row of the table for each
+ * system. */
 #include <config.h>
 
 #include <ctype.h>
@@ -234,8 +235,8 @@ static weft_status *check(const weft_coord_cluster *c)
   return NULL;
 }
 
-/* Nothing says which process this is. It is alone, unless some of the variables of a job are set and others were
- * forgotten. */
+/* No variable says which process this is. Then the job has one process, unless some of the variables of a job are set
+ * and others are missing. */
 static weft_status *check_not_forgotten(void)
 {
   static const char *const wanted[] = {"WEFT_COORD_ADDRESS", "WEFT_NUM_PROCESSES", "WEFT_PROCESS_ID"};

@@ -167,7 +167,7 @@ void coord_conns_flush(coord_conns *group)
     coord_conn *conn = group->dirty;
     group->dirty = conn->next_dirty;
     conn->is_dirty = false;
-    if (group->dirty) { /* fetched while this one is written */
+    if (group->dirty) { /* the next connection's memory is fetched into the caches while this connection is written */
       coord_h2_prefetch(group->dirty->h2);
       __builtin_prefetch(group->dirty->next_dirty);
     }
@@ -203,6 +203,12 @@ static bool handshake(coord_conn *conn)
 
   conn->wants_write = false;
   if (rc == 1) {
+    weft_status *st = conn->h2 ? NULL : conn->make_h2(conn, &conn->h2);
+    if (st) {
+      weft_status_free(st);
+      over(conn, "no memory");
+      return false;
+    }
     conn->handshaking = false;
     coord_conn_touch(conn);
   } else if (tls_result(conn, rc) != IO_AGAIN) {

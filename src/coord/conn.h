@@ -12,7 +12,7 @@
 typedef struct coord_conn {
   coord_io io;
   coord_loop *loop;
-  coord_h2 *h2;   /* owned */
+  coord_h2 *h2;   /* owned; NULL: made by `make_h2` after the TLS handshake */
   SSL *ssl;       /* owned; NULL: cleartext */
   bool connecting, handshaking, wants_write;
   bool is_served; /* a service's: nothing is read while the peer does not read, so that replies do not pile up */
@@ -24,6 +24,8 @@ typedef struct coord_conn {
   size_t unsent_size, unsent_offset;
   /* The connection is over. Called once, from the loop or from coord_conns_flush; the callee calls coord_conn_fini. */
   void (*closed)(struct coord_conn *conn, const char *why);
+  /* A service's, with TLS: who does not complete the handshake gets no memory for HTTP/2. */
+  weft_status *(*make_h2)(struct coord_conn *conn, coord_h2 **out);
 } coord_conn;
 
 /* Connections that are flushed together, once in a turn of the loop. */

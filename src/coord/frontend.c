@@ -63,7 +63,7 @@ void coord_peer_gone(coord_peer *peer)
   uncount(peer);
 }
 
-/* A wrong secret is refused whatever else the connection shows: its job is another. */
+/* A wrong secret is refused even if something else would let the connection in: the secret belongs to another job. */
 static weft_status *admit(void *ctx, const char *path, const char *secret)
 {
   coord_peer *peer = ctx;

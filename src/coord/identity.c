@@ -1,4 +1,4 @@
-/* coord/identity.c -- who speaks for a task.
+/* coord/identity.c -- which connection speaks for a task.
  *
  * A task speaks through one connection: the one that registered it or, after that connection has ended, one that
  * knows the incarnation that was registered. A connection may speak for several tasks, since clients in one process

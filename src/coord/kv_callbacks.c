@@ -5,7 +5,7 @@
 
 #include <weft/coord.h>
 
-enum { TRY_GET_MS = 1 }; /* how long a get may look, if there is no try_get */
+enum { TRY_GET_MS = 1 }; /* time limit of the get that replaces try_get, if there is no try_get */
 
 typedef struct callbacks_kv {
   weft_kv base;

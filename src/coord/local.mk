@@ -34,7 +34,7 @@ libweftjob_la_SOURCES += \
   %D%/service.c %D%/service.h %D%/service_internal.h %D%/service_status.c \
   %D%/alive.c %D%/barrier.c %D%/identity.c %D%/service_kv.c
 libweftjob_la_SOURCES += \
-  %D%/options.c %D%/loop.c %D%/loop.h %D%/conn.c %D%/conn.h %D%/net.c %D%/server.c %D%/frontend.c %D%/frontend.h \
+  %D%/options.c %D%/loop.c %D%/loop.h %D%/conn.c %D%/conn.h %D%/net.c %D%/hello.c %D%/hello.h %D%/server.c %D%/frontend.c %D%/frontend.h \
   %D%/trust.c %D%/trust.h %D%/peer_uid.c
 libweftjob_la_SOURCES += \
   %D%/agent_core.c %D%/agent_core.h %D%/agent.c %D%/agent_calls.c %D%/agent_internal.h %D%/kv_callbacks.c

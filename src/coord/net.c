@@ -18,6 +18,7 @@
 
 #include "base/inet.h"
 #include "coord/conn.h"
+#include "coord/hello.h"
 
 /* ---- addresses ---- */
 
@@ -63,7 +64,7 @@ static weft_status *bound_address(int fd, const char *asked_host, char **out)
   if (getsockname(fd, (struct sockaddr *)&name, &size) != 0 ||
       getnameinfo((struct sockaddr *)&name, size, host, sizeof host, port, sizeof port,
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-    return WEFT_ERR(INTERNAL, "cannot tell the bound address: %s", strerror(errno));
+    return WEFT_ERR(INTERNAL, "cannot find out the bound address: %s", strerror(errno));
   if (*asked_host && strcmp(asked_host, "::") != 0 && strcmp(asked_host, "0.0.0.0") != 0)
     snprintf(host, sizeof host, "%s", asked_host);
   if (asprintf(out, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port) < 0) {
@@ -176,7 +177,7 @@ weft_status *coord_tls_new(bool is_server, const char *cert_file, const char *ke
                     "WEFT_COORD_TLS_CA without WEFT_COORD_TLS_CERT: a TLS service needs a certificate");
   tls = SSL_CTX_new(is_server ? TLS_server_method() : TLS_client_method());
   WEFT_TRY_ALLOC(tls);
-  SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION);
+  SSL_CTX_set_min_proto_version(tls, TLS1_3_VERSION); /* coord/hello.h relies on it */
   SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   if (*cert_file) {
     if (SSL_CTX_use_certificate_chain_file(tls, cert_file) != 1) st = tls_error("certificate", cert_file);
@@ -190,6 +191,7 @@ weft_status *coord_tls_new(bool is_server, const char *cert_file, const char *ke
   }
   if (is_server) {
     SSL_CTX_set_alpn_select_cb(tls, select_h2, NULL);
+    SSL_CTX_set_max_cert_list(tls, COORD_HELLO_BYTES);
     if (*ca_file) SSL_CTX_set_verify(tls, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
   } else {
     static const unsigned char h2[] = {2, 'h', '2'};
@@ -210,10 +212,19 @@ weft_status *coord_tls_session(SSL_CTX *tls, bool is_server, int fd, const char 
   if (!tls) return NULL;
   ssl = SSL_new(tls);
   WEFT_TRY_ALLOC(ssl);
-  SSL_set_fd(ssl, fd);
   if (is_server) {
+    BIO *hello = coord_hello_bio(), *socket = BIO_new_socket(fd, BIO_NOCLOSE);
+    if (!hello || !socket) {
+      BIO_free(hello);
+      BIO_free(socket);
+      SSL_free(ssl);
+      return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    }
+    BIO_push(hello, socket);
+    SSL_set_bio(ssl, hello, hello);
     SSL_set_accept_state(ssl);
   } else {
+    SSL_set_fd(ssl, fd);
     weft_status *st = split_address(address, host, port);
     unsigned char numeric[16];
     if (st) {

@@ -30,9 +30,10 @@ enum {
 /* Limits on connections of which no call has been let in yet (base/strangers.h). A member is among them only until
  * its first bytes have come, so it has left before its turn to be closed comes. */
 enum {
-  MOST_STRANGERS = 512,
-  MOST_STRANGERS_TLS = 256,         /* a handshake has larger buffers */
+  MOST_STRANGERS = 320,     /* of STRANGER_MEMORY (wire/h2.c) at most: 14 MiB */
+  MOST_STRANGERS_TLS = 160, /* of 84 KiB at most, in the handshake and after it: 13 MiB */
   MOST_STRANGERS_OF_AN_ADDRESS = 192,
+  MOST_STRANGERS_OF_AN_ADDRESS_TLS = 96,
 };
 
 typedef struct server_conn {
@@ -94,6 +95,13 @@ static void drop_stranger(weft_stranger *stranger, const char *why)
   drop_conn(WEFT_CONTAINER_OF(stranger, server_conn, stranger), why);
 }
 
+static weft_status *make_h2(coord_conn *conn, coord_h2 **out)
+{
+  server_conn *self = WEFT_CONTAINER_OF(conn, server_conn, conn);
+
+  return coord_h2_server_new(&coord_frontend_handler, &self->peer, &self->server->frontend.h2_limits, out);
+}
+
 static weft_status *add_conn(weft_coord_service *server, int fd, const struct in6_addr *address)
 {
   server_conn *conn = calloc(1, sizeof *conn);
@@ -101,15 +109,14 @@ static weft_status *add_conn(weft_coord_service *server, int fd, const struct in
   SSL *ssl = NULL;
   weft_status *st = conn ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
 
-  if (!st) st = coord_h2_server_new(&coord_frontend_handler, &conn->peer, &server->frontend.h2_limits, &h2);
+  if (conn) conn->server = server;
   if (!st) st = coord_tls_session(server->tls, true, fd, NULL, &ssl);
+  if (!st && !ssl) st = make_h2(&conn->conn, &h2);
   if (st) {
-    coord_h2_close(h2, "");
     close(fd);
     free(conn);
     return st;
   }
-  conn->server = server;
   conn->peer =
     (coord_peer){.frontend = &server->frontend, .touched = on_touched, .identify = identify, .trusted = on_trusted};
   st = coord_conn_init(&conn->conn, &server->conns, server->loop, fd, ssl, h2, false, on_closed);
@@ -118,6 +125,7 @@ static weft_status *add_conn(weft_coord_service *server, int fd, const struct in
     return st;
   }
   conn->conn.is_served = true;
+  conn->conn.make_h2 = make_h2;
   DL_APPEND(server->first_conn, conn);
   weft_strangers_add(&server->strangers, &conn->stranger, address, weft_now_ns());
   server->frontend.connections++;
@@ -266,7 +274,8 @@ static weft_status *start(weft_coord_service *server, const weft_coord_service_o
   WEFT_TRY(coord_trust_init(&server->policy, options, server->frontend.secret));
   server->frontend.policy = &server->policy;
   server->strangers = (weft_strangers){.most = server->tls ? MOST_STRANGERS_TLS : MOST_STRANGERS,
-                                       .most_of_an_address = MOST_STRANGERS_OF_AN_ADDRESS,
+                                       .most_of_an_address = server->tls ? MOST_STRANGERS_OF_AN_ADDRESS_TLS
+                                                                         : MOST_STRANGERS_OF_AN_ADDRESS,
                                        .most_ns = STRANGER_S * WEFT_NS_PER_S};
   raise_descriptor_limit(2 * options->task_count + 64 + MOST_STRANGERS);
   WEFT_TRY(coord_loop_new(&server->loop));

@@ -201,8 +201,8 @@ static void fail_task(coord_service *service, int32_t id, weft_status *st)
 /* ---- registration and heartbeats ---- */
 
 /* Does another process register in the name of a connected task? A restarted process has lost its old connection: a
- * process that registers beside a living connection is another one, and no reason to fail the task. Where processes
- * may come back, the newer one counts, since the network may have swallowed the end of the old connection. */
+ * process that registers beside a living connection is another one, and no reason to fail the task. If processes may
+ * come back, the newer process counts, because the end of the old connection may have been lost in the network. */
 static bool is_impostor(const coord_task *task, const coord_request *request)
 {
   if (task->state != COORD_TASK_CONNECTED || !coord_is_spoken_elsewhere(task, request)) return false;

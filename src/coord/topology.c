@@ -1,6 +1,6 @@
 /* coord/topology.c -- local topologies in, one global topology out.
  *
- * Everybody sets  local_topology/PLATFORM/ID;  process 0 gets them all, numbers partitions and devices, and sets
+ * Every process sets local_topology/PLATFORM/ID;  process 0 gets them all, numbers partitions and devices, and sets
  * global_topology/PLATFORM, which the others get.  A process that comes back finds its own key there already. */
 #include <config.h>
 
@@ -217,7 +217,7 @@ static weft_status *number_partitions(Cg__GlobalTopology *global, size_t device_
   if (!firsts || !rank_of) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (size_t i = 0; i < n; i++) {
     if (i == 0 || strcmp(keys[i].text, keys[i - 1].text) != 0) firsts[distinct++] = keys[i];
-    keys[i].device->partition_index = firsts[distinct - 1].index; /* for now: where its partition first appears */
+    keys[i].device->partition_index = firsts[distinct - 1].index; /* provisional: where its partition first appears */
   }
   qsort(firsts, distinct, sizeof *firsts, compare_indices);
   for (size_t i = 0; i < distinct; i++) rank_of[firsts[i].index] = (int32_t)i;

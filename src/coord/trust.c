@@ -90,7 +90,7 @@ static bool is_nobody_in_particular(uid_t uid)
   return !is_whole;
 }
 
-/* Is it this user, or root, who could read the secret as well? */
+/* True if `uid` is this process's user or root: both could read the secret as well. */
 static bool is_trusted_user(uid_t uid) { return uid == 0 || (uid == geteuid() && !is_nobody_in_particular(uid)); }
 
 static coord_trust trust_of(const coord_trust_policy *policy, int fd)
@@ -137,7 +137,7 @@ static void tell(coord_trust_policy *policy, coord_trust trust)
     break;
   case COORD_TRUST_NONE:
     WEFT_LOG("coord", WARN,
-             "a client without the secret was refused; others will be without a word (see `weft coord status`)");
+             "a client without the secret was refused; further refusals are only counted (see `weft coord status`)");
     break;
   default: break;
   }
@@ -158,13 +158,14 @@ weft_status *coord_trust_check_listener(const weft_coord_service_options *option
   struct in6_addr address;
 
   if (has_secret || *options->tls_ca_file || options->insecure || options->allow_unauthenticated) return NULL;
-  if (getsockname(fd, (struct sockaddr *)&here, &size) != 0) return WEFT_ERR(INTERNAL, "cannot tell the bound address");
+  if (getsockname(fd, (struct sockaddr *)&here, &size) != 0)
+    return WEFT_ERR(INTERNAL, "cannot find out the bound address");
   address = weft_inet_address(&here);
   if (is_loopback(&address)) return NULL;
   return WEFT_ERR(
     FAILED_PRECONDITION,
-    "a coordination service at %s, which other machines reach, wants a way to tell the job's processes from "
-    "others: a secret (WEFT_COORD_SECRET_FILE: a file that only its user may read, the same for every process; `weft launch` "
+    "a coordination service at %s, which other machines reach, must be able to recognise the job's processes: "
+    "set a secret (WEFT_COORD_SECRET_FILE: a file that only its user may read, the same for every process; `weft launch` "
     "makes one), or TLS client certificates (WEFT_COORD_TLS_CERT, _KEY and _CA); WEFT_COORD_INSECURE=1 (--insecure) lets "
     "everyone in",
     options->address);

@@ -15,7 +15,7 @@
 
 /* What a connection was let in by, once one of its calls was. */
 typedef enum coord_trust {
-  COORD_TRUST_NONE, /* no call was let in yet: a stranger, as far as is known */
+  COORD_TRUST_NONE, /* no call was let in yet: the connection is a stranger */
   COORD_TRUST_SECRET,
   COORD_TRUST_CERTIFICATE,
   COORD_TRUST_UID,
@@ -32,7 +32,7 @@ typedef struct coord_trust_policy {
   bool is_told[COORD_TRUST_COUNT]; /* the log has named this way in */
 } coord_trust_policy;
 
-/* Resolves the names of the hosts, and logs those without an address. `has_secret`: calls can carry one. */
+/* Resolves the names of the hosts, and logs the names that have no address. `has_secret`: calls can carry one. */
 WEFT_NODISCARD weft_status *coord_trust_init(coord_trust_policy *policy, const weft_coord_service_options *options,
                                              bool has_secret);
 void coord_trust_fini(coord_trust_policy *policy);

@@ -164,8 +164,8 @@ def a_lost_host_of_a_recoverable_job_is_reached_again():
 
 
 def what_is_not_a_node_is_named():
-  for before, text in (('echo welcome to node1', None), ('echo "weft launch --node 0.0.1"; sleep 300', 'it has weft 0.0.1, and this is weft'),
-                       ('cat /dev/zero | tr "\\0" x', 'what runs there is not weft'), ('echo no route >&2; exit 255', 'node1: no route'),
+  for before, text in (('echo welcome to node1', None), ('echo "weft launch --node 0.0.1"; sleep 300', 'the host has weft 0.0.1, and the launcher is weft'),
+                       ('cat /dev/zero | tr "\\0" x', 'the program that ssh started there is not weft'), ('echo no route >&2; exit 255', 'node1: no route'),
                        ('exec >&-; exec sleep 300', 'the connection to node1 has ended')):
     with Fake(before) as f:
       r = f.launch('--hosts', 'node1', *shell('echo ran'))

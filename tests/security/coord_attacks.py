@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -149,6 +150,40 @@ def call(address, path, body=message(b''), *more, method=b'POST'):
   with connect(address) as s:
     s.sendall(begin() + frame(HEADERS, END_HEADERS, 1, request_headers(path, *more, method=method)) + frame(DATA, END_STREAM, 1, body))
     return Answers().read(s, lambda a: 'grpc-status' in a.headers.get(1, {})).headers.get(1, {})
+
+
+# ---- TLS ----
+
+def client_hello():
+  """The first bytes that a TLS client sends."""
+  import ssl  # here, because another user may not be able to load it
+  incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+  context = ssl.create_default_context()
+  context.set_alpn_protocols(['h2'])
+  try:
+    context.wrap_bio(incoming, outgoing, server_hostname='localhost').do_handshake()
+  except ssl.SSLWantReadError:
+    return outgoing.read()
+
+
+def certificate(folder):
+  """Options of a service with a certificate, of which WEFT_COORD_TLS_CA then tells its clients."""
+  made = subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2', '-subj', '/CN=localhost',
+                         '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-keyout', f'{folder}/key', '-out', f'{folder}/cert'], capture_output=True)
+  if made.returncode != 0:
+    raise Skip('the openssl command makes no certificate here')
+  os.environ['WEFT_COORD_TLS_CA'] = f'{folder}/cert'
+  return '--tls-cert', f'{folder}/cert', '--tls-key', f'{folder}/key', '--tls-ca', ''
+
+
+def with_tls(function):
+  """function(options) with those of a service with a certificate, which clients that begin meanwhile accept."""
+  with tempfile.TemporaryDirectory() as d:
+    options = certificate(d)
+    try:
+      function(options)
+    finally:
+      del os.environ['WEFT_COORD_TLS_CA']
 
 
 # ---- other users ----

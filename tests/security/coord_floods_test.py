@@ -6,14 +6,12 @@ import gzip
 import itertools
 import os
 import socket
-import subprocess
 import sys
-import tempfile
 import time
 
 import coord_attacks
-from coord_attacks import (CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, RST, Answers, Child, Members, begin, connect, frame,
-                           literal, memory, message, raise_descriptor_limit, request_headers, service)
+from coord_attacks import (CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, RST, Answers, Child, Members, begin, client_hello, connect,
+                           frame, literal, memory, message, raise_descriptor_limit, request_headers, service, with_tls)
 
 MEASURE = '--measure' in sys.argv
 BEHIND = '--behind' in sys.argv # attackers leave the processors to members and service, as if they had a machine of their own
@@ -288,36 +286,18 @@ def half_handshakes(port, hello, ready):
   time.sleep(1000)
 
 
-def client_hello():
-  """The first bytes that a TLS client sends."""
-  import ssl
-  incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-  context = ssl.create_default_context()
-  context.set_alpn_protocols(['h2'])
-  try:
-    context.wrap_bio(incoming, outgoing, server_hostname='localhost').do_handshake()
-  except ssl.SSLWantReadError:
-    return outgoing.read()
-
-
 def half_open_handshakes():
-  with tempfile.TemporaryDirectory() as d:
-    made = subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2', '-subj', '/CN=localhost',
-                           '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-keyout', f'{d}/key', '-out', f'{d}/cert'], capture_output=True)
-    if made.returncode != 0:
-      raise coord_attacks.Skip('the openssl command makes no certificate here')
-    os.environ['WEFT_COORD_TLS_CA'] = f'{d}/cert'
-    try:
-      with service('--tls-cert', f'{d}/cert', '--tls-key', f'{d}/key', '--tls-ca', '') as s:
-        members = Members(s)
-        quiet, _ = members.rounds(ROUNDS)
-        before, _ = memory(s.process.pid)
-        with Child(behind(half_handshakes), int(s.address.rsplit(':', 1)[1]), client_hello(), ready=True):
-          busy, longest = members.rounds(ROUNDS)
-          grown = memory(s.process.pid)[1] - before
-        judge('half handshakes', quiet, busy, longest, grown)
-    finally:
-      del os.environ['WEFT_COORD_TLS_CA']
+  def flood(options):
+    with service(*options) as s:
+      members = Members(s)
+      quiet, _ = members.rounds(ROUNDS)
+      before, _ = memory(s.process.pid)
+      with Child(behind(half_handshakes), int(s.address.rsplit(':', 1)[1]), client_hello(), ready=True):
+        busy, longest = members.rounds(ROUNDS)
+        grown = memory(s.process.pid)[1] - before
+      judge('half handshakes', quiet, busy, longest, grown)
+
+  with_tls(flood)
 
 
 if __name__ == '__main__':

@@ -18,6 +18,14 @@ void *codec_unpack(const ProtobufCMessageDescriptor *type, const void *data, siz
 WEFT_NODISCARD weft_status *codec_pack(const ProtobufCMessage *message, weft_arena *arena, const uint8_t **out,
                                        size_t *out_size);
 
+/* Key and value of a request, which both dialects have in a message of their own. */
+static inline void codec_take_entry(coord_request *out, char *key, ProtobufCBinaryData value)
+{
+  out->key = key;
+  out->value = value.data;
+  out->value_size = value.len;
+}
+
 /* INVALID_ARGUMENT, naming the method whose message cannot be decoded. */
 weft_status *codec_malformed(coord_method method);
 

@@ -52,21 +52,13 @@ static weft_status *take_tasks(coord_request *out, Ct__CoordinatedTask *const *t
     TASK(source_task) FIELD(barrier_id, barrier_id) FIELD(counter, counter))                                                \
   R(GET_ALIVE_TASKS, get_alive_tasks_request, GetAliveTasksRequest, TASK(requesting_task) TASKS(tasks))
 
-static void take_entry(coord_request *out, const Ct__KeyValueEntry *kv)
-{
-  if (!kv) return;
-  out->key = kv->key;
-  out->value = kv->value.data;
-  out->value_size = kv->value.len;
-}
-
 weft_status *codec_t_request_decode(coord_method method, const void *data, size_t size, weft_arena *arena,
                                     coord_request *out)
 {
 #define FIELD(ours, theirs) out->ours = m->theirs;
 #define TASK(theirs) take_task(out, m->theirs);
 #define TASKS(theirs) WEFT_TRY(take_tasks(out, m->theirs, m->n_##theirs, arena));
-#define ENTRY(theirs) take_entry(out, m->theirs);
+#define ENTRY(theirs) if (m->theirs) codec_take_entry(out, m->theirs->key, m->theirs->value);
 #define DECODE(METHOD, message, Message, fields) \
   case COORD_##METHOD: {                         \
     UNPACK(message, Ct__##Message, m);           \

@@ -46,21 +46,13 @@ static void take_incarnations(coord_request *out, const Cx__Incarnations *incarn
   out->service_incarnation = incarnations->service_incarnation;
 }
 
-static void take_entry(coord_request *out, const Cx__KeyValueEntry *kv)
-{
-  if (!kv) return;
-  out->key = kv->key;
-  out->value = kv->value.data;
-  out->value_size = kv->value.len;
-}
-
 weft_status *codec_x_request_decode(coord_method method, const void *data, size_t size, weft_arena *arena,
                                     coord_request *out)
 {
 #define VALUE(ours, theirs) out->ours = m->theirs;
 #define POINTER(ours, theirs) out->ours = m->theirs;
 #define INCARNATIONS take_incarnations(out, m->incarnations);
-#define ENTRY(theirs) take_entry(out, m->theirs);
+#define ENTRY(theirs) if (m->theirs) codec_take_entry(out, m->theirs->key, m->theirs->value);
 #define ALWAYS(theirs)
 #define DECODE(METHOD, message, Message, fields) \
   case COORD_##METHOD: {                         \

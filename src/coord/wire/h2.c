@@ -37,6 +37,7 @@ enum {
   STRANGER_BYTES = 1 << 20,   /* until the first call is let in: bodies of refused calls, which are discarded */
   STRANGER_FRAMES = 256,      /* the same, in frames */
   STRANGER_CALLS = 16,        /* calls that are refused before the first is let in */
+  STRANGER_MEMORY = 46 << 10, /* kept until then; an idle connection has 28 KiB, one with STRANGER_CALLS 44 */
   MOST_METADATA_BYTES = 1 << 16, /* headers of one call, decoded: one byte may repeat a table entry */
   MOST_CONTINUATIONS = 16,    /* frames of one call's headers after the first */
   CONTROLS_PER_SECOND = 20000, /* RST_STREAM, PING, SETTINGS, PRIORITY: a member that cancels all calls sends fewer */
@@ -755,6 +756,8 @@ weft_status *coord_h2_recv(coord_h2 *h2, const uint8_t *data, size_t size)
   n = nghttp2_session_mem_recv(h2->session, data, size);
   if (h2->handler && !h2->is_member && !h2->excess && (h2->stranger_bytes += size) > STRANGER_BYTES)
     calm_down(h2, "bytes before authentication");
+  if (h2->handler && !h2->is_member && !h2->excess && coord_pool_bytes(&h2->pool) > STRANGER_MEMORY)
+    calm_down(h2, "bytes to be kept before authentication");
   if (h2->excess) return WEFT_ERR(RESOURCE_EXHAUSTED, "HTTP/2: the peer sends too many %s", h2->excess);
   if (n < 0) return WEFT_ERR(INVALID_ARGUMENT, "HTTP/2: %s", nghttp2_strerror((int)n));
   return NULL;
@@ -772,6 +775,7 @@ weft_status *coord_h2_send(coord_h2 *h2, const uint8_t **out_data, size_t *out_s
 
 void coord_h2_prefetch(const coord_h2 *h2)
 {
+  if (!h2) return;
   __builtin_prefetch(h2);
   coord_pool_prefetch(&h2->pool);
 }

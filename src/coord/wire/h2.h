@@ -62,7 +62,7 @@ WEFT_NODISCARD weft_status *coord_h2_client_new(const char *authority, const cha
 /* Ends every call (server: handler->gone; client: done with UNAVAILABLE and `why`) and frees.  NULL is fine. */
 void coord_h2_close(coord_h2 *h2, const char *why);
 
-/* Feeds received bytes.  After an error, send what is queued (a GOAWAY is among it) and close.
+/* Feeds received bytes.  After an error, send the bytes that are queued (a GOAWAY among them) and close.
  * Errors: INVALID_ARGUMENT    the peer does not speak HTTP/2
  *         RESOURCE_EXHAUSTED  the peer sends too much of what costs this side more than the peer */
 WEFT_NODISCARD weft_status *coord_h2_recv(coord_h2 *h2, const uint8_t *data, size_t size);

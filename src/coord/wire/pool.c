@@ -4,6 +4,7 @@
 
 #include "coord/wire/pool.h"
 
+#include <malloc.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,18 +51,26 @@ void coord_pool_init(coord_pool *pool)
   pool->used = 1; /* 0 ends lists */
 }
 
+static void *alloc_outside(coord_pool *pool, size_t size)
+{
+  void *memory = malloc(size);
+
+  pool->outside += malloc_usable_size(memory);
+  return memory;
+}
+
 void *coord_pool_alloc(coord_pool *pool, size_t size)
 {
   size_t units = 1 + size / COORD_POOL_UNIT + (size % COORD_POOL_UNIT > 0);
   bool is_first = pool->used == 1;
   uint16_t unit = 0;
 
-  if (IS_WATCHED || (size > COORD_POOL_MAX_BYTES && !is_first)) return malloc(size);
+  if (IS_WATCHED || (size > COORD_POOL_MAX_BYTES && !is_first)) return alloc_outside(pool, size);
   if (!is_first) unit = pool->free_blocks[units];
   if (unit) {
     pool->free_blocks[units] = block_at(pool, unit)->next;
   } else {
-    if (units > COORD_POOL_UNITS - (size_t)pool->used) return malloc(size);
+    if (units > COORD_POOL_UNITS - (size_t)pool->used) return alloc_outside(pool, size);
     unit = pool->used;
     pool->used = (uint16_t)(pool->used + units);
     block_at(pool, unit)->units = (uint16_t)units;
@@ -81,9 +90,12 @@ void coord_pool_free(coord_pool *pool, void *memory)
 {
   block *freed;
 
-  if (!is_inside(pool, memory)) return free(memory);
+  if (!is_inside(pool, memory)) {
+    pool->outside -= malloc_usable_size(memory);
+    return free(memory);
+  }
   freed = (block *)memory - 1;
-  if (freed->units >= COORD_POOL_CLASSES) return; /* the first object: its owner ends, and the pool with it */
+  if (freed->units >= COORD_POOL_CLASSES) return; /* the first object is freed last: the pool ends with its owner */
   freed->next = pool->free_blocks[freed->units];
   pool->free_blocks[freed->units] = (uint16_t)(((uintptr_t)freed - (uintptr_t)pool->memory) / COORD_POOL_UNIT);
 }
@@ -93,7 +105,12 @@ void *coord_pool_resize(coord_pool *pool, void *memory, size_t size)
   size_t old_size;
   void *grown;
 
-  if (memory && !is_inside(pool, memory)) return weft_array_resize(&memory, size, 1) ? memory : NULL;
+  if (memory && !is_inside(pool, memory)) {
+    size_t before = malloc_usable_size(memory);
+    if (!weft_array_resize(&memory, size, 1)) return NULL;
+    pool->outside += malloc_usable_size(memory) - before;
+    return memory;
+  }
   old_size = memory ? (((block *)memory - 1)->units - 1u) * (size_t)COORD_POOL_UNIT : 0;
   if (memory && size <= old_size) return memory;
   grown = coord_pool_alloc(pool, size);
@@ -102,6 +119,8 @@ void *coord_pool_resize(coord_pool *pool, void *memory, size_t size)
   coord_pool_free(pool, memory);
   return grown;
 }
+
+size_t coord_pool_bytes(const coord_pool *pool) { return pool->outside + (size_t)pool->used * COORD_POOL_UNIT; }
 
 void coord_pool_prefetch(const coord_pool *pool)
 {

@@ -16,6 +16,7 @@ enum {
 };
 
 typedef struct coord_pool {
+  size_t outside;                           /* bytes of the objects that are malloc'd */
   uint16_t used;                            /* units that were ever handed out */
   uint16_t free_blocks[COORD_POOL_CLASSES]; /* by size in units: the first of a list, or 0 */
   _Alignas(64) uint8_t memory[COORD_POOL_UNITS * COORD_POOL_UNIT];
@@ -29,6 +30,9 @@ void *coord_pool_alloc(coord_pool *pool, size_t size);
 void *coord_pool_zeroed(coord_pool *pool, size_t count, size_t size);
 void *coord_pool_resize(coord_pool *pool, void *memory, size_t size);
 void coord_pool_free(coord_pool *pool, void *memory);
+
+/* Memory that the pool's objects take, and that freed ones have left in the pool. */
+size_t coord_pool_bytes(const coord_pool *pool);
 
 /* Starts to bring into the caches all that was handed out. */
 void coord_pool_prefetch(const coord_pool *pool);

@@ -90,7 +90,7 @@ bool coord_base64_decode(const char *text, size_t size, uint8_t *out, size_t *ou
   return size % 4 != 1;
 }
 
-/* windowBits 15, plus 16 for a gzip wrapper. */
+/* zlib's windowBits: 15, plus 16 for a gzip wrapper. */
 enum { GZIP_WINDOW_BITS = 15 + 16 };
 
 /* Makes room for more, up to one byte past the limit: that byte tells "over" from "exactly at". */
