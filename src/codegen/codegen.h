@@ -25,6 +25,7 @@ typedef struct gen_phase {
   gen_kernel_fn *fn;
   int64_t units;   /* 0: nothing to do */
   double unit_ns;  /* an estimate of one unit's time on one core */
+  double range_ns; /* the same of what each range does once, whatever its units, if it is not the whole */
 } gen_phase;
 
 typedef struct gen_kernel {
@@ -63,9 +64,9 @@ extern const weft_option_table gen_option_table;
  * processors). */
 WEFT_NODISCARD weft_status *gen_options_load(gen_options *out_options);
 
-/* What was compiled, and how long it took. */
+/* Numbers of compiled things, and the time that compilation took. */
 typedef struct gen_stats {
-  int fusions, kernels;      /* asked for; compiled, after equal ones were merged */
+  int fusions, kernels;      /* requested; compiled, after equal ones were merged */
   int parts, cached_parts;   /* LLVM modules; how many of them were taken from the cache */
   int64_t emit_ns, optimize_ns, codegen_ns; /* summed over threads */
   int64_t link_ns, total_ns; /* wall */
@@ -77,8 +78,8 @@ typedef struct gen_code gen_code;
 
 /* Compiles, for the machine it runs on (options->cpu is NULL), every fusion in a sequential computation of `module`,
  * the comparators of its sorts and the reducers of its all-reduce, reduce-scatter and scan instructions.  Borrows
- * module until it returns; the lookups below take instructions and computations of that module, by id.
- * Errors: UNIMPLEMENTED naming the fusion, the operation and the type; RESOURCE_EXHAUSTED; INTERNAL (LLVM's words). */
+ * module until it returns; the lookups below take instructions and computations of that module, by id.  Errors:
+ * UNIMPLEMENTED naming the fusion, the operation and the type; RESOURCE_EXHAUSTED; INTERNAL (LLVM's message). */
 WEFT_NODISCARD weft_status *gen_compile(const hlo_module *module, const gen_options *options, gen_code **out_code);
 void gen_code_free(gen_code *code); /* NULL is fine; no kernel may be running */
 WEFT_DEFINE_AUTO(gen_code, gen_code_free)
@@ -103,11 +104,11 @@ const char *gen_code_assembly(const gen_code *code, const gen_kernel *kernel);
  * than x86-64. */
 WEFT_NODISCARD weft_status *gen_code_save(const hlo_module *module, const gen_code *code, const gen_options *options,
                                           const char *cpus, void **out_data, size_t *out_size);
-/* Reads what gen_code_save has written for a module that is equal to `module`, and maps the code for this
- * processor. Needs no LLVM. Borrows module and data until it returns. The bytes are checked so far that reading
- * them does no harm; the machine code in them runs with all rights of the process. Errors: INVALID_ARGUMENT for
- * damaged bytes or another module; FAILED_PRECONDITION if no variant runs on this processor, naming the
- * features that it lacks; RESOURCE_EXHAUSTED. */
+/* Reads what gen_code_save has written for a module that is equal to `module`, and maps the code for this processor.
+ * Needs no LLVM. Borrows module and data until it returns. The bytes are checked, so that reading them does no harm;
+ * the machine code in them runs with all rights of the process. Errors: INVALID_ARGUMENT for damaged bytes or another
+ * module; FAILED_PRECONDITION if no variant runs on this processor, naming the features that it lacks;
+ * RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *gen_code_load(const hlo_module *module, const void *data, size_t size, gen_code **out_code);
 
 /* The machine that code is made for: "x86_64 sapphirerapids +avx512f ...", for

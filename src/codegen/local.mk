@@ -24,6 +24,7 @@ libweftcore_la_SOURCES += \
   %D%/emit/accumulate.c \
   %D%/emit/columns.c \
   %D%/emit/complex.c \
+  %D%/emit/dot.c \
   %D%/emit/elemental.c \
   %D%/emit/elementwise.c \
   %D%/emit/emit.h \

@@ -1,12 +1,12 @@
-/* passes/algebraic_range.c -- bounds of integers, as far as a few operations tell them. Indices made of iotas,
+/* passes/algebraic_range.c -- bounds of integers, as far as they follow from a few operations. Indices made of iotas,
  * clamps and maxima are known not to be negative. Then the test for negative indices, which JAX emits for `x[i]`
  * because a negative index counts from the end, can be removed, and each index is used as it is. */
 #include <config.h>
 
 #include "passes/algebraic.h"
 
-/* limits of the depth and of the operands of a concatenation: a shared operand is looked at again for each of its
- * users */
+/* limits of the depth, and of the operands of a concatenation: an operand with several users is examined once for each
+ * user */
 enum { DEEPEST = 6, MOST_PARTS = 8 };
 
 typedef struct bounds { int64_t low, high; } bounds; /* inclusive */

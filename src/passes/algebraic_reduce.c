@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/swap.h"
 #include "passes/algebraic.h"
 
 /* True for a reduction of one array by an operation with an identity, which is also the initial value. */
@@ -126,11 +127,7 @@ weft_status *simplify_reduce(simplifier *s, hlo_instr *instr)
     for (int i = 0; i < x->dims.count; i++) dims[total++] = x->dims.v[i];
     for (int i = 0; i < instr->dims.count; i++) dims[total++] = kept[instr->dims.v[i]];
     for (int i = 1; i < total; i++)
-      for (int j = i; j > 0 && dims[j - 1] > dims[j]; j--) {
-        int64_t t = dims[j];
-        dims[j] = dims[j - 1];
-        dims[j - 1] = t;
-      }
+      for (int j = i; j > 0 && dims[j - 1] > dims[j]; j--) WEFT_SWAP(dims[j], dims[j - 1]);
     return built_reduce(s, &b, instr, x->operands[0], total, dims);
   }
   if (x->op == HLO_TRANSPOSE) { /* only if the kept dimensions keep their order */

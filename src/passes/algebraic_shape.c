@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/swap.h"
 #include "passes/algebraic.h"
 
 /* True if the dimensions of the two shapes are the same apart from dimensions of 1. */
@@ -129,11 +130,8 @@ weft_status *simplify_broadcast(simplifier *s, hlo_instr *instr)
     int rank = instr->dims.count;
     for (int i = 0; i < rank; i++) order[i] = i;
     for (int i = 1; i < rank; i++)
-      for (int j = i; j > 0 && instr->dims.v[order[j - 1]] > instr->dims.v[order[j]]; j--) {
-        int64_t t = order[j];
-        order[j] = order[j - 1];
-        order[j - 1] = t;
-      }
+      for (int j = i; j > 0 && instr->dims.v[order[j - 1]] > instr->dims.v[order[j]]; j--)
+        WEFT_SWAP(order[j], order[j - 1]);
     for (int i = 0; i < rank; i++) sorted[i] = instr->dims.v[order[i]];
     return simplify_built(s, &b, instr,
                           pb_broadcast(&b, pb_transpose(&b, x, order), instr->shape->rank, instr->shape->dims, sorted));

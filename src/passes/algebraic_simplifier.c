@@ -115,7 +115,7 @@ static weft_status *algebraic_simplifier_run(hlo_module *module, pass_ctx *ctx, 
   visits_left = (int64_t)s.work.count * VISIT_LIMIT_FACTOR;
   while (visits_left-- > 0 && (instr = pass_worklist_pop(&s.work))) {
     if (pass_has_control_edges(instr) || hlo_shape_is_dynamic(instr->shape)) continue;
-    if (instr->user_count == 0 && instr != instr->parent->root) continue; /* left to dce */
+    if (instr->user_count == 0 && instr != instr->parent->root) continue; /* the pass dce removes it */
     s.done = false;
     s.first_new_id = module->next_id;
     hlo_opcode op = instr->op;

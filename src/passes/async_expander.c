@@ -1,6 +1,6 @@
 /* passes/async_expander.c -- async-expander: a pair of start and done that wraps a computation becomes a call in the
- * place of the start, and a pair of a copy becomes a copy. What may overlap is found again from dependences when the
- * program runs. A start stays, and is refused later, if its done is not reached through updates alone. */
+ * place of the start, and a pair of a copy becomes a copy. The executor finds from dependences which steps may overlap.
+ * A start whose done is not reached through updates alone is not changed here, and is refused later. */
 #include <config.h>
 
 #include "passes/build.h"
@@ -36,7 +36,7 @@ static weft_status *async_expander_run(hlo_module *module, pass_ctx *ctx, bool *
 {
   (void)ctx;
   HLO_FOREACH_COMPUTATION(comp, module)
-    HLO_FOREACH(instr, comp) { /* what is removed with a done stands before it in the list */
+    HLO_FOREACH(instr, comp) { /* instructions that are removed together with a done stand before it in the list */
       hlo_instr *start = instr->op == HLO_ASYNC_DONE || instr->op == HLO_COPY_DONE ? start_of(instr) : NULL;
       if (!start) continue;
       WEFT_TRY(expand(instr, start));

@@ -28,7 +28,8 @@ static pass_conv_kind kind_of(const hlo_instr *conv)
   double window = 1, out = 1;
   bool is_plain = a->feature_group_count == 1;
 
-  if (a->batch_group_count != 1) return PASS_CONV_FILTER; /* what the gradient of a grouped product's filter is */
+  /* the form of the gradient of the filter of a grouped product */
+  if (a->batch_group_count != 1) return PASS_CONV_FILTER;
 
   for (int i = 0; i < a->window.rank; i++) {
     const hlo_window_dim *d = &a->window.dims[i];
@@ -40,7 +41,7 @@ static pass_conv_kind kind_of(const hlo_instr *conv)
   return is_plain && window > out ? PASS_CONV_FILTER : PASS_CONV_FORWARD;
 }
 
-/* Which dimension is which, and the sizes of n, c and k. */
+/* The roles of the dimensions, and the sizes of n, c and k. */
 static void read_roles(const hlo_instr *conv, pass_conv *c)
 {
   const hlo_conv_attrs *a = conv->u.conv;
@@ -174,7 +175,7 @@ static hlo_instr *conv_of(pass_build *b, const hlo_shape *shape, hlo_instr *lhs,
   return conv;
 }
 
-/* Has the padded array a size that a shape can have? */
+/* True if the padded array has a size that a shape can have. */
 static bool pad_fits(const hlo_shape *x, const hlo_pad_dim *pads)
 {
   int64_t dims[HLO_MAX_RANK];

@@ -128,7 +128,7 @@ static hlo_instr *padded_lhs(patches *p)
   return is_needed ? pb_pad(&p->b, x, pb_scalar(&p->b, p->conv->operands[0]->shape->type, 0), pads) : x;
 }
 
-/* What position `r` of the window sees of x, as [n * places, 1, c]. */
+/* The elements of x at position `r` of the window, as [n * places, 1, c]. */
 static hlo_instr *slice_at(patches *p, hlo_instr *x, const int64_t *r)
 {
   int64_t starts[HLO_MAX_RANK] = {0}, limits[HLO_MAX_RANK], strides[HLO_MAX_RANK],

@@ -13,6 +13,7 @@
  * becomes a batch dimension. */
 #include <config.h>
 
+#include "base/swap.h"
 #include "passes/build.h"
 #include "passes/passes.h"
 
@@ -107,12 +108,8 @@ static void sort_pairs(dims_list *by, dims_list *with)
 {
   for (int i = 1; i < by->count; i++)
     for (int j = i; j > 0 && by->v[j - 1] > by->v[j]; j--) {
-      int64_t t = by->v[j];
-      by->v[j] = by->v[j - 1];
-      by->v[j - 1] = t;
-      t = with->v[j];
-      with->v[j] = with->v[j - 1];
-      with->v[j - 1] = t;
+      WEFT_SWAP(by->v[j], by->v[j - 1]);
+      WEFT_SWAP(with->v[j], with->v[j - 1]);
     }
 }
 

@@ -99,7 +99,7 @@ double pass_element_cost(const hlo_instr *instr)
   case HLO_BROADCAST: case HLO_RESHAPE: case HLO_BITCAST: case HLO_IOTA: case HLO_CONSTANT:
   case HLO_PARAMETER: return 0;
   case HLO_DIVIDE: case HLO_REMAINDER: return 4;
-  case HLO_GATHER: { /* of single elements: places one by one, whatever the processor offers */
+  case HLO_GATHER: { /* scatter of single elements: they are placed one by one on every processor */
     const hlo_gather_attrs *g = instr->u.gather;
     return g->slice_sizes.count && g->slice_sizes.v[g->slice_sizes.count - 1] > 1 ? 2 : 8;
   }
@@ -333,6 +333,20 @@ static weft_status *add_demand(planner *p, int g, double evaluations, bool at_sa
   return join_paths(p, &p->now[slot].paths, ways);
 }
 
+/* Does `user` ask for `instr` at the index at which a gather of single elements is asked for? This holds for the
+ * gather's indices, and for the pieces of a concatenate that puts such indices side by side. */
+static bool asks_as_gather(const hlo_instr *user, const hlo_instr *instr)
+{
+  if (user->op == HLO_GATHER)
+    return instr == user->operands[1] && instr != user->operands[0] && user->u.gather->offset_dims.count == 0;
+  if (user->op != HLO_CONCATENATE || instr->shape->dims[user->dims.v[0]] != 1) return false;
+  for (int i = 0; i < user->user_count; i++)
+    if (user->users[i]->op != HLO_GATHER || user->users[i]->u.gather->index_vector_dim != user->dims.v[0] ||
+        !asks_as_gather(user->users[i], user))
+      return false;
+  return true;
+}
+
 /* Collects in p->now the groups that want `instr` with its evaluations in each, and in p->outside whether `instr`
  * must be in memory. */
 static weft_status *collect(planner *p, const hlo_instr *instr)
@@ -350,7 +364,7 @@ static weft_status *collect(planner *p, const hlo_instr *instr)
     for (int k = 0; k < its->count; k++) {
       const group *g = &p->groups[its->v[k].group];
       double asked = g->is_row ? asked_by_row(g, instr) : asked_by(p, user, instr, its->v[k].evaluations);
-      bool at_same_index = g->is_row || hlo_opcode_is_elementwise(user->op);
+      bool at_same_index = g->is_row || hlo_opcode_is_elementwise(user->op) || asks_as_gather(user, instr);
       paths ways = its->v[k].paths;
       if (!at_same_index) WEFT_TRY(paths_through(p, user, ways, &ways));
       WEFT_TRY(add_demand(p, its->v[k].group, asked, at_same_index, ways));
@@ -378,7 +392,8 @@ static weft_status *add_member(planner *p, int index, hlo_instr *instr, double s
   g->repeats += repeats;
   g->extra += surplus * pass_element_cost(instr);
   g->could_be_row &= keeps_rows(instr);
-  if (is_stack(instr) && (!g->stacks || elems(instr) < g->stacked)) { /* beside each other they have as many elements */
+  /* side by side the operands have that many elements */
+  if (is_stack(instr) && (!g->stacks || elems(instr) < g->stacked)) {
     g->stacks++;
     g->stacked = elems(instr);
   }

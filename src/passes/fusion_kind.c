@@ -1,5 +1,5 @@
-/* passes/fusion_kind.c -- the kind of a finished fusion, its name in the text and its in-place aliases, told from its
- * results:
+/* passes/fusion_kind.c -- the kind of a finished fusion, its name in the text and its in-place aliases, which follow
+ * from its results:
  *
  *   result                                              kind      backend_config
  *   scatter                                             kCustom   "scatter"   operands it updates are shared with it

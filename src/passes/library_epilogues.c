@@ -6,9 +6,10 @@
  *   relu        max(x, 0), x the dot or the sum
  *   gelu        0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), of f16 and bf16 alone: libraries approximate tanh
  *
- * The result of the dot may be reshaped first, as long as its last dimension stays.  Only values that nobody else reads
- * are taken in.  The dots are those that pass library-dots leaves, without batch dimensions, of f32, f16 or bf16; a
- * narrow sum is not rounded before the bias is added, so this is done only where excess precision is allowed. */
+ * The result of the dot may be reshaped first, as long as its last dimension stays.  Only values that no other
+ * instruction reads are taken in.  The dots are those that pass library-dots leaves, without batch dimensions, of f32,
+ * f16 or bf16; a narrow sum is not rounded before the bias is added, so this is done only where excess precision is
+ * allowed. */
 #include <config.h>
 
 #include <math.h>
@@ -20,7 +21,7 @@
 
 enum { MOST_MEMBERS = 24 };
 
-/* What becomes one fusion, in no order. */
+/* The instructions that become one fusion, in no order. */
 typedef struct group {
   hlo_instr *members[MOST_MEMBERS];
   int count;
@@ -61,7 +62,8 @@ static bool is_splat(group *g, hlo_instr *x, double value)
   if (!x || x->op != HLO_BROADCAST || x->operands[0]->op != HLO_CONSTANT || x->operands[0]->shape->rank != 0)
     return false;
   double got = hlo_literal_get_f64(x->operands[0]->u.literal, 0);
-  double near = x->shape->type == WEFT_F16 ? 0x1.1p-12 : 0x1.1p-9; /* half of the way to its neighbours */
+  /* half of the distance to the neighbouring numbers */
+  double near = x->shape->type == WEFT_F16 ? 0x1.1p-12 : 0x1.1p-9;
   return fabs(got - value) <= fabs(value) * near && join(g, x);
 }
 
@@ -130,7 +132,7 @@ static hlo_instr *take_gelu(group *g, hlo_instr *x)
   return result;
 }
 
-/* Takes in all that the library does after `dot`; the last value, or NULL: nothing. */
+/* Takes in the instructions after `dot` that the library can do.  Returns the last value; NULL: there are none. */
 static hlo_instr *take_epilogue(group *g, hlo_instr *dot)
 {
   typedef hlo_instr *taker(group *, hlo_instr *);
@@ -159,7 +161,7 @@ static bool has_epilogues(const pass_ctx *ctx, const hlo_instr *dot)
   if (dot->op != HLO_DOT || dot->shape->rank != 2 || dot->u.dot->lhs_batch.count || dot->u.dot->sparsity ||
       pass_has_control_edges(dot) || gen_dot_needs_kernel(pass_target(ctx), dot, false))
     return false;
-  for (int i = 0; i < 2; i++) /* gpu/blas.c has these types */
+  for (int i = 0; i < 2; i++) /* the types of gpu/blas.c */
     if (dot->operands[i]->shape->type != type || dot->operands[i]->shape->rank != 2) return false;
   return type == WEFT_F32 || ((type == WEFT_F16 || type == WEFT_BF16) && !ctx->options->rounds_narrow);
 }

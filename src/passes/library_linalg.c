@@ -2,8 +2,8 @@
  *
  *   cholesky           cuSOLVER's custom call, if the platform has it (pass_options.has_solver). In the library's
  *                      column-major terms a matrix is its transpose, so the other triangle is asked for.  The library
- *                      leaves that triangle of its result, and tells which matrices have no factor: these become zeros
- *                      and NaN.
+ *                      does not write that triangle of its result, and reports which matrices have no factor: the
+ *                      triangle becomes zeros, the results of these matrices NaN.
  *   cusolver_syrk_ffi  alpha a a^T + beta c, as a dot
  *   cuhybrid_*         eigenvalues of general matrices and QR with exchanges of columns, which the host does: the
  *                      custom calls that JAX makes for CPUs, whose arrays are the same */

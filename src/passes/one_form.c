@@ -1,4 +1,5 @@
-/* passes/one_form.c -- one-form: what HLO lets a program write in several forms gets the one that later passes know.
+/* passes/one_form.c -- one-form: operations that HLO lets a program write in several forms get the form that later
+ * passes know.
  *
  *   a reducer that gives a tuple of one      gives that element; a reduce or reduce-window with it gives an array, in a
  *                                            tuple

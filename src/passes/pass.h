@@ -5,7 +5,7 @@
 #include "codegen/model/target.h"
 #include "hlo/hlo.h"
 
-/* What a pass may use and must obey. */
+/* The memory and the options that a pass gets. */
 typedef struct pass_options {
   int64_t fold_limit_bytes;      /* the largest constant that folding may make */
   bool fast_math;
@@ -13,7 +13,7 @@ typedef struct pass_options {
   bool has_dnn;                  /* the platform's library has convolutions */
   bool has_blas;                 /* the platform's library of products adds a bias and applies an activation */
   bool rounds_narrow;            /* no excess precision: each value of a narrow float is rounded to its type */
-  int64_t num_threads;           /* how many workers the pool has, as far as the compiler knows; for heuristics only */
+  int64_t num_threads;           /* number of workers of the pool, as far as the compiler knows; for heuristics only */
   const gen_target *target;      /* the machine that the program is for; NULL: any CPU */
   const char *dump_dir;          /* WEFT_DUMP_HLO: the folder for a numbered file after each pass; or NULL */
   const char *disabled;          /* names of passes, separated by commas (xla_disable_hlo_passes); or NULL */

@@ -17,8 +17,8 @@
 enum {
   /* elements computed by one kernel of the body: with more, a dispatch costs nothing in comparison */
   MOST_WORK = 1 << 13,
-  MOST_INSTRS = 4000,         /* instructions of a region, without those inside kernels */
-  MOST_BLOCK_INSTRS = 1000,   /* with those: on a GPU all of a region is one function */
+  MOST_INSTRS = 4000,         /* most instructions of a region, without those inside kernels */
+  MOST_BLOCK_INSTRS = 1000,   /* most instructions including those: on a GPU a whole region is one function */
   /* bytes of a changing array that is not used after the loop: it lives in scratch memory */
   MOST_HIDDEN_BYTES = 1 << 16,
   MOST_DEPTH = 16,

@@ -13,7 +13,8 @@ enum {
   MOST_INSTRUCTIONS = 200, /* instructions of body and condition */
   MOST_ELEMENTS = 32,      /* elements of a value inside, which are computed one by one */
   MOST_WORK = 600,         /* elements of all values inside */
-  MOST_THREAD_WORK = 64,   /* the same on a GPU, where one thread runs the loop: with more, a block does (regions.c) */
+  /* the same on a GPU, where one thread runs the loop: larger loops are run by a block (regions.c) */
+  MOST_THREAD_WORK = 64,
   /* elements of a transcendental value times the cost of one: above this, vectors are faster */
   MOST_COST = 200,
   MOST_REDUCED = 64,       /* elements that a reduction inside reads */

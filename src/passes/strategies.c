@@ -13,7 +13,7 @@ static weft_status *strategies_run(hlo_module *module, pass_ctx *ctx, bool *chan
     HLO_FOREACH(x, comp) {
       gen_strategy strategy;
       if (x->op != HLO_FUSION) continue;
-      WEFT_TRY(gen_decide(ctx->scratch, x, &strategy));
+      WEFT_TRY(gen_decide(pass_target(ctx), ctx->scratch, x, &strategy));
       x->u.fusion.strategy = (int)strategy;
     }
   return NULL;

@@ -1,4 +1,4 @@
-/* passes/util.c -- what several passes share (util.h). */
+/* passes/util.c -- functions that several passes share (util.h). */
 #include <config.h>
 
 #include "passes/util.h"
@@ -81,7 +81,8 @@ static bool is_control_flow(const hlo_instr *caller)
   return caller->op == HLO_WHILE || caller->op == HLO_CONDITIONAL || caller->op == HLO_CALL;
 }
 
-/* What calls a computation. One that is called in both ways is embedded: it stays what its kernel can be made of. */
+/* The kind of a computation, by its callers. A computation that is called in both ways counts as embedded, so that a
+ * kernel can still be made of it. */
 typedef enum role { UNREACHED, SEQUENTIAL, EMBEDDED } role;
 
 static void find_roles(const hlo_module *module, role *roles)

@@ -350,6 +350,12 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[5,6] f32[6,7]", "  ROOT r = f32[5,7] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "f32[5,7]"},
   {"f64[3,5,6] f64[3,17,6]", "  ROOT r = f64[3,5,17] dot(p0, p1), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}", "f64[3,5,17]"},
   {"c64[3,3] c64[3]", "  ROOT r = c64[3] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "c64[3]"},
+  /* lanes that are rows of an operand, with whole vectors along the rows and without */
+  {"f32[40,37] f32[37]", "  ROOT r = f32[40] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "f32[40]"},
+  {"f32[32,11] f32[11,1]", "  ROOT r = f32[32,1] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "f32[32,1]"},
+  {"bf16[1,32] bf16[24,32]", "  ROOT r = bf16[1,24] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={1}", "bf16[1,24]"},
+  {"f64[4,16,9] f64[4,9]", "  ROOT r = f64[4,16] dot(p0, p1), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}", "f64[4,16]"},
+  {"s32[32,11] s32[11]", "  ROOT r = s32[32] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "s32[32]"},
   {"f32[0,5]", "  ROOT r = f32[0,5] negate(p0)", "f32[0,5]"},
   {"f32[0] f32[3]", "  ROOT r = f32[3] concatenate(p0, p1), dimensions={0}", "f32[3]"},
   {"f32[0] f32[]", "  ROOT r = f32[3] pad(p0, p1), padding=2_1", "f32[3]"},

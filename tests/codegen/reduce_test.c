@@ -56,6 +56,7 @@ static const struct { const char *in, *dims, *out; } forms[] = {
   {"[7,4,37]", "0,1", "[37]"}, {"[7,4,37]", "1", "[7,37]"}, {"[7,40,3]", "0,2", "[40]"}, {"[1,64,1]", "1", "[1,1]"},
   {"[200,3]", "1", "[200]"}, {"[3,0]", "1", "[3]"}, {"[9,5,8,3]", "1,2", "[9,3]"}, {"[2,300]", "1", "[2]"}, {"[130,200]", "0", "[200]"},
   {"[20,270]", "0", "[270]"}, {"[3,20,330]", "1", "[3,330]"}, {"[3,31]", "1", "[3]"}, {"[2,70003]", "1", "[2]"},
+  {"[5,70,3]", "1", "[5,3]"}, {"[4,3,131,2]", "1,2", "[4,2]"}, {"[70003,3]", "0", "[3]"}, {"[64,7]", "0", "[7]"},
 };
 
 TEST(sums_of_every_form)
@@ -77,6 +78,29 @@ TEST(sums_of_every_form)
                    &(kernel_check){.low = 0, .high = 1, .rtol = tolerance ? tolerance : 1e-5, .atol = tolerance});
     }
   }
+}
+
+/* Factors that three neighbouring columns share: each of the three has an accumulator of its own. */
+TEST(columns_whose_neighbours_share_a_factor)
+{
+  static const char *const types[] = {"f32", "f64", "bf16", "s32"};
+  char params[64], body[400], out[32];
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++)
+    for (int dim = 0; dim < 2; dim++) {
+      const char *x = types[t];
+      snprintf(params, sizeof params, "%s[70,68] %s[70,68,3]", x, x);
+      snprintf(out, sizeof out, "%s[%d,3]", x, dim ? 70 : 68);
+      snprintf(body, sizeof body,
+               "  b = %s[70,68,3] broadcast(p0), dimensions={0,1}\n"
+               "  m = %s[70,68,3] multiply(b, p1)\n"
+               "  z = %s[] constant(0)\n"
+               "  ROOT r = %s reduce(m, z), dimensions={%d}, to_apply=add",
+               x, x, x, out, dim);
+      double tolerance = strcmp(x, "bf16") == 0 ? 0.1 : 1e-5; /* the evaluator rounds each step */
+      check_kernel(fusion(reducer("add", x), params, body, out),
+                   &(kernel_check){.low = 0, .high = 1, .rtol = tolerance, .atol = tolerance});
+    }
 }
 
 TEST(other_reducers)
@@ -530,7 +554,7 @@ TEST(a_sum_beside_another_combiner_starts_from_its_initial_value_once)
 int main(void)
 {
   const struct CMUnitTest units[] = {
-    UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(least_and_greatest_with_their_places), UNIT(long_sums_in_two_phases),
+    UNIT(sums_of_every_form), UNIT(columns_whose_neighbours_share_a_factor), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(least_and_greatest_with_their_places), UNIT(long_sums_in_two_phases),
     UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken),
     UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(bits_seen_otherwise_keep_dimensions_together), UNIT(steps_after_those_of_one_thread_are_shared_later), UNIT(reduce_window_forms),
     UNIT(sums_of_values_that_are_sums_themselves), UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),

@@ -48,7 +48,7 @@ static gen_strategy decided(const char *fused, const char *call)
   weft_arena arena;
 
   weft_arena_init(&arena);
-  T_OK(gen_decide(&arena, module->entry->root, &strategy));
+  T_OK(gen_decide(&gen_cpu_target, &arena, module->entry->root, &strategy));
   weft_arena_fini(&arena);
   return strategy;
 }
@@ -95,6 +95,22 @@ static const struct { gen_strategy want; const char *fused, *call; } forms[] = {
    "  ROOT r = f32[128] reduce(x, z), dimensions={0}, to_apply=add\n"
    "}",
    CALL_X("f32[128]", "kInput")},
+  {GEN_STRATEGY_COLUMNS, /* few columns and many rows */
+   "f {\n"
+   "  x = f32[64,3] parameter(0)\n"
+   "  z = f32[] constant(0)\n"
+   "  ROOT r = f32[3] reduce(x, z), dimensions={0}, to_apply=add\n"
+   "}",
+   "x = f32[64,3] parameter(0)\n"
+   "ROOT r = f32[3] fusion(x), kind=kInput, calls=f"},
+  {GEN_STRATEGY_LOOP, /* few columns and few rows */
+   "f {\n"
+   "  x = f32[20,3] parameter(0)\n"
+   "  z = f32[] constant(0)\n"
+   "  ROOT r = f32[3] reduce(x, z), dimensions={0}, to_apply=add\n"
+   "}",
+   "x = f32[20,3] parameter(0)\n"
+   "ROOT r = f32[3] fusion(x), kind=kInput, calls=f"},
   {GEN_STRATEGY_TURN,
    "f {\n"
    "  x = f32[64,128] parameter(0)\n"

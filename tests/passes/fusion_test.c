@@ -113,4 +113,54 @@ TEST(a_result_shares_a_parameter_of_its_own_shape_only)
   }
 }
 
-TEST_MAIN(UNIT(pyramids_of_pads_are_not_emitted_once_for_each_way), UNIT(a_result_shares_a_parameter_of_its_own_shape_only))
+/* Interpolation in a volume: eight gathers of single elements, whose indices are the two neighbours in each dimension.
+ * All gathers ask for the indices at one place, so that one kernel computes everything. */
+TEST(gathers_share_the_indices_that_they_are_computed_from)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  const struct pass_entry entry = {.pass = &pass_fusion};
+  const pass_pipeline pipeline = {"fusion", &entry, 1, 1};
+  const pass_options options = {.num_threads = 2};
+  char *text;
+  size_t size;
+  int fusions = 0;
+  FILE *out = open_memstream(&text, &size);
+
+  T_TRUE(out != NULL);
+  fprintf(out, "HloModule m\n"
+               "ENTRY e {\n"
+               "  v = f32[9,9,9] parameter(0)\n"
+               "  one = s32[] constant(1)\n"
+               "  ones = s32[500] broadcast(one), dimensions={}\n"
+               "  most = s32[] constant(8)\n"
+               "  mosts = s32[500] broadcast(most), dimensions={}\n");
+  for (int d = 0; d < 3; d++)
+    fprintf(out,
+            "  x%d = f32[500] parameter(%d)\n"
+            "  f%d = f32[500] floor(x%d)\n"
+            "  c%d = s32[500] convert(f%d)\n"
+            "  a%d = s32[500] add(c%d, ones)\n"
+            "  l%d = s32[500] minimum(c%d, mosts)\n"
+            "  h%d = s32[500] minimum(a%d, mosts)\n"
+            "  i%d_0 = s32[500,1] reshape(l%d)\n"
+            "  i%d_1 = s32[500,1] reshape(h%d)\n",
+            d, d + 1, d, d, d, d, d, d, d, d, d, d, d, d, d, d);
+  for (int k = 0; k < 8; k++) {
+    fprintf(out,
+            "  j%d = s32[500,3] concatenate(i0_%d, i1_%d, i2_%d), dimensions={1}\n"
+            "  g%d = f32[500] gather(v, j%d), offset_dims={}, collapsed_slice_dims={0,1,2}, start_index_map={0,1,2}, "
+            "index_vector_dim=1, slice_sizes={1,1,1}\n",
+            k, k / 4, k / 2 % 2, k % 2, k, k);
+    if (k == 0) fprintf(out, "  s0 = f32[500] negate(g0)\n");
+    else fprintf(out, "  %ss%d = f32[500] add(s%d, g%d)\n", k == 7 ? "ROOT " : "", k, k - 1, k);
+  }
+  fprintf(out, "}\n");
+  fclose(out);
+  T_OK(hlo_parse(text, size, &module));
+  T_OK(pass_run(&pipeline, module, &options, NULL, NULL));
+  HLO_FOREACH(instr, module->entry) fusions += instr->op == HLO_FUSION;
+  T_EQ_INT(fusions, 1);
+  free(text);
+}
+
+TEST_MAIN(UNIT(gathers_share_the_indices_that_they_are_computed_from), UNIT(pyramids_of_pads_are_not_emitted_once_for_each_way), UNIT(a_result_shares_a_parameter_of_its_own_shape_only))

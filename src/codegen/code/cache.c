@@ -1,4 +1,4 @@
-/* codegen/code/cache.c -- what is kept between processes in the folder WEFT_CACHE_DIR (cache.h). */
+/* codegen/code/cache.c -- the files that are kept between processes in the folder WEFT_CACHE_DIR (cache.h). */
 #include <config.h>
 
 #include "codegen/code/cache.h"
@@ -20,7 +20,7 @@ enum { DIGEST_BYTES = 32, MOST_BYTES = 1 << 30 };
 
 /* ---- who may write ---- */
 
-/* NULL, or what is wrong with a folder's or file's owner and mode. */
+/* NULL, or the reason why a folder or file must not be trusted: its owner or its mode. */
 static const char *distrust(const struct stat *info)
 {
   if (info->st_uid != geteuid() && info->st_uid != 0) return "another user owns it";

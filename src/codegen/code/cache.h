@@ -2,8 +2,8 @@
  *
  * The code in the folder is executed, so whoever can write there can run code as this user. The folder is therefore
  * used only if this user or root owns it and nobody else may write to it; the same holds for each file. A file holds
- * the object's bytes and a SHA-256 digest of its name and those bytes. A file that is damaged, cut short or renamed
- * is not used, and is made anew. */
+ * the object's bytes and a SHA-256 digest of its name and those bytes. A file that is damaged, cut short or renamed is
+ * not used, and is made again. */
 #ifndef WEFT_CODEGEN_CODE_CACHE_H
 #define WEFT_CODEGEN_CODE_CACHE_H
 

@@ -1,4 +1,4 @@
-/* codegen/code/code.c -- the table of what was compiled: kernels by instruction, comparators and reducers by
+/* codegen/code/code.c -- the table of compiled functions: kernels by instruction, comparators and reducers by
  * computation. */
 #include <config.h>
 

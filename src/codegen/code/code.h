@@ -1,5 +1,5 @@
-/* codegen/code/code.h -- compiled kernels without their compiler: what is asked for of a module, the table that answers
- * by instruction, and machine code as one relocatable block of bytes. Nothing here needs LLVM. */
+/* codegen/code/code.h -- compiled kernels without their compiler: the requests that a module makes, the table of the
+ * compiled functions by instruction, and machine code as one relocatable block of bytes. Nothing here needs LLVM. */
 #ifndef WEFT_CODEGEN_CODE_CODE_H
 #define WEFT_CODEGEN_CODE_CODE_H
 
@@ -16,7 +16,7 @@ enum { GEN_UNIT_KINDS = 3 };
 typedef struct gen_request {
   gen_unit_kind kind;
   const hlo_instr *fusion;     /* of a kernel; NULL for the others */
-  const hlo_computation *comp; /* what is compiled */
+  const hlo_computation *comp; /* the computation that is compiled */
 } gen_request;
 
 /* Lists the requests of `module` in an order that depends on its instructions alone: a module that was written and
@@ -39,10 +39,10 @@ struct gen_code {
   gen_unit **by_instr;                   /* by instruction id; NULL: not compiled */
   gen_unit **by_comp[GEN_UNIT_KINDS];    /* by computation id: comparators and reducers */
   int instr_ids, comp_ids;
-  gen_unit **units;                      /* all, in the order in which requests first name them */
+  gen_unit **units;                      /* all units, in the order in which requests first name them */
   int unit_count;
   gen_stats stats;
-  void *memory;                          /* what holds the machine code */
+  void *memory;                          /* the owner of the machine code */
   void (*free_memory)(void *memory);
 };
 
@@ -72,9 +72,9 @@ typedef struct gen_image {
   const gen_import *imports;
 } gen_image;
 
-/* Maps the image so that its code can run, and nothing of it can be written. The memory lives until
- * gen_image_unmap. Errors: INVALID_ARGUMENT for a fixup or import outside of the image, or a function that generated
- * code may not call; RESOURCE_EXHAUSTED. */
+/* Maps the image so that its code can run, and no part of it can be written. The memory lives until gen_image_unmap.
+ * Errors: INVALID_ARGUMENT for a fixup or import outside of the image, or a function that generated code may not call;
+ * RESOURCE_EXHAUSTED. */
 typedef struct gen_mapped gen_mapped;
 WEFT_NODISCARD weft_status *gen_image_map(const gen_image *image, gen_mapped **out_mapped);
 void gen_image_unmap(gen_mapped *mapped); /* NULL is fine */
@@ -91,7 +91,7 @@ extern const int gen_external_count;
 
 /* ---- as bytes (saved.c) ---------------------------------------------------------------------------------------- */
 
-/* Machine code of one module for one processor: what a file has of it. */
+/* Machine code of one module for one processor, as files hold it. */
 typedef struct gen_variant {
   const char *cpu, *features;
   const gen_code *code;

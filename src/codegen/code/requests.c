@@ -1,4 +1,4 @@
-/* codegen/code/requests.c -- what a module needs compiled. */
+/* codegen/code/requests.c -- the kernels, comparators and reducers that a module needs. */
 #include <config.h>
 
 #include "codegen/code/code.h"

@@ -6,8 +6,8 @@
  *   answer   := number of the unit that answers a request, in the order of gen_requests_of
  *   image    := bytes of code, fixups, fixup*, imports, (name, slot)*, block of bytes
  *
- * Each variant is for one processor; the reader takes the variant that wants most of what its processor has. The bytes
- * may come from an untrusted source: numbers that the program uses are checked against the module. */
+ * Each variant is for one processor; the reader takes the variant that uses most of the features of its processor. The
+ * bytes may come from an untrusted source: numbers that the program uses are checked against the module. */
 #include <config.h>
 
 #include <stdio.h>
@@ -103,7 +103,7 @@ typedef struct choice {
   const void *body;
   size_t size;
   size_t feature_bytes;  /* of the features that the chosen variant wants: levels contain each other */
-  char refused[256];     /* what the variants were made for, and what is missing */
+  char refused[256];     /* the processors that the variants were made for, and the features that are missing */
 } choice;
 
 static void consider(weft_reader *r, weft_arena *arena, choice *best)
@@ -201,7 +201,7 @@ static weft_status *get_units(weft_reader *r, gen_code *code)
   return NULL;
 }
 
-/* Gives the kernel the numbers of arguments of its fusion; false: an equal fusion has other ones. */
+/* Gives the kernel the numbers of arguments of its fusion; false: an equal fusion has other numbers. */
 static bool fits(gen_unit *unit, const gen_request *request)
 {
   gen_kernel *k = &unit->kernel;
@@ -262,7 +262,7 @@ static weft_status *get_image(weft_reader *r, weft_arena *arena, gen_image *imag
   return NULL;
 }
 
-/* Turns what get_entry has read into an address. */
+/* Turns the offset that get_entry has read into an address. */
 static weft_status *bind(const gen_image *image, const gen_mapped *mapped, void **fn)
 {
   uintptr_t offset = (uintptr_t)*fn;

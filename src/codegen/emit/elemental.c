@@ -159,7 +159,7 @@ static weft_status *emit_operand(gen_emit *e, gen_env *env, const hlo_instr *ins
   return gen_emit_leaf(e, env, instr->operands[k], 0, idx, out);
 }
 
-/* A scalar operand.  Its value does not depend on where the loops are, so no mask applies. */
+/* A scalar operand.  Its value does not depend on the loops' indices, so no mask applies. */
 static weft_status *emit_scalar(gen_emit *e, gen_env *env, const hlo_instr *x, gen_value *out)
 {
   gen_ssa mask = e->mask;
@@ -173,7 +173,7 @@ static weft_status *emit_scalar(gen_emit *e, gen_env *env, const hlo_instr *x, g
 static gen_ssa and_mask(gen_emit *e, gen_ssa a, gen_ssa b) { return !a ? b : !b ? a : gen_bin(e, LLVMAnd, a, b); }
 
 /* Adds up the work, up to BRANCH_WORK, that a value of `x` takes on top of what is in memory. Looks at *steps
- * instructions at most. Little work is cheaper to do in vain than to jump over: is_worth_a_branch. */
+ * instructions at most. Doing a little work in vain is cheaper than a branch around it: is_worth_a_branch. */
 static void count_work(const hlo_instr *x, int *work, int *steps)
 {
   if (x->op == HLO_PARAMETER || x->op == HLO_CONSTANT || x->op == HLO_IOTA || --*steps < 0) return;
@@ -336,7 +336,7 @@ static weft_status *emit_pad(gen_emit *e, gen_env *env, const hlo_instr *instr, 
   WEFT_TRY(emit_scalar(e, env, instr->operands[1], &padding));
   for (int d = 0; d < in->rank; d++) {
     const hlo_pad_dim *p = &instr->u.pad.dims[d];
-    /* a dimension of one element has no interior, so any is allowed */
+    /* a dimension of one element has no interior, so any interior padding is allowed */
     int64_t step = in->dims[d] > 1 ? p->interior + 1 : 1;
     bool never;
     if (in->dims[d] == 0 || p->low >= instr->shape->dims[d] || p->low <= -(in->dims[d] - 1) * step - 1)
@@ -758,83 +758,6 @@ static weft_status *emit_reduce_window(gen_emit *e, gen_env *env, const hlo_inst
   return NULL;
 }
 
-/* ---- small dots ------------------------------------------------------------------------------------------------ */
-
-static weft_status *dot_step(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *lhs,
-                             const gen_index *rhs, weft_dtype acc_type, gen_value slot, bool varies)
-{
-  gen_value a, b, product, acc = get_slot(e, slot);
-
-  WEFT_TRY(emit_operand(e, env, instr, 0, lhs, &a));
-  WEFT_TRY(emit_operand(e, env, instr, 1, rhs, &b));
-  WEFT_TRY(gen_convert(e, instr->operands[0]->shape->type, acc_type, a, &a));
-  WEFT_TRY(gen_convert(e, instr->operands[1]->shape->type, acc_type, b, &b));
-  if (weft_dtype_is_complex(acc_type)) {
-    product = gen_complex_mul(e, a, b);
-    acc = (gen_value){gen_bin(e, LLVMFAdd, acc.re, product.re), gen_bin(e, LLVMFAdd, acc.im, product.im)};
-  } else if (weft_dtype_is_float(acc_type)) {
-    acc.re = gen_fma(e, a.re, b.re, acc.re);
-  } else if (acc_type == WEFT_PRED) {
-    acc.re = gen_bin(e, LLVMOr, acc.re, gen_bin(e, LLVMAnd, a.re, b.re));
-  } else {
-    acc.re = gen_bin(e, LLVMAdd, acc.re, gen_bin(e, LLVMMul, a.re, b.re));
-  }
-  set_slot(e, slot, acc, varies);
-  return NULL;
-}
-
-static weft_status *emit_dot(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
-{
-  const hlo_dot_attrs *dot = instr->u.dot;
-  const hlo_shape *l = instr->operands[0]->shape, *r = instr->operands[1]->shape;
-  weft_dtype type = instr->shape->type;
-  weft_dtype acc_type = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32 ? WEFT_F32 : type;
-  gen_affine batch[HLO_MAX_RANK], free_l[HLO_MAX_RANK], free_r[HLO_MAX_RANK], over[HLO_MAX_RANK];
-  gen_loop loops[HLO_MAX_RANK];
-  int at = 0, k, batches = dot->lhs_batch.count, nl = l->rank - batches - dot->lhs_contracting.count, fl = 0, fr = 0;
-  int contracting = dot->lhs_contracting.count;
-  int64_t total = 1;
-
-  if (dot->sparsity || instr->operand_count > 2) return gen_unimplemented(e, instr, "sparse");
-  for (int i = 0; i < batches; i++) batch[i] = idx->d[at++];
-  for (int i = 0; i < nl; i++) free_l[i] = idx->d[at++];
-  for (int i = 0; at < idx->rank; i++) free_r[i] = idx->d[at++];
-  for (int i = 0; i < contracting; i++) total *= l->dims[dot->lhs_contracting.v[i]];
-  bool varies = gen_index_varies(e, idx) || (e->mask && gen_is_vector(e->mask));
-  gen_value slot = new_slot(e, acc_type, varies), zero = {LLVMConstNull(gen_register_type(e->part, acc_type)), NULL};
-  if (slot.im) zero.im = zero.re;
-  set_slot(e, slot, zero, varies);
-  int64_t unrolled = total <= UNROLL_REDUCE ? total : 1;
-  int mark = gen_memo_push(e);
-  for (int i = 0; i < contracting && total > UNROLL_REDUCE; i++) {
-    gen_loop_static(e, &loops[i], 0, l->dims[dot->lhs_contracting.v[i]], 1);
-    over[i] = gen_affine_var(e, loops[i].var);
-  }
-  for (int64_t u = 0; u < (total == 0 ? 0 : unrolled); u++) {
-    int64_t rest = u;
-    for (int i = contracting - 1; i >= 0 && total <= UNROLL_REDUCE; i--) {
-      int64_t n = l->dims[dot->lhs_contracting.v[i]];
-      over[i] = gen_affine_const(rest % n);
-      rest /= n;
-    }
-    gen_index *li = gen_index_new(e, l->rank), *ri = gen_index_new(e, r->rank);
-    fl = fr = 0;
-    for (int d = 0; d < l->rank; d++)
-      li->d[d] = ints_have(dot->lhs_batch, d, &k)         ? batch[k]
-                 : ints_have(dot->lhs_contracting, d, &k) ? over[k]
-                                                          : free_l[fl++];
-    for (int d = 0; d < r->rank; d++)
-      ri->d[d] = ints_have(dot->rhs_batch, d, &k)         ? batch[k]
-                 : ints_have(dot->rhs_contracting, d, &k) ? over[k]
-                                                          : free_r[fr++];
-    WEFT_TRY(dot_step(e, env, instr, gen_index_seal(li), gen_index_seal(ri), acc_type, slot, varies));
-  }
-  gen_memo_pop(e, mark);
-  for (int i = contracting - 1; i >= 0 && total > UNROLL_REDUCE; i--) gen_loop_end(e, &loops[i]);
-  gen_value acc = get_slot(e, slot);
-  return gen_convert(e, acc_type, type, acc, out);
-}
-
 /* ---- dispatch -------------------------------------------------------------------------------------------------- */
 
 static weft_status *emit_called(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
@@ -924,7 +847,7 @@ static weft_status *emit_one(gen_emit *e, gen_env *env, const hlo_instr *instr, 
   case HLO_BITCAST_CONVERT: return emit_bitcast_convert(e, env, instr, idx, out);
   case HLO_REDUCE: return emit_reduce(e, env, instr, idx, out);
   case HLO_REDUCE_WINDOW: return emit_reduce_window(e, env, instr, idx, out);
-  case HLO_DOT: return emit_dot(e, env, instr, idx, out);
+  case HLO_DOT: return gen_emit_dot(e, env, instr, idx, out);
   case HLO_MAP: return emit_map(e, env, instr, idx, out);
   case HLO_CALL: case HLO_FUSION: return emit_called(e, env, instr, idx, out);
   case HLO_GET_DIMENSION_SIZE:

@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include "base/swap.h"
+
 weft_status *gen_unimplemented(gen_emit *e, const hlo_instr *instr, const char *what)
 {
   char where[160];
@@ -140,11 +142,7 @@ static bool is_false(gen_ssa v) { return LLVMIsConstant(v) && LLVMIsNull(v); }
 gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b)
 {
   if (!weft_dtype_is_float(type)) return int_op(e, min ? HLO_MINIMUM : HLO_MAXIMUM, type, a, b, NULL);
-  if (is_false(gen_fcmp(e, LLVMRealUNO, a, a))) {
-    gen_ssa constant = a;
-    a = b;
-    b = constant;
-  }
+  if (is_false(gen_fcmp(e, LLVMRealUNO, a, a))) WEFT_SWAP(a, b);
   /* If b is a constant other than NaN, one comparison decides. Whether `a` wins when they are equal matters where
    * one is 0 and the other -0. */
   if (is_false(gen_fcmp(e, LLVMRealUNO, b, b))) {
@@ -153,7 +151,7 @@ gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b)
     return gen_select(e, gen_fcmp(e, wins, a, b), a, b);
   }
   /* LLVM would narrow the extremum of two converted halves to an extremum of halves. A machine that can only convert
-   * halves gets it lane by lane, and wrong if one of them is NaN (LLVM 19, AVX-512 without FP16). */
+   * halves does that lane by lane, with a wrong result if one of them is NaN (LLVM 19, AVX-512 without FP16). */
   if (e->part->target->has_f16c && !e->part->target->has_f16 && gen_scalar_type(a) == e->part->f32)
     a = gen_intrinsic1(e, "llvm.arithmetic.fence", a);
   return gen_intrinsic2(e, min ? "llvm.minimum" : "llvm.maximum", a, b);
@@ -319,8 +317,7 @@ static gen_ssa reduce_precision(gen_emit *e, weft_dtype type, gen_ssa v, int exp
 
 /* ---- narrow floats kept in f32 --------------------------------------------------------------------------------- */
 
-/* Does a value of narrow type have its type's precision, and not that of f32, in which the operations before it
- * computed? */
+/* True if a value of narrow type has the precision of its type, although the operations that made it compute in f32. */
 static bool is_rounded(const hlo_instr *x)
 {
   for (;; x = x->operands[0]) switch (x->op) {

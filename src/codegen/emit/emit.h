@@ -45,7 +45,8 @@ typedef struct gen_memory {
   weft_arena arena;
   jmp_buf out_of_memory;
 } gen_memory;
-/* From here on an allocation of the arena that fails jumps to out_of_memory. most_bytes 0: no bound. */
+/* Begins an emission: from here on, an allocation of the arena that fails jumps to out_of_memory. most_bytes 0: no
+ * bound. */
 void gen_memory_guard(gen_memory *memory, int64_t most_bytes);
 
 /* Makes an empty LLVM module in a context of its own. Borrows all but `name` for the part's life. Errors:
@@ -139,7 +140,7 @@ gen_ssa gen_fbits(gen_emit *e, gen_ssa like, uint64_t bits);
 gen_ssa gen_i64(gen_emit *e, int64_t value); /* scalar */
 
 gen_ssa gen_bin(gen_emit *e, LLVMOpcode op, gen_ssa a, gen_ssa b); /* unifies */
-/* Comparisons, a select, and a cast by `op`, which is left out if `v` has that type. Operands that are scalars are
+/* Comparisons, a select, and a cast by `op`, which is omitted if `v` has that type. Operands that are scalars are
  * splatted where another operand is a vector. */
 gen_ssa gen_icmp(gen_emit *e, LLVMIntPredicate p, gen_ssa a, gen_ssa b);
 gen_ssa gen_fcmp(gen_emit *e, LLVMRealPredicate p, gen_ssa a, gen_ssa b);
@@ -257,8 +258,8 @@ const gen_index *gen_delinearize(gen_emit *e, const hlo_shape *shape, gen_affine
 
 /* ---- the elemental emitter (elemental.c, elementwise.c, math.c, complex.c) ------------------------------------- */
 
-/* What stands for an instruction (a parameter, or one that was computed before): a value, an array, or an
- * instruction of another environment. */
+/* The source of an instruction's value (of a parameter, or of an instruction that was computed earlier): a value, an
+ * array, or an instruction of another environment. */
 typedef struct gen_source {
   enum { GEN_SOURCE_NONE, GEN_SOURCE_VALUE, GEN_SOURCE_BUFFER, GEN_SOURCE_INSTR, GEN_SOURCE_ROW } kind;
   const gen_value *values;   /* VALUE: one per leaf */
@@ -319,6 +320,9 @@ void gen_reduce_angle(gen_emit *e, gen_ssa x, double limit, gen_ssa *r, gen_ssa 
 bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value *out);
 gen_value gen_complex_mul(gen_emit *e, gen_value a, gen_value b);
 gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b);
+/* A dot at `idx`, for dots small enough for a kernel (dot.c). Errors: UNIMPLEMENTED for sparse operands. */
+WEFT_NODISCARD weft_status *gen_emit_dot(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                                         gen_value *out);
 /* The maximum (or minimum, if `min`) of two numbers; NaN wins. */
 gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b);
 
@@ -481,7 +485,7 @@ bool gen_scatter_in_window(const gen_scatter *s, int d);
 /* Do indices choose where windows begin along window dimension `k`?  Then elements of two windows that differ in this
  * dimension may have one place. */
 bool gen_scatter_moves(const gen_scatter *s, int k);
-/* Finds the window's place and calls `window` where it lies inside of the operand. */
+/* Finds the window's place and calls `window` if that lies inside of the operand. */
 WEFT_NODISCARD weft_status *gen_scatter_place(gen_scatter *s, gen_emit *e, gen_scatter_window *window);
 /* The place of the element at s->at: a linear index into the operand. */
 gen_affine gen_scatter_target(gen_scatter *s, gen_emit *e);

@@ -23,7 +23,7 @@ static gen_ssa leading_zeros(gen_emit *e, gen_ssa v)
 
 /* ---- remainders ------------------------------------------------------------------------------------------------ */
 
-/* A float type's fields. A remainder step shifts by as many bits as 64 leave beside the mantissa. */
+/* A float type's fields. A step of the remainder shifts by the bits of a 64-bit word that the mantissa does not use. */
 typedef struct format {
   int mantissa, exponent_bits;
 } format;

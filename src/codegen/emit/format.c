@@ -1,5 +1,5 @@
-/* codegen/emit/format.c -- the two forms of an element: as it lies in memory, where narrow types stay narrow, and
- * as it is computed with, in registers. */
+/* codegen/emit/format.c -- the two forms of an element: in memory, where narrow types stay narrow, and in registers,
+ * where it is computed with. */
 #include <config.h>
 
 #include "codegen/emit/emit.h"

@@ -271,7 +271,8 @@ void gen_loop_begin(gen_emit *e, gen_loop *loop, gen_ssa lo, gen_ssa hi, int64_t
   loop->var = gen_add_var(e, (gen_var){.value = iv, .lo = least, .hi = end, .align = align});
 }
 
-/* Has the loop, which ends in block `latch`, so few instructions that LLVM might make straight code of all rounds? */
+/* True if the loop, which ends in block `latch`, has so few instructions that LLVM might make straight code of all
+ * rounds. */
 static bool is_small(const gen_loop *loop, LLVMBasicBlockRef latch)
 {
   enum { SMALL = 40 };

@@ -434,7 +434,7 @@ static weft_status *emit_fusion(region *r, instance *in, const hlo_instr *x)
   return NULL;
 }
 
-/* What decides the next branch. All threads have it before any of them goes on and changes its place. */
+/* The value that decides the next branch. All threads load it before any of them goes on and changes its place. */
 static gen_ssa load_choice(region *r, int node, LLVMTypeRef type)
 {
   gen_emit *e = &r->f.e;
@@ -456,7 +456,7 @@ static gen_ssa load_flag(region *r, int node)
 typedef struct swap {
   int root[2];     /* of the state, of the next one */
   gen_ssa outer[2]; /* r->moved outside of the loop */
-  gen_ssa home[2]; /* where they are there */
+  gen_ssa home[2]; /* the two places outside of the loop */
   gen_ssa at[2];   /* where they are in a round */
 } swap;
 
@@ -469,7 +469,7 @@ static bool is_at(region *r, const instance *in, const hlo_instr *x, const swap 
   return false;
 }
 
-/* Does `copy` end what the body does with the two places? */
+/* True if `copy` is the body's last use of the two places. */
 static bool is_last(region *r, const instance *body, const hlo_instr *copy, const swap *s)
 {
   bool after = false;
@@ -535,7 +535,7 @@ static void enter_swaps(region *r, swap *swaps, int count, LLVMBasicBlockRef hea
     }
 }
 
-/* At the end of the body, before what is left to copy is copied. */
+/* At the end of the body, before the remaining copies. */
 static void exchange(region *r, swap *swaps, int count)
 {
   for (int i = 0; i < count; i++)
@@ -551,7 +551,7 @@ static void end_round(region *r, swap *swaps, int count, LLVMBasicBlockRef head)
   LLVMBuildBr(r->f.e.b, head);
 }
 
-/* After the loop: brings the state home. */
+/* After the loop: copies the state to the places that it has outside of the loop. */
 static void leave_swaps(region *r, swap *swaps, int count)
 {
   gen_emit *e = &r->f.e;
@@ -588,7 +588,7 @@ static weft_status *emit_while(region *r, instance *in, const hlo_instr *x)
   LLVMPositionBuilderAtEnd(e->b, inside);
   WEFT_TRY(emit_instance(r, body));
   exchange(r, swaps, swap_count);
-  for (int pass = 0; pass < 2; pass++) { /* by way of a buffer, since values may change places */
+  for (int pass = 0; pass < 2; pass++) { /* through a buffer, because values may exchange places */
     int64_t at = r->swap_at;
     for (int i = 0; i < n; i++) {
       int64_t bytes = hlo_shape_bytes(hlo_shape_leaf(x->shape, i));

@@ -1,7 +1,7 @@
 /* codegen/emit/small_loop.c -- a fusion around a while with little state: the whole loop in one kernel.
  *
  *   an element of the state that       is
- *   does not change                    what it started as, wherever it is used
+ *   does not change                    its value at the start, at each use
  *   is a scalar                        a stack slot, which becomes a register
  *   is a small array                   a buffer on the stack
  *   is only updated in place           the result's buffer, into which the start value is brought first

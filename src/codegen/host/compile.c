@@ -39,7 +39,7 @@ typedef struct part_job {
   int64_t emit_ns;
 } part_job;
 
-/* What holds the machine code of a gen_code that was compiled here. */
+/* The owner of the machine code of a gen_code that was compiled in this process. */
 typedef struct compiled {
   gen_jit *jit;
   part_job *parts; /* in the gen_code's arena */
@@ -387,7 +387,7 @@ weft_status *gen_compile(const hlo_module *module, const gen_options *options, g
 
 /* ---- as bytes ---------------------------------------------------------------------------------------------------- */
 
-/* Where the functions of a linked image are. */
+/* The places of the functions in a linked image. */
 typedef struct image_tables {
   const gen_image *image;
   const uint64_t *tables; /* by part: offset of its table */

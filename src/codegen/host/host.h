@@ -40,7 +40,8 @@ weft_status *gen_host_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *c
 
 /* ---- loops (nest.c) -------------------------------------------------------------------------------------------- */
 
-/* What is left over of a dimension goes by narrower vectors of at least so many lanes, and below that one by one. */
+/* The elements of a dimension that do not fill a vector are computed in narrower vectors of at least so many lanes, and
+ * the last ones one by one. */
 enum { GEN_LEAST_TAIL = 4 };
 
 /* The lanes for a loop of `extent` elements whose widest values have so many bytes. */

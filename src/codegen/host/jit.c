@@ -31,8 +31,8 @@
 #define FULL(more) \
   "always-inline,function(sroa,early-cse<memssa>,simplifycfg," INSTCOMBINE ",loop-mssa(licm),early-cse," INSTCOMBINE "," more "simplifycfg)"
 
-/* Kernels come as vector code in rotated loops: what is left to do is to clean up and to hoist. Small loops come as
- * scalars, one for each element of their state: those that go the same way are made into vectors. */
+/* Kernels come as vector code in rotated loops: LLVM only has to clean up and to hoist. Small loops come as scalars,
+ * one for each element of their state: those that go the same way are made into vectors. */
 static const char *const pipelines[] = {
   [GEN_OPT_FAST] = "always-inline,function(sroa,early-cse,simplifycfg)",
   [GEN_OPT_FULL] = FULL(""),
@@ -123,7 +123,7 @@ static weft_status *emit(LLVMTargetMachineRef machine, LLVMModuleRef mod, LLVMCo
   char *message = NULL;
 
   if (!LLVMTargetMachineEmitToMemoryBuffer(machine, mod, kind, &message, out)) return NULL;
-  weft_status *st = WEFT_ERR(INTERNAL, "LLVM: %s", message ? message : "no code came out");
+  weft_status *st = WEFT_ERR(INTERNAL, "LLVM: %s", message ? message : "it wrote no code and gave no reason");
   LLVMDisposeMessage(message);
   return st;
 }
@@ -232,13 +232,13 @@ static weft_status *define_externals(LLVMOrcLLJITRef orc)
   return take_error(error, "defining the C library");
 }
 
-/* The JIT compiles nothing: it links objects. A machine without a processor's name spares it two looks at this
- * processor and its features, most of what a JIT costs. */
+/* The JIT compiles nothing: it links objects. A machine without a processor's name saves it two queries of this
+ * processor and its features, which are most of the cost of a JIT. */
 static LLVMErrorRef create_orc(LLVMOrcLLJITRef *out_orc)
 {
   const gen_machine *host;
 
-  weft_status_ignore(gen_host_machine(&host)); /* what compiled the objects has found it */
+  weft_status_ignore(gen_host_machine(&host)); /* found when the objects were compiled */
   LLVMTargetMachineRef machine =
     LLVMCreateTargetMachine(host->llvm, host->triple, "", "", LLVMCodeGenLevelNone, LLVMRelocPIC, LLVMCodeModelSmall);
   LLVMOrcLLJITBuilderRef builder = NULL;
@@ -247,7 +247,7 @@ static LLVMErrorRef create_orc(LLVMOrcLLJITRef *out_orc)
     LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder,
                                                   LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(machine));
   }
-  return LLVMOrcCreateLLJIT(out_orc, builder); /* both calls take what they are given */
+  return LLVMOrcCreateLLJIT(out_orc, builder); /* both calls take their arguments, also on failure */
 }
 
 weft_status *gen_jit_new(gen_jit **out_jit)

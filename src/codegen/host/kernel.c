@@ -21,7 +21,7 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
 
 static weft_status *emit_by_strategy(gen_part *part, gen_kernel_spec *spec)
 {
-  WEFT_TRY(gen_decide(part->arena, spec->fusion, &spec->info->strategy));
+  WEFT_TRY(gen_decide(part->target, part->arena, spec->fusion, &spec->info->strategy));
   switch (spec->info->strategy) {
   case GEN_STRATEGY_REGION: return gen_emit_region_kernel(part, spec);
   case GEN_STRATEGY_SMALL_LOOP: part->unrolled_scalars = true; return gen_emit_small_loop_kernel(part, spec);

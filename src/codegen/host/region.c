@@ -1,4 +1,4 @@
-/* codegen/host/region.c -- what regions (emit/region.c) ask of the host: one thread runs them. */
+/* codegen/host/region.c -- the host's part of regions (emit/region.c): one thread runs them. */
 #include <config.h>
 
 #include "codegen/host/host.h"

@@ -43,7 +43,7 @@ static void mark_wanted(const rows *r, const hlo_instr *x, int pass, uint32_t *w
   for (int i = 0; i < x->operand_count; i++) mark_wanted(r, x->operands[i], pass, wanted);
 }
 
-/* Is element (row, col) of `x` only ever wanted for element (row, col) of its users, up to the reduces and results?
+/* True if element (row, col) of `x` is needed only for element (row, col) of its users, up to the reduces and results.
  * The users are asked first: `in_place` has their answers. */
 static bool is_used_in_place(const rows *r, const hlo_instr *x, const bool *in_place)
 {
@@ -72,7 +72,7 @@ static weft_status *choose_kept(rows *r, gen_part *part)
       mark_wanted(r, r->base.form.reduces[i]->operands[k], level_of(r, r->base.form.reduces[i]) - 1, wanted);
   mark_wanted(r, r->base.form.comp->root, r->base.form.stages, wanted);
   for (const hlo_instr *x = r->base.form.comp->last; x;
-       x = x->prev) { /* users first: a kept user spares its operands */
+       x = x->prev) { /* users first: if a user is kept, its operands need not be */
     uint32_t passes = wanted[x->id - r->base.form.low];
     in_place[x->id - r->base.form.low] = is_used_in_place(r, x, in_place);
     if (!in_place[x->id - r->base.form.low]) continue;

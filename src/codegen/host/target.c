@@ -32,7 +32,7 @@ static bool has_feature(const char *features, const char *name)
   return false;
 }
 
-/* The file that holds `function`; "" if it is not known. */
+/* The file that contains `function`; "" if it is not known. */
 static const char *file_of(void (*function)(void))
 {
   Dl_info info;

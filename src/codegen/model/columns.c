@@ -5,6 +5,11 @@
 
 #include "base/arena.h"
 
+enum {
+  MOST_NARROW = 7, /* columns that do not fill a vector of eight lanes */
+  LEAST_WALK = 64  /* elements of the innermost reduced dimension, so that whole vectors of it are the most */
+};
+
 static bool depends(const hlo_instr *x, const bool *tainted, int low)
 {
   for (int i = 0; i < x->operand_count; i++)
@@ -49,10 +54,22 @@ static bool recognise(gen_columns *c, bool *tainted, int low)
   for (int d = 0; d < c->in->rank; d++)
     if (c->reduced[d] && c->in->dims[d] > 1) c->walk[c->walk_count++] = d;
   c->results = c->outer * c->cols;
-  if (c->walk_count == 0 || c->cols < 4) return false;
+  if (c->walk_count == 0) return false;
   for (int i = 0; i < hlo_shape_leaf_count(c->comp->root->shape); i++)
     if (hlo_shape_elems(hlo_shape_leaf(c->comp->root->shape, i)) != c->results) return false;
   return hlo_shape_leaf_count(c->comp->root->shape) <= HLO_MAX_RANK;
+}
+
+bool gen_columns_are_narrow(const gen_columns *c)
+{
+  if (c->cols > MOST_NARROW || c->in->dims[c->walk[c->walk_count - 1]] < LEAST_WALK) return false;
+  for (int i = 0; i < c->reduce_count; i++) {
+    const hlo_instr *x = c->reduces[i];
+    if (x->operand_count != 2 || hlo_reducer_op(x->called[0]) == HLO_OPCODE_COUNT ||
+        weft_dtype_is_complex(x->shape->type))
+      return false;
+  }
+  return true;
 }
 
 weft_status *gen_columns_of(weft_arena *arena, const hlo_computation *comp, gen_columns *out, bool *is_columns)

@@ -1,7 +1,7 @@
-/* codegen/model/cost.c -- what operations cost on one core: the one table behind every choice that is made on time
- * (how many units a kernel is cut into, what runs as a graph, what runs on the launching thread).  The prices are
- * fitted to the steps of bench/suite.py's programs, of bench/jax_programs.py and of XLA's benchmarks on Sapphire
- * Rapids; the proportions between them are what matters, and gen_costs.scale carries them to another target. */
+/* codegen/model/cost.c -- the cost of operations on one core: the only table for all decisions that depend on time (how
+ * many units a kernel is cut into, what runs as a graph, what runs on the launching thread).  The prices are fitted to
+ * the steps of bench/suite.py's programs, of bench/jax_programs.py and of XLA's benchmarks on Sapphire Rapids; the
+ * proportions between them are what matters, and gen_costs.scale carries them to another target. */
 #include <config.h>
 
 #include "codegen/model/cost.h"

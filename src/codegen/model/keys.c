@@ -1,4 +1,4 @@
-/* codegen/model/keys.c -- recognises comparators: is a computation a lexicographic order of keys? */
+/* codegen/model/keys.c -- recognises comparators: decides whether a computation is a lexicographic order of keys. */
 #include <config.h>
 
 #include <math.h>

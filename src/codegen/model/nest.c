@@ -58,7 +58,8 @@ static void carry(const marks *from, const hlo_shape *in, marks *m, const hlo_sh
   suffix_products(out, q);
   for (int i = 0; i < from->count; i++) {
     int j = 0;
-    while (j < in->rank - 1 && from->v[i] < p[j + 1]) j++; /* p[j+1] <= v < p[j], or the outermost */
+    /* the dimension j with p[j+1] <= v < p[j], or the outermost */
+    while (j < in->rank - 1 && from->v[i] < p[j + 1]) j++;
     if (in->rank == 0 || to[j] < 0 || from->v[i] % p[j + 1]) continue;
     mark(m, q[to[j] + 1] * (from->v[i] / p[j + 1]));
     if (from->v[i] == p[j + 1] && j + 1 < in->rank && to[j + 1] >= 0) mark(m, q[to[j + 1]]);
@@ -172,7 +173,7 @@ static void find_seams(const hlo_instr *x, seams *s, int depth)
     for (int d = 0; d < x->shape->rank; d++) {
       const hlo_pad_dim *pad = &x->u.pad.dims[d];
       int64_t n = x->operands[0]->shape->dims[d], size = x->shape->dims[d];
-      /* a padding may be of any size, also negative */
+      /* a padding may be of any size, and also negative */
       if (pad->interior > 0 || pad->low >= size || pad->low <= -n) continue;
       if (pad->low > 0) add_seam(s, p[d], pad->low * p[d + 1]);
       if (pad->low < size - n) add_seam(s, p[d], (pad->low + n) * p[d + 1]);

@@ -1,4 +1,4 @@
-/* codegen/model/processor.c -- what processors offer. Bits of CPUID: Intel's manual, volume 2,
+/* codegen/model/processor.c -- the features of processors (processor.h). Bits of CPUID: Intel's manual, volume 2,
  * CPUID; AMD's manual, volume 3, appendix E. */
 #include <config.h>
 

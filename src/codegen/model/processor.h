@@ -1,4 +1,4 @@
-/* codegen/model/processor.h -- what processors offer, in LLVM's names, without LLVM. */
+/* codegen/model/processor.h -- the features of processors by LLVM's names, without LLVM. */
 #ifndef WEFT_CODEGEN_MODEL_PROCESSOR_H
 #define WEFT_CODEGEN_MODEL_PROCESSOR_H
 
@@ -19,8 +19,8 @@ extern gen_processor gen_this_processor;
 /* A list of features in LLVM's names, separated by commas: "avx2,fma". */
 enum { GEN_FEATURES_BYTES = 1024 };
 
-/* True if this processor and its operating system offer every feature of the list; else `missing` is the first one
- * that they lack. A name that is not known is lacking. */
+/* True if this processor and its operating system offer every feature of the list; else `missing` is the first one that
+ * they lack. A name that is not known counts as lacking. */
 bool gen_processor_has(const char *features, char missing[64]);
 /* The features of a level, "x86-64" to "x86-64-v4"; NULL for another name. */
 const char *gen_level_features(const char *level);

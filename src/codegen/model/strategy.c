@@ -58,8 +58,10 @@ static bool updates_slices(const hlo_instr *fusion, const hlo_instr *root, bool 
 }
 
 /* Chooses one of the strategies that walk whole arrays. */
-static weft_status *decide_walk(weft_arena *arena, const hlo_instr *fusion, const hlo_instr *root, gen_strategy *out)
+static weft_status *decide_walk(const gen_target *target, weft_arena *arena, const hlo_instr *fusion,
+                                const hlo_instr *root, gen_strategy *out)
 {
+  enum { LEAST_COLUMNS = 4 };
   const hlo_computation *comp = fusion->called[0];
   gen_columns columns;
   gen_turned turned;
@@ -71,13 +73,14 @@ static weft_status *decide_walk(weft_arena *arena, const hlo_instr *fusion, cons
   WEFT_TRY(gen_rows_of(arena, comp, &rows, &fits));
   if (fits) return *out = GEN_STRATEGY_ROWS, NULL;
   WEFT_TRY(gen_columns_of(arena, comp, &columns, &fits));
+  if (fits && columns.cols < LEAST_COLUMNS) fits = target->block_threads <= 1 && gen_columns_are_narrow(&columns);
   if (fits) return *out = GEN_STRATEGY_COLUMNS, NULL;
   WEFT_TRY(gen_turned_of(arena, fusion, &turned, &fits));
   if (fits) *out = GEN_STRATEGY_TURN;
   return NULL;
 }
 
-weft_status *gen_decide(weft_arena *arena, const hlo_instr *fusion, gen_strategy *out)
+weft_status *gen_decide(const gen_target *target, weft_arena *arena, const hlo_instr *fusion, gen_strategy *out)
 {
   const hlo_computation *comp = fusion->called[0];
   const char *config = fusion->extra ? fusion->extra->backend_config : NULL;
@@ -91,7 +94,7 @@ weft_status *gen_decide(weft_arena *arena, const hlo_instr *fusion, gen_strategy
   if (root->op == HLO_SCATTER) return *out = GEN_STRATEGY_SCATTER, NULL;
   if (root->op == HLO_SELECT_AND_SCATTER) return *out = GEN_STRATEGY_PICK, NULL;
   if (updates_slices(fusion, root, &all)) return *out = all ? GEN_STRATEGY_UPDATE : GEN_STRATEGY_LOOP, NULL;
-  return decide_walk(arena, fusion, root, out);
+  return decide_walk(target, arena, fusion, root, out);
 }
 
 bool gen_scatter_in_any_order(const hlo_instr *scatter)

@@ -7,6 +7,7 @@
 #define WEFT_CODEGEN_MODEL_STRATEGY_H
 
 #include "codegen/model/nest.h"
+#include "codegen/model/target.h"
 #include "hlo/hlo.h"
 
 /* name, what the kernel does */
@@ -31,7 +32,8 @@ const char *gen_strategy_name(gen_strategy strategy);
 
 /* The strategy of a finished fusion: the one that is kept on it (u.fusion.strategy), or, if none is kept yet, the
  * one that its computation asks for. The analysis allocates from `arena`. */
-WEFT_NODISCARD weft_status *gen_decide(weft_arena *arena, const hlo_instr *fusion, gen_strategy *out);
+WEFT_NODISCARD weft_status *gen_decide(const gen_target *target, weft_arena *arena, const hlo_instr *fusion,
+                                       gen_strategy *out);
 
 /* INTERNAL: the strategy that is kept on a fusion does not fit its computation. */
 weft_status *gen_wrong_form(gen_strategy strategy);
@@ -101,6 +103,9 @@ typedef struct gen_columns {
 } gen_columns;
 WEFT_NODISCARD weft_status *gen_columns_of(weft_arena *arena, const hlo_computation *comp, gen_columns *out,
                                            bool *is_columns);
+/* Are the columns too few for vectors of columns, and is the innermost reduced dimension long enough for vectors along
+ * it? */
+bool gen_columns_are_narrow(const gen_columns *columns);
 
 /* ---- turned arrays (turned.c) ---------------------------------------------------------------------------------- */
 

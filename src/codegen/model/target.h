@@ -1,4 +1,4 @@
-/* codegen/model/target.h -- what passes, the cost model and code generation know of a machine.
+/* codegen/model/target.h -- the description of a machine for passes, the cost model and code generation.
  *
  * Plans and results are the same on every CPU, so the CPU's description (gen_cpu_target) holds nominal numbers,
  * fitted on Sapphire Rapids. Only the `has_` fields describe the machine at hand; they choose between ways to
@@ -13,7 +13,7 @@
 
 /* Measured costs, in nanoseconds on one core. */
 typedef struct gen_costs {
-  double scale;              /* of the prices of operations (cost.c), which were measured on the CPU */
+  double scale;              /* factor of the costs of operations (cost.c), which were measured on the CPU */
   double call_ns;            /* fixed cost of a kernel */
   double library_ns;         /* fixed cost of a library's operation */
   double near_byte_ns;       /* a byte of memory that the core's cache holds */
@@ -29,8 +29,10 @@ typedef struct gen_target {
   const char *name;          /* of a GPU, LLVM's name of its processor: "sm_90" */
   char device[32];           /* the GPU's name; empty for a CPU */
   int vector_bytes;          /* bytes of one value in vector mode; on a GPU, 4 times the threads of a warp */
-  int cores;                 /* that share one kernel: a GPU's multiprocessors; 0: as many as the pool has threads */
-  int64_t cache_bytes;       /* cache of a core: what the core has read it reads again at near_byte_ns */
+  /* cores that share one kernel: a GPU's multiprocessors; 0: as many as the pool has threads */
+  int cores;
+  /* cache of a core: bytes that the core has read cost near_byte_ns when it reads them again */
+  int64_t cache_bytes;
   int64_t row_elems;         /* longer rows do not stay in the fastest cache between two passes over them */
   int64_t block_bytes;       /* bytes of results that make one unit of work */
   int busy_units;            /* units of work that keep the cores busy: kernels with as many are not cut further */
@@ -45,7 +47,7 @@ typedef struct gen_target {
   gen_costs costs;
   bool has_fma, has_f16c;    /* fused multiply-add; conversions of f16 */
   bool has_f16;              /* arithmetic of f16, not conversions alone */
-  bool has_bf16;             /* one instruction rounds f32 to bf16; of its NaNs only that they are NaNs is known */
+  bool has_bf16;             /* one instruction rounds f32 to bf16; the bits of its NaNs are not specified */
 } gen_target;
 
 /* Any CPU. */
@@ -54,7 +56,7 @@ extern const gen_target gen_cpu_target;
  * one that is not known. */
 const gen_target *gen_gpu_target(const char *name);
 /* Reads a GPU from a file: lines `device NAME`, `processor sm_90`, `multiprocessors N`, `clock_mhz X`, `memory_gb_s X`,
- * `l2_mib X`; what the file does not say is as for the processor. `#` begins a comment. Errors: NOT_FOUND, or
+ * `l2_mib X`; figures that the file lacks are those of the processor. `#` begins a comment. Errors: NOT_FOUND, or
  * INVALID_ARGUMENT naming the line. */
 WEFT_NODISCARD weft_status *gen_gpu_target_load(const char *path, gen_target *out);
 

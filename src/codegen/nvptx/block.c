@@ -1,5 +1,5 @@
-/* codegen/nvptx/block.c -- what the threads of a block do together: barriers, shared memory, and combining what each of
- * them has accumulated, by shuffles inside a warp and through shared memory between warps. */
+/* codegen/nvptx/block.c -- joint work of the threads of a block: barriers, shared memory, and combining the values that
+ * the threads have accumulated, by shuffles inside a warp and through shared memory between warps. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"

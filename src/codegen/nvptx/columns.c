@@ -185,7 +185,8 @@ static weft_status *by_blocks(columns *c)
   gen_ssa column = gen_affine_ssa(e, gen_affine_scale(e, gen_affine_digit(e, block, 1, strips), GEN_WARP));
   column = LLVMBuildNSWAdd(e->b, column, lane, "");
   gen_ssa is_column = LLVMBuildICmp(e->b, LLVMIntULT, column, gen_i64(e, c->form.results), "");
-  column = gen_select(e, is_column, column, gen_i64(e, c->form.results - 1)); /* beyond the last: sums it in vain */
+  /* beyond the last column: the sum is not used */
+  column = gen_select(e, is_column, column, gen_i64(e, c->form.results - 1));
   gen_affine kept = gen_affine_value(e, column, 0, c->form.results - 1);
 
   gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, part, c->part)), hi = gen_i64(e, c->reduced);

@@ -1,4 +1,4 @@
-/* codegen/nvptx/grid.h -- what the files of this folder share. */
+/* codegen/nvptx/grid.h -- declarations that the files of this folder share. */
 #ifndef WEFT_CODEGEN_NVPTX_GRID_H
 #define WEFT_CODEGEN_NVPTX_GRID_H
 
@@ -48,11 +48,11 @@ typedef struct gen_block {
   gen_grid *grid;              /* of the region */
   gen_grid_emitter *emit;      /* the kernels of a fusion by its strategy */
   gen_target target;           /* one multiprocessor */
-  gen_ssa pool;                /* shared memory, which one kernel inside uses after the other; NULL: none yet */
-  int64_t pool_at, pool_bytes; /* what the current kernel has taken of it; the most that one has taken */
+  gen_ssa pool;                /* shared memory, which the kernels inside use one after the other; NULL: none yet */
+  int64_t pool_at, pool_bytes; /* bytes that the current kernel has taken; the most that one kernel has taken */
 } gen_block;
 
-/* The number of this block, an i64 below `count`. In a region, what stands between begin and end is a loop over all
+/* The number of this block, an i64 below `count`. In a region, the code between begin and end becomes a loop over all
  * numbers, and the threads meet at its end. */
 typedef struct gen_blocks {
   gen_loop loop;
@@ -100,8 +100,8 @@ gen_value gen_shuffle_from(gen_emit *e, const gen_team *team, gen_value v, int l
 gen_ssa gen_lanes_alike(gen_emit *e, gen_ssa v);
 /* Can a team combine this accumulator's values? */
 bool gen_team_combines(const gen_acc *acc);
-/* Every thread of the team gets the combination of all their values. otherwise[i]: what changes no value of
- * accumulator i. */
+/* Every thread of the team gets the combination of all their values. otherwise[i]: the value that leaves every value of
+ * accumulator i unchanged. */
 WEFT_NODISCARD weft_status *gen_team_combine(gen_emit *e, const gen_team *team, const gen_acc *accs, int count,
                                              const gen_value *otherwise, gen_value *v);
 

@@ -2,7 +2,7 @@
  *
  * An operand is rows of neighbouring words, which are a part of each row of the result. A word is the largest access
  * that divides the rows of all operands, up to 16 bytes. Each operand has blocks of its own: a block finds its operand
- * by binary search in the code, so that the threads of a warp never part. */
+ * by binary search in the code, so that all threads of a warp take the same branches. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"
@@ -106,7 +106,8 @@ static gen_ssa word_at(gen_emit *e, LLVMTypeRef type, gen_ssa base, gen_ssa at)
   return LLVMBuildInBoundsGEP2(e->b, type, base, &at, 1, "");
 }
 
-/* Moves this thread's words: all are loaded before the first is stored, so that the loads wait together. */
+/* Moves this thread's words: all are loaded before the first is stored, so that the loads are under way at the same
+ * time. */
 static void move_words(joining *j, gen_emit *e, bool is_small, bool is_one_row)
 {
   LLVMTypeRef type = j->word == MOST_WORD ? LLVMVectorType(e->part->i32, 4)

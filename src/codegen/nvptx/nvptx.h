@@ -40,9 +40,9 @@ typedef struct gen_artefact {
 
 /* Is the instruction of a kind that has kernels: a fusion, a sort, a top-k, a concatenate, or a scan (gen_scan_of)? */
 bool gen_nvptx_takes(const hlo_instr *instr);
-/* Compiles such an instruction for `target`, a GPU. A result of a sort may lie on its operand.
- * Borrows all. Errors: UNIMPLEMENTED naming the strategy, operation or C function that the grid does not have, or when
- * LLVM was built without NVPTX; RESOURCE_EXHAUSTED; INTERNAL (LLVM's words). */
+/* Compiles such an instruction for `target`, a GPU. A result of a sort may lie on its operand. Borrows all. Errors:
+ * UNIMPLEMENTED naming the strategy, operation or C function that the grid does not have, or when LLVM was built
+ * without NVPTX; RESOURCE_EXHAUSTED; INTERNAL (LLVM's message). */
 WEFT_NODISCARD weft_status *gen_nvptx_compile_for(const hlo_instr *fusion, const gen_target *target,
                                                   const gen_options *options, gen_artefact *out);
 /* The same for a GPU by name (gen_gpu_target). Errors: also INVALID_ARGUMENT for one that is not known. */

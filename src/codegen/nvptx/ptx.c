@@ -95,20 +95,24 @@ static weft_status *emit_by_opcode(gen_grid *g)
   }
 }
 
-/* Marks the function as a kernel of at most `threads` threads a block, and its buffers as aligned to 64 bytes, as
- * allocations are. */
+/* Marks the function as a kernel of at most launch->threads threads a block, and its buffers as aligned to 64 bytes, as
+ * allocations are. NVIDIA's assembler spills registers of some kernels so that more blocks fit on a multiprocessor,
+ * unless it is told that one block is enough. */
 static void finish_function(job *j, const gen_launch *launch)
 {
   gen_ssa fn = LLVMGetNamedFunction(j->part.mod, launch->entry);
   unsigned align = LLVMGetEnumAttributeKindForName("align", 5);
   LLVMMetadataRef bound[] = {LLVMValueAsMetadata(fn), LLVMMDStringInContext2(j->part.ctx, "maxntidx", 8),
-                             LLVMValueAsMetadata(LLVMConstInt(j->part.i32, (unsigned)launch->threads, 0))};
+                             LLVMValueAsMetadata(LLVMConstInt(j->part.i32, (unsigned)launch->threads, 0)),
+                             LLVMMDStringInContext2(j->part.ctx, "minctasm", 8),
+                             LLVMValueAsMetadata(LLVMConstInt(j->part.i32, 1, 0))};
 
   LLVMSetFunctionCallConv(fn, PTX_KERNEL);
   for (int i = 0; i < j->out->arg_count; i++)
     LLVMAddAttributeAtIndex(fn, (unsigned)i + 1, LLVMCreateEnumAttribute(j->part.ctx, align, 64));
-  LLVMAddNamedMetadataOperand(j->part.mod, "nvvm.annotations",
-                              LLVMMetadataAsValue(j->part.ctx, LLVMMDNodeInContext2(j->part.ctx, bound, 3)));
+  LLVMAddNamedMetadataOperand(
+    j->part.mod, "nvvm.annotations",
+    LLVMMetadataAsValue(j->part.ctx, LLVMMDNodeInContext2(j->part.ctx, bound, WEFT_COUNT(bound))));
 }
 
 /* Is launch `number` the first one of its kernel? */
@@ -156,7 +160,7 @@ static weft_status *emit(job *j)
   if (setjmp(j->memory.out_of_memory)) return WEFT_ERR(RESOURCE_EXHAUSTED, "code generation: out of memory");
   WEFT_TRY(gen_part_init(&j->part, j->options, j->target, &gen_grid_walker, &j->memory.arena, "weft"));
   if (j->fusion->op == HLO_FUSION) {
-    WEFT_TRY(gen_decide(&j->memory.arena, j->fusion, &info.strategy));
+    WEFT_TRY(gen_decide(j->target, &j->memory.arena, j->fusion, &info.strategy));
     j->part.raw_narrow = gen_only_moves_narrow(j->fusion->called[0]);
     WEFT_TRY(emit_by_strategy(&grid, info.strategy));
   } else {
@@ -233,7 +237,7 @@ static weft_status *print(gen_part *part, LLVMTargetMachineRef machine, char **o
 
   WEFT_TRY(optimise(part, machine));
   if (LLVMTargetMachineEmitToMemoryBuffer(machine, part->mod, LLVMAssemblyFile, &message, &text)) {
-    weft_status *st = WEFT_ERR(INTERNAL, "LLVM: %s", message ? message : "no text came out");
+    weft_status *st = WEFT_ERR(INTERNAL, "LLVM: %s", message ? message : "it wrote no PTX and gave no reason");
     LLVMDisposeMessage(message);
     return st;
   }

@@ -8,10 +8,10 @@
  *   deal     a block brings its tile into the order of the digits in shared memory, and stores it from there, so that
  *            neighbouring threads store to neighbouring places
  *
- * What is moved is the element of the key's operand as it is, and with it what else the sort has: nothing, one element
- * of a second operand, or the element's position, by which the last launches take the elements of all other operands.
- * The first pass reads the operands and the last one writes the results; those between go from one half of the scratch
- * to the other. There are two passes at least, since a result may lie on its operand. */
+ * Each pass moves the element of the key's operand unchanged, and a companion: nothing, one element of a second
+ * operand, or the element's position. The last launches take the elements of all other operands by that position. The
+ * first pass reads the operands and the last one writes the results; those between go from one half of the scratch to
+ * the other. There are two passes at least, since a result may lie on its operand. */
 #include <config.h>
 
 #include "codegen/nvptx/sort.h"
@@ -32,7 +32,7 @@ typedef struct radix {
   const gen_key *key;
   int with;              /* the operand whose elements go with the keys; -1: none */
   bool numbered;         /* positions go with the keys */
-  weft_dtype type, load; /* of the bits of a key's element, and of what goes with it */
+  weft_dtype type, load; /* size of a key's element, and of its companion */
   int bits, digits, passes, items;
   int64_t parts, part;   /* parts of a slice, and the elements of each but the last */
 } radix;
@@ -48,8 +48,8 @@ static int64_t array_bytes(const radix *r, weft_dtype type)
   return WEFT_ALIGN_UP(all_of(r) * (int64_t)weft_dtype_bytes(type), (int64_t)GEN_SORT_ALIGN);
 }
 
-/* Where the scratch has its arrays: both halves of the keys, both halves of what goes with them, the counts of the
- * parts, those of the slices, and what gen_sort_take needs. */
+/* Where the scratch has its arrays: both halves of the keys, both halves of their companions, the counts of the parts,
+ * those of the slices, and what gen_sort_take needs. */
 static int64_t loads_at(const radix *r, int half)
 {
   return 2 * array_bytes(r, r->type) + half * array_bytes(r, r->load);
@@ -152,7 +152,7 @@ static gen_ssa element(const share *w, gen_emit *e, gen_ssa at)
   return gen_load(e, &in, place).re;
 }
 
-/* What goes with it. */
+/* The companion of the element. */
 static gen_ssa load_of(const share *w, gen_emit *e, gen_ssa at)
 {
   const gen_sorting *s = w->r->s;
@@ -169,7 +169,7 @@ static gen_ssa load_of(const share *w, gen_emit *e, gen_ssa at)
   return gen_load(e, &in, place).re;
 }
 
-/* Stores one of both to place `at` of the slice. */
+/* Stores a key or a companion to place `at` of the slice. */
 static void put(const share *w, gen_emit *e, bool is_key, gen_ssa at, gen_ssa v)
 {
   const gen_sorting *s = w->r->s;

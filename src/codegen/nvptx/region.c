@@ -3,8 +3,8 @@
  *
  * All threads run the region's control flow together. A kernel inside it is made as it would be for a grid, but as
  * device functions, one for each of its launches: the block does the work of all their blocks, one after another.
- * Between two steps the threads meet at a barrier. What the steps leave for each other lies in shared memory, if there
- * is room. */
+ * Between two steps the threads meet at a barrier. Values that a step makes for later steps lie in shared memory, if
+ * there is room. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"
@@ -73,7 +73,7 @@ weft_status *gen_grid_inner(gen_part *part, gen_kernel_spec *spec)
   bool moves_narrow = part->raw_narrow;
   int first = g->out->launch_count;
 
-  WEFT_TRY(gen_decide(part->arena, spec->fusion, &spec->info->strategy));
+  WEFT_TRY(gen_decide(part->target, part->arena, spec->fusion, &spec->info->strategy));
   if (spec->info->strategy == GEN_STRATEGY_TURN) spec->info->strategy = GEN_STRATEGY_LOOP; /* small: it fits a cache */
   spec->inlined = true;
   block->pool_at = 0;

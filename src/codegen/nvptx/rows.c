@@ -18,7 +18,7 @@ enum {
   SHORT_ROW = 1024,     /* columns of a row that a team of one warp may take */
   BLOCK_THREADS = 128,  /* of a block with several teams */
   VECTOR_FROM = 32,     /* columns from which on a thread takes neighbours */
-  SECTOR_BYTES = 32,    /* that memory moves at once: a team reads as many side by side */
+  SECTOR_BYTES = 32,    /* bytes that memory moves at once: a team reads as many side by side */
   BUSY_THREADS = 256,   /* of a multiprocessor: with fewer, a thread takes fewer columns */
   LONG_PART = 1 << 13,  /* columns that are worth a block of their own */
   PARTS_A_CORE = 2,
@@ -238,7 +238,8 @@ static shape shape_of(const gen_part *part, const gen_rows *form)
   }
   s.team = (int)WEFT_MIN(team, most);
   int64_t have = (pieces + s.team - 1) / s.team;
-  int64_t room = WEFT_MIN(4 * MOST_BYTES, REGISTER_BYTES / 2 / s.team); /* the other half is for what is computed */
+  /* the other half of the registers is for computed values */
+  int64_t room = WEFT_MIN(4 * MOST_BYTES, REGISTER_BYTES / 2 / s.team);
   int64_t kept = WEFT_MIN(room / widest, 2 * MOST_WORK / work_of(form->comp)) / s.vector;
   kept = WEFT_MIN(kept, MOST_PIECES);
   if (have <= kept) s.pieces = (int)have;

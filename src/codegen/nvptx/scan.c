@@ -6,8 +6,8 @@
  *                                   columns
  *
  * Each element is read once and each result is written once. If the slices are too few to fill the device, they are cut
- * into parts. A first launch then reduces each part, and the second one combines, for each part, what
- * stands before it: every element is read twice.
+ * into parts. A first launch then reduces each part, and the second one combines, for each part, the sums of the parts
+ * before it: every element is read twice.
  *
  * Only the grouping of operands differs from that of a loop, and it is the same in every run. Narrow floats are summed
  * in f32 and rounded when they are stored. */
@@ -87,8 +87,8 @@ static gen_affine partial_at(const scanning *s, gen_emit *e, gen_ssa slice, gen_
   return gen_affine_value(e, LLVMBuildNSWAdd(e->b, row, minor, ""), 0, s->slices * s->parts - 1);
 }
 
-/* What stands before a part: the initial value and the sums of the parts before it, which the threads of the team, if
- * there is one, share. */
+/* The combination of the initial value and the sums of the parts before a part. The threads of the team, if there is
+ * one, share the work. */
 static weft_status *before_part(const scanning *s, gen_emit *e, const gen_team *team, gen_ssa slice, gen_ssa part,
                                 gen_value *out)
 {

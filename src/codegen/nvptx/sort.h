@@ -1,5 +1,5 @@
-/* codegen/nvptx/sort.h -- what the two ways of sorting share: by merging (sort.c) and
- * by radix (radix.c).  sorted.c has it. */
+/* codegen/nvptx/sort.h -- declarations for both ways of sorting: by merging (sort.c) and by radix (radix.c).  The
+ * functions are in sorted.c. */
 #ifndef WEFT_CODEGEN_NVPTX_SORT_H
 #define WEFT_CODEGEN_NVPTX_SORT_H
 

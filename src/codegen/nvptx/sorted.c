@@ -1,5 +1,5 @@
-/* codegen/nvptx/sorted.c -- what both ways of sorting share: where elements are, the integers that order them, and
- * bringing elements to the places that sorted positions give them. */
+/* codegen/nvptx/sorted.c -- functions for both ways of sorting: the places of elements, the integers that order them,
+ * and moving elements to the places that sorted positions give. */
 #include <config.h>
 
 #include "codegen/nvptx/sort.h"

@@ -1,9 +1,9 @@
-/* codegen/nvptx/turn.c -- loops that read transposed arrays, by tiles in shared memory.
- * A tile is 32 x 32 elements of two loops: the result's innermost loop, and loop h, which is innermost in the
- * transposed operand. The block computes each transposed value with neighbouring threads along h, so that they read
- * neighbouring elements, and leaves the values in shared memory. It takes them from there with neighbouring threads
- * along the result's innermost loop, computes the rest of the fusion, and stores. A row of the tile has one element
- * more than the tile is wide, so that the threads of a warp use different banks of shared memory either way. */
+/* codegen/nvptx/turn.c -- loops that read transposed arrays, by tiles in shared memory. A tile is 32 x 32 elements of
+ * two loops: the result's innermost loop, and loop h, which is innermost in the transposed operand. The block computes
+ * each transposed value with neighbouring threads along h, so that they read neighbouring elements, and leaves the
+ * values in shared memory. It takes them from there with neighbouring threads along the result's innermost loop,
+ * computes the rest of the fusion, and stores. A row of the tile has one element more than the tile is wide, so that
+ * the threads of a warp use different banks of shared memory in both directions. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"
