@@ -1,4 +1,4 @@
-/* cpu/conv.c -- convolution as products of matrices: see conv.h.
+/* cpu/conv.c -- convolution as products of matrices (conv.h).
  *
  * Arrays are brought into canonical order where they are not: input [batch, space, features], kernel [space, in,
  * out], output [batch, space, features].  Then each group is
@@ -32,7 +32,7 @@ enum {
   MAX_DIRECT_TAPS = 256,
   MOST_PHASES = 256,
 };
-#define SMALL_TASK 0.1 /* of TASK_MFLOPS: some 50 us of work */
+#define SMALL_TASK 0.1 /* most tasks of TASK_MFLOPS: some 50 us of work each */
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
@@ -163,11 +163,11 @@ static bool make_form(const rt_packing *packing, rt_pool *pool, const void *from
   weft_status *st = cpu_onednn_make_form(c->onednn, pool, from, to);
   bool made = !st;
 
-  weft_status_free(st); /* a run without the form says it, if it fails there too */
+  weft_status_free(st); /* ignored: if the error persists, the run without the form reports it */
   return made;
 }
 
-/* Lets oneDNN compute the convolution if it is one of its kind. */
+/* Plans the convolution with oneDNN if oneDNN is faster at it. */
 static bool plan_onednn(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shape *rhs)
 {
   cpu_onednn_conv conv = {.type = c->lhs_type, .out_type = c->out_type, .spatial = c->spatial, .batch = c->batch,
@@ -471,7 +471,7 @@ static hlo_window_dim phase_window(const hlo_window_dim *w, int64_t start, int64
   for (int64_t tap = 0; tap < size; tap++) {
     int64_t place = w->reversal ? size - 1 - tap : tap, x = start * w->stride + place * w->window_dilation - w->pad_low;
     if (x % w->base_dilation != 0) continue;
-    if (of.size == 0 || w->reversal) first = x / w->base_dilation; /* that of the least `place` */
+    if (of.size == 0 || w->reversal) first = x / w->base_dilation; /* the tap of the least `place` */
     taps[of.size++] = tap;
   }
   of.pad_low = -first;

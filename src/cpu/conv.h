@@ -6,7 +6,7 @@
 #include "cpu/dot.h"
 #include "cpu/onednn.h"
 
-/* What the form of conv_plane.c needs. A plane is spread into `elems` elements of the type of the sums. */
+/* The plan of the form of conv_plane.c. A plane is spread into `elems` elements of the type of the sums. */
 typedef struct cpu_conv_plane {
   weft_dtype compute;
   int64_t lhs_batch_step, lhs_feature_step, out_batch_step, out_feature_step;
@@ -15,7 +15,7 @@ typedef struct cpu_conv_plane {
   int64_t elems, buffer_bytes, row_bytes, groups_per_task;
 } cpu_conv_plane;
 
-/* What the form of conv_first.c needs. */
+/* The plan of the form of conv_first.c. */
 typedef struct cpu_conv_first {
   bool shared;                                   /* the patches of all pixels are made before the products */
   int64_t pixels, features;                      /* of a task */
@@ -29,7 +29,7 @@ typedef struct cpu_conv {
   weft_dtype lhs_type, rhs_type, out_type;
   int spatial;
   int64_t batch;                        /* of the output */
-  int64_t groups, batch_groups;         /* one of them is 1 */
+  int64_t groups, batch_groups;         /* feature groups and batch groups; one of the two is 1 */
   int64_t in_features;                  /* per group */
   int64_t out_features;                 /* per group */
   int64_t lhs_features, all_features;   /* features of a whole pixel of lhs and of the output */

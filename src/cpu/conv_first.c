@@ -1,11 +1,11 @@
-/* cpu/conv_first.c -- Features first: see conv_first.h.  For one image
+/* cpu/conv_first.c -- convolutions of arrays whose features come before their pixels (conv_first.h).  For one image
  *
  *   out[features, pixels] = kernel[features, in * taps] . patches[in * taps, pixels]
  *
- * where the kernel and the result lie as the product wants them, and a row of patches consists of lines of the
- * input.  A 1 x 1 window needs no patches.  Where there are many pixels a task makes the patches of some of them
- * and multiplies all features; where there are few, all patches are made first and tasks take some features
- * each, so that the kernel is read once. */
+ * where kernel and result have the order that the product needs, and a row of patches consists of lines of the input.
+ * A 1 x 1 window needs no patches.  Where there are many pixels a task makes the patches of some of them and multiplies
+ * all features; where there are few, all patches are made first and tasks take some features each, so that the kernel
+ * is read once. */
 #include <config.h>
 
 #include "cpu/conv_first.h"
@@ -24,7 +24,7 @@ enum {
   FEW_TASKS = 8,           /* fewer tasks than these leave threads idle */
   PART_FEATURES = 32,      /* the least features of a task where there are few pixels */
   WIDTH = 32,              /* columns of a panel of the products */
-  RUN_BYTES = 64,          /* what is copied at once; a row of patches has as much room at its end */
+  RUN_BYTES = 64,          /* bytes that are copied at once; a row of patches has as much room at its end */
   FILL_CHANNELS = 32,
 };
 

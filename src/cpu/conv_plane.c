@@ -1,4 +1,4 @@
-/* cpu/conv_plane.c -- Planes: see conv_plane.h.
+/* cpu/conv_plane.c -- convolutions plane by plane (conv_plane.h).
  *
  * A task takes one batch element and group.  It spreads the group's input planes, converted to the type of the sums,
  * into a buffer with the padding and the holes of base dilation filled by zeros, so that every tap of every pixel is

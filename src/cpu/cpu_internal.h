@@ -24,7 +24,7 @@ WEFT_NODISCARD weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kerne
 WEFT_NODISCARD weft_status *cpu_copy_thunk_new(low_step *step, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *cpu_id_thunk_new(low_step *step, rt_thunk **out_thunk); /* replica-id, partition-id */
 
-/* Appends the names of the module's kernels to /tmp/perf-PID.map. Thread-safe. What fails is logged. */
+/* Appends the names of the module's kernels to /tmp/perf-PID.map. Thread-safe. A failure is logged. */
 void cpu_perf_map_add(const hlo_module *module, const gen_code *code);
 
 /* Estimated nanoseconds of one step on one thread. */
@@ -54,7 +54,8 @@ WEFT_NODISCARD weft_status *cpu_load_adapted(weft_platform *platform, hlo_module
                                              const weft_compile_options *options, cpu_adapt *adapt,
                                              weft_executable **out_executable);
 
-/* Plans out->module and makes its program over `code`, which it takes, also on failure: it is in out->code. */
+/* Plans out->module and makes its program with the kernels of `code`. Takes `code`, also on failure, and stores it in
+ * out->code. */
 WEFT_NODISCARD weft_status *cpu_lower(cpu_platform *platform, gen_code *code, const weft_compile_options *options,
                                       cpu_adapt *adapt, rt_compiled *out);
 

@@ -1,6 +1,6 @@
-/* cpu/dot.c -- HLO dot: see dot.h. The dimensions of each operand are batch, free or contracting. If its free
- * dimensions collapse into one dimension with a fixed step, and its contracting dimensions too, the operand already
- * is a stack of matrices. Otherwise it is first copied into that order. */
+/* cpu/dot.c -- HLO dot (dot.h). The dimensions of each operand are batch, free or contracting. If its free dimensions
+ * collapse into one dimension with a fixed step, and its contracting dimensions too, the operand already is a stack of
+ * matrices. Otherwise it is first copied into that order. */
 #include <config.h>
 
 #include "cpu/dot.h"

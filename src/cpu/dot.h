@@ -15,8 +15,8 @@ typedef struct cpu_packing {
   int64_t key[CPU_PACKING_KEY];
   const void *plan;            /* the cpu_dot or the cpu_conv that the packing is in */
 } cpu_packing;
-/* Says that the packed form is `bytes` made by `pack`, and begins its key with what b and its form look like.
- * Returns the number of entries of the key. */
+/* Describes a packed form of `bytes` bytes that `pack` makes, and begins its key with the description of b and of the
+ * form.  Returns the number of entries of the key. */
 int cpu_packing_begin(cpu_packing *packing, const void *plan, const cpu_gemm *gemm, int64_t bytes,
                       bool (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to));
 /* to = the packed forms of `count` matrices b, which are `step` bytes apart. */

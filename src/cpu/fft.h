@@ -19,6 +19,15 @@ typedef struct cpu_fft_line {
   const void *chirp, *chirp_spectrum; /* exp(-i pi k^2 / n) for k < n; the transform of its conjugate, cyclic */
 } cpu_fft_line;
 
+/* A long line of n = n1 n2 complex numbers, seen as n1 rows of n2: its columns are transformed first, then its
+ * rows. */
+typedef struct cpu_fft_long {
+  const cpu_fft_line *columns, *rows; /* of n1 and of n2 */
+  /* The factor exp(-2 pi i j k / n) of row k and column j is the product of two entries: of group_roots at j / 16 and
+   * k, and of lane_roots at k and j % 16, where the 16 real parts come first. */
+  const void *group_roots, *lane_roots;
+} cpu_fft_long;
+
 typedef struct cpu_fft {
   hlo_fft_type type;
   bool is_double;
@@ -27,8 +36,11 @@ typedef struct cpu_fft {
   const cpu_fft_line *lines[CPU_FFT_MAX_DIMS]; /* the tables of each dimension, the last dimension first */
   const void *half_roots;             /* exp(-2 pi i k / n) to n / 4, n the reals of a line if that is even: the last
                                          dimension's lines are of n / 2 complex numbers then; else NULL */
-  /* for the half spectrum between the passes of an inverse real transform of several dimensions */
-  int64_t scratch_bytes;
+  const cpu_fft_long *longs;          /* of the last dimension, if its lines are long; lines[0] is not used then */
+  /* for one long line between its columns and rows; behind it, from half_at on,
+   * for the half spectrum between the passes of an inverse real transform of several dimensions */
+  int64_t scratch_bytes, half_at;
+  bool is_empty;                      /* nothing to transform */
 } cpu_fft;
 
 /* Plans; tables are in `arena`.  Errors: UNIMPLEMENTED, RESOURCE_EXHAUSTED. */

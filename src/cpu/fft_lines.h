@@ -149,7 +149,7 @@ static NAME(pair) NAME(line)(const cpu_fft_line *l, int64_t lanes, NAME(pair) a,
     memset(c.im + n * lanes, 0, (size_t)((m - n) * lanes) * sizeof(REAL));
     NAME(pair) spectrum = NAME(line)(l->inner, lanes, c, d, NULL);
     NAME(pair) other = spectrum.re == c.re ? d : c;
-    NAME(multiply)(m, lanes, spectrum, l->chirp_spectrum);                        /* which is divided by m */
+    NAME(multiply)(m, lanes, spectrum, l->chirp_spectrum);                        /* the result is divided by m */
     NAME(pair) turned = {spectrum.im, spectrum.re}, spare = {other.im, other.re}; /* swapped parts: the inverse */
     NAME(pair) back = NAME(line)(l->inner, lanes, turned, spare, NULL);
     memcpy(a.re, back.im, (size_t)(n * lanes) * sizeof(REAL));
@@ -443,4 +443,132 @@ static CPU_HOT void NAME(task)(const fft_pass *p, int64_t first, int64_t lanes, 
 {
   if (lanes == LANES) NAME(some_lines)(p, first, LANES, memory); /* a number that the compiler knows */
   else NAME(some_lines)(p, first, lanes, memory);
+}
+
+/* ---- long lines (fft.c) ------------------------------------------------------------------------------------------ */
+
+static weft_status *NAME(long_roots)(weft_arena *arena, cpu_fft_long *l)
+{
+  int64_t n1 = l->columns->n, n2 = l->rows->n, groups = (n2 + LANES - 1) / LANES;
+  REAL *steps = WEFT_ARENA_ARRAY(arena, REAL, 2 * groups * n1), *lanes = WEFT_ARENA_ARRAY(arena, REAL, 2 * LANES * n1);
+
+  WEFT_TRY_ALLOC(steps);
+  WEFT_TRY_ALLOC(lanes);
+  l->group_roots = steps;
+  l->lane_roots = lanes;
+  for (int64_t g = 0; g < groups; g++)
+    for (int64_t k = 0; k < n1; k++, steps += 2) NAME(root)(g * LANES * k, n1 * n2, steps);
+  for (int64_t k = 0; k < n1; k++, lanes += 2 * LANES)
+    for (int b = 0; b < LANES; b++) {
+      REAL root[2];
+      NAME(root)(b * k, n1 * n2, root);
+      lanes[b] = root[0];
+      lanes[LANES + b] = root[1];
+    }
+  return NULL;
+}
+
+/* Transforms columns first .. first + lanes, and multiplies element k of column j by exp(-2 pi i j k / n). */
+static CPU_INLINE void NAME(some_columns)(const long_pass *p, int64_t first, int64_t lanes, REAL *memory)
+{
+  const cpu_fft_long *l = p->plan;
+  int64_t n = l->columns->n, size = n * lanes;
+  const NAME(number) *in = (const NAME(number) *)p->in + first;
+  NAME(number) *out = (NAME(number) *)p->out + first;
+  const REAL *group = (const REAL *)l->group_roots + first / LANES * n * 2, *lane = l->lane_roots;
+  NAME(pair) a = {memory, memory + size}, b = {memory + 2 * size, memory + 3 * size};
+
+  for (int64_t k = 0; k < n; k++) NAME(split)(lanes, in + k * p->in_stride, a.re + k * lanes, a.im + k * lanes);
+  if (p->inverse) a = (NAME(pair)){a.im, a.re}; /* the parts stay swapped until the rows are written */
+  a = NAME(line)(l->columns, lanes, a, b, NULL);
+  for (int64_t k = 0; k < n; k++, group += 2, lane += 2 * LANES) {
+    const REAL *xr = a.re + k * lanes, *xi = a.im + k * lanes;
+    REAL gr = group[0], gi = group[1], yr[LANES], yi[LANES];
+    CPU_INDEPENDENT
+    for (int64_t q = 0; q < lanes; q++) {
+      REAL wr = gr * lane[q] - gi * lane[LANES + q], wi = gr * lane[LANES + q] + gi * lane[q];
+      yr[q] = xr[q] * wr - xi[q] * wi;
+      yi[q] = xr[q] * wi + xi[q] * wr;
+    }
+    NAME(join)(lanes, yr, yi, 1, out + k * p->out_stride);
+  }
+}
+
+/* Transforms rows first .. first + lanes; element k of row j of the result is at k * out_stride + j. */
+static CPU_INLINE void NAME(some_rows)(const long_pass *p, int64_t first, int64_t lanes, REAL *memory)
+{
+  const cpu_fft_line *l = p->plan->rows;
+  int64_t n = l->n, size = n * lanes;
+  const NAME(number) *in = (const NAME(number) *)p->in + first * p->in_stride;
+  NAME(number) *out = (NAME(number) *)p->out + first, block[TRANSPOSE * LANES];
+  NAME(pair) a = {memory, memory + size}, b = {memory + 2 * size, memory + 3 * size};
+  REAL scale = p->inverse ? (REAL)1 / (REAL)(n * p->plan->columns->n) : 1;
+
+  for (int64_t k0 = 0; k0 < n; k0 += TRANSPOSE) {
+    int64_t ks = WEFT_MIN(TRANSPOSE, n - k0);
+    for (int64_t lane = 0; lane < lanes; lane++)
+      for (int64_t k = 0; k < ks; k++) block[k * lanes + lane] = in[lane * p->in_stride + k0 + k];
+    NAME(split)(ks * lanes, block, a.re + k0 * lanes, a.im + k0 * lanes);
+  }
+  a = NAME(line)(l, lanes, a, b, NULL);
+  if (p->inverse) a = (NAME(pair)){a.im, a.re};
+  for (int64_t k = 0; k < n; k++) NAME(join)(lanes, a.re + k * lanes, a.im + k * lanes, scale, out + k * p->out_stride);
+}
+
+static CPU_HOT void NAME(columns_task)(const long_pass *p, int64_t first, int64_t lanes, REAL *memory)
+{
+  if (lanes == LANES) NAME(some_columns)(p, first, LANES, memory);
+  else NAME(some_columns)(p, first, lanes, memory);
+}
+
+static CPU_HOT void NAME(rows_task)(const long_pass *p, int64_t first, int64_t lanes, REAL *memory)
+{
+  if (lanes == LANES) NAME(some_rows)(p, first, LANES, memory);
+  else NAME(some_rows)(p, first, lanes, memory);
+}
+
+/* Elements k and h - k, for first <= k < first + count, of a whole spectrum that becomes a half one (NAME(unzip)) or
+ * of a half spectrum that becomes a whole one (NAME(zip)), as complex numbers.  Eight pairs at a time; `in` may be
+ * `out`. */
+static CPU_INLINE void NAME(some_halves)(const long_pass *p, int64_t first, int64_t count)
+{
+  int64_t h = p->h, k = first, end = first + count;
+  const NAME(number) *in = p->in;
+  NAME(number) *out = p->out;
+  const REAL *w = (const REAL *)p->half_roots + 2 * first;
+  REAL half = (REAL)0.5, turn = p->inverse ? -1 : 1;
+
+  for (; k > 0 && k + 8 <= end && k + 7 < h - k - 7; k += 8, w += 16) {
+    const NAME(eight) *x = (const void *)(in + k), *y = (const void *)(in + h - k - 7), *c = (const void *)w;
+    NAME(eight) *to = (void *)(out + k), *back = (void *)(out + h - k - 7);
+    NAME(eight) xr = __builtin_shufflevector(x[0], x[1], 0, 2, 4, 6, 8, 10, 12, 14);
+    NAME(eight) xi = __builtin_shufflevector(x[0], x[1], 1, 3, 5, 7, 9, 11, 13, 15);
+    NAME(eight) yr = __builtin_shufflevector(y[0], y[1], 14, 12, 10, 8, 6, 4, 2, 0);
+    NAME(eight) yi = __builtin_shufflevector(y[0], y[1], 15, 13, 11, 9, 7, 5, 3, 1);
+    NAME(eight) wr = __builtin_shufflevector(c[0], c[1], 0, 2, 4, 6, 8, 10, 12, 14);
+    NAME(eight) wi = __builtin_shufflevector(c[0], c[1], 1, 3, 5, 7, 9, 11, 13, 15) * turn;
+    NAME(eight) er = (xr + yr) * half, ei = (xi - yi) * half, dr = (xr - yr) * half, di = (xi + yi) * half;
+    NAME(eight) or = p->inverse ? dr : di, oi = p->inverse ? di : -dr;
+    NAME(eight) tr = or * wr - oi * wi, ti = or * wi + oi * wr;
+    NAME(eight) sr = p->inverse ? er - ti : er + tr, si = p->inverse ? ei + tr : ei + ti;
+    NAME(eight) ur = p->inverse ? er + ti : er - tr, ui = p->inverse ? tr - ei : ti - ei;
+    to[0] = __builtin_shufflevector(sr, si, 0, 8, 1, 9, 2, 10, 3, 11);
+    to[1] = __builtin_shufflevector(sr, si, 4, 12, 5, 13, 6, 14, 7, 15);
+    back[0] = __builtin_shufflevector(ur, ui, 7, 15, 6, 14, 5, 13, 4, 12);
+    back[1] = __builtin_shufflevector(ur, ui, 3, 11, 2, 10, 1, 9, 0, 8);
+  }
+  for (; k < end; k++, w += 2) {
+    NAME(number) x = in[k], y = in[k || p->inverse ? h - k : 0]; /* element h of a whole spectrum is element 0 */
+    if (k == 0 && p->inverse) x.im = y.im = 0;                   /* what must be real is taken as real */
+    REAL er = (x.re + y.re) * half, ei = (x.im - y.im) * half, dr = (x.re - y.re) * half, di = (x.im + y.im) * half;
+    REAL or = p->inverse ? dr : di, oi = p->inverse ? di : -dr, wi = w[1] * turn;
+    REAL tr = or * w[0] - oi * wi, ti = or * wi + oi * w[0];
+    if (k || !p->inverse) out[h - k] = (NAME(number)){p->inverse ? er + ti : er - tr, p->inverse ? tr - ei : ti - ei};
+    out[k] = (NAME(number)){p->inverse ? er - ti : er + tr, p->inverse ? ei + tr : ei + ti};
+  }
+}
+
+static CPU_HOT void NAME(halves_task)(const long_pass *p, int64_t first, int64_t count)
+{
+  NAME(some_halves)(p, first, count);
 }

@@ -44,7 +44,7 @@ static weft_dtype compute_type(const cpu_gemm *g)
     all_floats &= is_complex || weft_dtype_is_float(types[i]);
     all_integers &= weft_dtype_is_integer(types[i]);
   }
-  if (all_integers) { /* products that wrap do not depend on the sign: one kernel for each width is enough */
+  if (all_integers) { /* the low bits of a product do not depend on the sign: one kernel for each width is enough */
     int bytes = (int)weft_dtype_bytes(g->c_type);
     if (weft_dtype_bits(g->c_type) < 8) return WEFT_INVALID;
     return bytes == 1 ? WEFT_U8 : bytes == 2 ? WEFT_U16 : bytes == 4 ? WEFT_U32 : WEFT_U64;
@@ -192,7 +192,7 @@ static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *
 static bool is_vector(const cpu_gemm *g) { return g->m == 1 || g->n == 1; }
 static bool is_real(const cpu_gemm *g) { return g->compute != WEFT_C64 && g->compute != WEFT_C128; }
 
-/* All three matrices are of one type of BLAS, which nothing rounds first. */
+/* True if all three matrices have one type of BLAS, and no operand is rounded first. */
 static bool is_in_place(const cpu_gemm *g)
 {
   return g->a_type == g->c_type && g->b_type == g->c_type && is_blas_type(g->c_type) && g->via == WEFT_INVALID;

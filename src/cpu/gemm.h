@@ -30,7 +30,7 @@ typedef struct cpu_gemm {
   int64_t m, n, k;
   int64_t a_row, a_col, b_row, b_col, c_row;
   weft_dtype via;          /* operands are rounded to this type first; WEFT_INVALID: not */
-  /* set by cpu_gemm_init: */
+  /* the members below are set by cpu_gemm_init: */
   cpu_gemm_kind kind;
   weft_dtype compute;      /* for CONVERT and BLOCK: the type that they compute in */
   int64_t tile_m, tile_n, tiles_n, tiles;
@@ -51,8 +51,8 @@ cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n);
 void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void *b, const void *packed, void *c,
                    void *scratch);
 
-/* The packed form of b: what the kernel otherwise makes of b for each tile, for all
- * tiles at once.  It does not depend on m. */
+/* The packed form of b, for all tiles at once.  Without it the kernel makes the part of b that a tile needs for each
+ * tile.  It does not depend on m. */
 enum { CPU_PACK_COLUMNS = 256 }; /* that one call of cpu_gemm_pack packs */
 int64_t cpu_gemm_packed_bytes(const cpu_gemm *gemm); /* 0: there is none */
 /* Packs CPU_PACK_COLUMNS columns, or those that there are, from column part * CPU_PACK_COLUMNS on.

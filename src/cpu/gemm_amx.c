@@ -4,10 +4,10 @@
  *   C[16][16] += A[16][K] . B[K][16]      K = 32 bf16 or 64 s8; C is f32 or s32
  *
  * where B is stored with the 2 (or 4) elements that meet in one 32-bit lane side by side.  Both operands are packed
- * into such tiles, zero-padded: B a panel of columns at a time, A 32 rows at a time; then each 32 x 32 block of C
- * is run over K with four accumulators.  A product with a small A and a B of dense columns is computed as C' = B' .
- * A', so that a large matrix of weights is read once, in the order in which it lies. The hardware treats bf16
- * denormals as zero (Intel SDM, TDPBF16PS). */
+ * into such tiles, zero-padded: B a panel of columns at a time, A 32 rows at a time; then each 32 x 32 block of C is
+ * run over K with four accumulators.  A product with a small A and a B of dense columns is computed as C' = B' .  A',
+ * so that a large matrix of weights is read once, in the order of its memory. The hardware treats bf16 denormals as
+ * zero (Intel SDM, TDPBF16PS). */
 #include <config.h>
 
 #include "cpu/gemm_amx.h"
@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "base/swap.h"
 #include "codegen/model/processor.h"
 
 #define AMX __attribute__((target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512vl")))
@@ -83,11 +84,7 @@ static product plan_product(const cpu_gemm *g, int64_t m, int64_t n, const char 
     .k_tiles = (g->k + per_tile - 1) / per_tile,
   };
 
-  if (p.swapped) {
-    side left = p.a;
-    p.a = p.b;
-    p.b = left;
-  }
+  if (p.swapped) WEFT_SWAP(p.a, p.b);
   p.strip = p.k_tiles * TILE_BYTES;
   p.panel = WEFT_MIN(WEFT_ALIGN_UP(p.b.count, 2 * TILE), 2 * TILE * WEFT_MAX(1, PANEL_BYTES / (2 * p.strip)));
   return p;
@@ -153,7 +150,7 @@ static AMX void pack_b_pairs(const product *p, const char *b, char *to)
   int64_t row = p->b.along * 2;
 
   for (int q = 0; q < TILE; q++, b += 2 * row, to += ROW_BYTES) {
-    _mm_prefetch(b + 2 * TILE * row, _MM_HINT_T0); /* the next tile's */
+    _mm_prefetch(b + 2 * TILE * row, _MM_HINT_T0); /* prefetched for the next tile */
     _mm_prefetch(b + (2 * TILE + 1) * row, _MM_HINT_T0);
     __m512i even = _mm512_loadu_si512(b), odd = _mm512_loadu_si512(b + row);
     _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, low, odd));

@@ -5,10 +5,10 @@
  *   for each block of k, for each panel of B, two vectors wide (stays in L1):
  *     for each panel of A, of a block's rows (from L2):  C block += panel of A . panel of B
  *
- * A panel of B is packed unless it lies close together.  A is read as it lies: numbers are spread over a vector one by
- * one, for which any steps do, and packing it cost more than it saved in everything that was measured, except for some
- * rows that would push each other out of the L1 cache: these are copied.  Blocks of k are a matter of k alone, and
- * within one each element of C is summed up in order: how C is cut into tiles and blocks changes no bit. */
+ * A panel of B is packed unless it lies close together.  A is read in place: its numbers are broadcast to a vector one
+ * by one, which works with any steps.  In all measurements packing A cost more than it saved, except for some rows that
+ * would push each other out of the L1 cache: these are copied.  The blocks of k depend only on k, and within a block
+ * each element of C is summed up in order, so the way in which C is cut into tiles and blocks changes no bit. */
 #include <config.h>
 
 #include "cpu/gemm_dense.h"

@@ -1,6 +1,6 @@
-/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or bf16, on processors with AVX2
- * and without AVX-512 (these take gemm_block.c). Such a product costs what reading B costs, so B is
- * read once, as it lies, and never packed:
+/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or bf16, on processors with AVX2 and without
+ * AVX-512 (these take gemm_block.c). Such a product costs what reading B costs, so B is read once, in place, and never
+ * packed:
  *
  *   rows of B are dense:     DEPTH rows of B at a time are added to the sums of a tile of columns, which stay in L1
  *   columns of B are dense:  each element of C is a dot product of a row of A and a column of B, in LANES parts
@@ -168,7 +168,7 @@ DOTS(dots_f32, float, LOAD_F32, F32_OF)
 DOTS(dots_bf16, uint16_t, LOAD_BF16, f32_of_bf16)
 
 /* sums[m][cols] = a[m][k] . b, whose column j starts at b + j * b_col. `wide` receives COLUMNS columns of bf16 at a
- * time; NULL: each column is read as it lies. */
+ * time; NULL: each column is read in place. */
 static void multiply_columns(int64_t m, int64_t cols, int64_t k, const float *a, int64_t a_row, const char *b,
                              int64_t b_col, bool is_narrow, float *wide, float *sums, int64_t sum_row)
 {

@@ -1,4 +1,4 @@
-/* cpu/gemm_few.h -- products of 2 to 16 rows by a large matrix of f32 or bf16 that is read once, as it lies. */
+/* cpu/gemm_few.h -- products of 2 to 16 rows by a large matrix of f32 or bf16, which is read once, in place. */
 #ifndef WEFT_CPU_GEMM_FEW_H
 #define WEFT_CPU_GEMM_FEW_H
 

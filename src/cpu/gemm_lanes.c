@@ -3,7 +3,7 @@
  * or four numbers that follow each other along k, or one f32, for large products only, whose innermost loops are those
  * of gemm_dense.c. In terms of quads the loops are:
  *
- *   for each block of k:                 A is read as it lies, or copied if its rows are not dense or collide in caches
+ *   for each block of k:                 A is read in place, or copied if its rows are not dense or collide in caches
  *     for each strip of columns:         packed, as panels of 32 columns (stays in L2)
  *       for each panel (stays in L1):    blocks of C in registers
  *
@@ -14,7 +14,7 @@
  *
  * bf16: the instruction takes denormals for zero and rounds sums to nearest even (Intel SDM, VDPBF16PS); AMX does the
  * same. s8: B has 128 added to make it unsigned, so C starts as -128 times the sums of A's rows; sums wrap and are
- * exact. Blocks of k are a matter of k alone: how C is cut changes no bit. */
+ * exact. The blocks of k depend only on k, so the way in which C is cut changes no bit. */
 #include <config.h>
 
 #include "cpu/gemm_lanes.h"

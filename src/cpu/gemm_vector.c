@@ -117,7 +117,7 @@ static CPU_INLINE void sum_doubles(double *c, int64_t step, two_doubles v0, two_
 
 enum { LEAST_DEPTH = CPU_VECTOR_BYTES / 4 }; /* shorter rows do not fill a vector */
 
-/* A product of one type: what has steps is brought together in the scratch first. */
+/* A product of one type. Vectors whose elements are not neighbours are first copied to the scratch. */
 #define PRODUCT(name, type)                                                                                        \
   static void name##_product(const view *v, int64_t count, int64_t k, const type *m, const type *x, type *c, type *scratch) \
   {                                                                                                                \
@@ -146,7 +146,7 @@ bool cpu_vector_fits(const cpu_gemm *g)
   if ((g->m != 1 && g->n != 1) || g->k < 1 || g->via != WEFT_INVALID) return false;
   if (g->a_type != g->c_type || g->b_type != g->c_type || (g->c_type != WEFT_F32 && g->c_type != WEFT_F64))
     return false;
-  return v.along == 1 ? g->k >= LEAST_DEPTH : v.across == 1; /* both are 1 where k is 1 */
+  return v.along == 1 ? g->k >= LEAST_DEPTH : v.across == 1; /* both steps count as 1 where k is 1 */
 }
 
 void cpu_vector_plan(cpu_gemm *g)

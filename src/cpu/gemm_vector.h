@@ -1,4 +1,4 @@
-/* cpu/gemm_vector.h -- a matrix of f32 or f64 times a vector, read once, as it lies. */
+/* cpu/gemm_vector.h -- a matrix of f32 or f64 times a vector; the matrix is read once, in place. */
 #ifndef WEFT_CPU_GEMM_VECTOR_H
 #define WEFT_CPU_GEMM_VECTOR_H
 

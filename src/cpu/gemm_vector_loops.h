@@ -40,8 +40,8 @@ static CPU_HOT void NAME(columns)(int64_t n, int64_t k, const ELEM *m, int64_t r
   }
 }
 
-/* c[n] = m[n][k] . x. What does not fill a vector at the end of a row is read together with elements before it, which
- * the mask takes away from both factors: a product of zero and infinity would be no number. */
+/* c[n] = m[n][k] . x. The last elements of a row, if they do not fill a vector, are read together with elements before
+ * them. The mask sets those to zero in both factors, because zero times infinity would be NaN. */
 static CPU_HOT void NAME(rows)(int64_t n, int64_t k, const ELEM *m, int64_t row, const ELEM *x, ELEM *c, int64_t c_step)
 {
   NAME(mask) mask = {0};

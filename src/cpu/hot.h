@@ -1,5 +1,4 @@
-/* cpu/hot.h -- marks inner loops, which are compiled to vector code whatever the CFLAGS, once for each level of
- * x86-64. */
+/* cpu/hot.h -- marks inner loops, which are compiled to vector code with any CFLAGS, once for each level of x86-64. */
 #ifndef WEFT_CPU_HOT_H
 #define WEFT_CPU_HOT_H
 

@@ -1,11 +1,11 @@
 /* cpu/hwloc.c -- the functions of libhwloc that src/cpu calls, each handed on to
  * the library, which is opened at run time.
  *
- * A plugin shares its process with other software, and TensorFlow shows an hwloc of its own to all: linked in the
- * usual way, calls of Weft would go there.  These definitions are local to the plugin (its version script says so), so
- * that calls from here reach no other; RTLD_LOCAL keeps libhwloc's names from others, and RTLD_DEEPBIND makes
- * libhwloc's calls of itself stay in libhwloc.  (An archive linked into the plugin would do as well, but distributions
- * build it without position independent code.) */
+ * A plugin shares its process with other software, and TensorFlow shows an hwloc of its own to all: if Weft linked its
+ * library in the usual way, Weft's calls would go to TensorFlow's hwloc.  These definitions are local to the plugin
+ * (its version script says so), so that Weft's calls reach no other library; RTLD_LOCAL keeps libhwloc's names from
+ * others, and RTLD_DEEPBIND makes libhwloc's calls of itself stay in libhwloc.  (An archive linked into the plugin
+ * would do as well, but distributions build it without position independent code.) */
 #include <config.h>
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@
 #endif
 #if defined __has_feature
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define DEEPBIND 0 /* the runtimes of the sanitizers refuse it */
+#define DEEPBIND 0 /* the runtimes of the sanitizers refuse RTLD_DEEPBIND */
 #endif
 #endif
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__

@@ -132,8 +132,9 @@ static lapack_int attr_int(const call *c, const char *name, lapack_int otherwise
   return x;
 }
 
-/* ---- checking a call --------------------------------------------------------------------------------------------
- * A program may give a target any operands, results and attributes: what LAPACK would read or write has to be there. */
+/* ---- checking a call -------------------------------------------------------------------------------------------- A
+ * program may give a target any operands, results and attributes: so the arrays that LAPACK would read or write are
+ * checked first. */
 
 /* What an array holds: the operand's type, its real part, a complex number of that, or s32. */
 typedef enum content { SAME, REAL, COMPLEX, INTEGER } content;
@@ -669,7 +670,7 @@ static weft_status *register_all(void)
       int n = snprintf(name, sizeof name, "lapack_%c%s_ffi", "sdcz"[k], k < 2 ? targets[i].real : targets[i].complex);
       XLA_FFI_Handler_Bundle bundle = {.execute = k < 2 ? targets[i].real_handler : targets[i].complex_handler};
       XLA_FFI_Handler_Bundle theirs;
-      if (rt_ffi_find(name, &theirs)) continue; /* a later handler would hide the user's */
+      if (rt_ffi_find(name, &theirs)) continue; /* registering it now would hide the handler of the user */
       WEFT_TRY(rt_ffi_register(name, (size_t)n, &bundle));
     }
   return NULL;

@@ -1,5 +1,5 @@
-/* cpu/library.c -- which library kernel does what, and the thunks around the kernels: a kernel is planned when the
- * program is compiled and runs over the thunk's arguments. */
+/* cpu/library.c -- the table of library kernels by opcode, and the thunks around the kernels: a kernel is planned when
+ * the program is compiled and runs over the thunk's arguments. */
 #include <config.h>
 
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "lower/host_steps.h"
 
 /* Defines a planner, which fills `plan` by INIT, a maker, which makes a thunk of the plan, and a runner, which calls
- * RUN with the arguments. SCRATCH: bytes that the step wants. */
+ * RUN with the arguments. SCRATCH: bytes of scratch that the step needs. */
 #define LIBRARY_THUNK(name, plan_type, INIT, SCRATCH, RUN)                                                            \
   typedef struct name##_thunk {                                                                                    \
     rt_thunk base;                                                                                                 \
@@ -59,7 +59,7 @@ LIBRARY_THUNK(dot, cpu_dot,
 /* The second operand may be packed for all runs. */
 static void let_pack(rt_thunk *thunk, const cpu_packing *packing)
 {
-  enum { LEAST_PACKED_BYTES = 16 << 10 }; /* smaller operands are packed in no time */
+  enum { LEAST_PACKED_BYTES = 16 << 10 }; /* packing smaller operands in each run costs next to nothing */
 
   if (packing->base.bytes < LEAST_PACKED_BYTES) return;
   thunk->packing = &packing->base;

@@ -1,5 +1,5 @@
-/* cpu/linalg.c -- Cholesky factors and triangular systems: see linalg.h. Matrices are spread over the pool, and so
- * are the right-hand sides of one large system. */
+/* cpu/linalg.c -- Cholesky factors and triangular systems (linalg.h). Matrices are spread over the pool, and so are the
+ * right-hand sides of one large system. */
 #include <config.h>
 
 #include "cpu/linalg.h"

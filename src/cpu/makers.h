@@ -7,10 +7,10 @@
 #include "codegen/model/target.h"
 #include "lower/lower.h"
 
-/* The context that the CPU's target (lower/lower.h) gets. */
+/* The context of the CPU's target (lower/lower.h). */
 typedef struct cpu_target {
-  const gen_target *machine; /* its numbers */
-  gen_code *code;            /* what is compiled: kernels, comparators, reducers */
+  const gen_target *machine; /* numbers of the machine, for the cost model */
+  gen_code *code;            /* the compiled kernels, comparators and reducers */
 } cpu_target;
 
 static inline const cpu_target *cpu_target_of(const low_step *step) { return step->target->ctx; }

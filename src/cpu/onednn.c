@@ -1,4 +1,4 @@
-/* cpu/onednn.c -- convolutions by oneDNN: see onednn.h.
+/* cpu/onednn.c -- convolutions by oneDNN (onednn.h).
  *
  * The result is cut into tiles: some lines of the first spatial dimension, or some images.  A tile is a convolution of
  * its own, whose input is the part of the image that its lines read and whose padding is what lies outside of the
@@ -6,8 +6,8 @@
  * copied to its place among the other features.  Tiles with the same sizes and padding share a primitive (a *kind* of
  * tile); most images have three kinds, at the first lines, inside, and at the last lines.
  *
- * Debian's library runs its loops by OpenMP, on as many threads as the calling thread says.  So each call is made
- * between alone_begin and alone_end, which say one thread and restore what was said. */
+ * Debian's library runs its loops by OpenMP, on as many threads as the calling thread's OpenMP setting says.  So each
+ * call is made between alone_begin and alone_end, which set one thread and restore the setting. */
 #include <config.h>
 
 #include "cpu/onednn.h"
@@ -23,23 +23,25 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "base/swap.h"
 #include "codegen/model/processor.h"
 
 enum {
   MOST_KINDS = 8,
   MOST_TAPS = 128,
   TILE_FLOPS = 10000000,  /* some 100 us of f32 */
-  MOST_TILES = 1 << 20,   /* wanted; planning looks at each tile */
-  MOST_BYTES = 1 << 30,   /* of an array of a call: the library counts in 32 bits here and there */
+  MOST_TILES = 1 << 20,   /* wanted number of tiles; planning looks at each tile */
+  MOST_BYTES = 1 << 30,   /* most elements of an array of a call: the library counts in 32 bits in some places */
   FEW_FLOPS = 2000000,    /* convolutions from here on have FEW_TILES tiles at least */
   FEW_TILES = 4,
   SMALL_WINDOW = 9,
   SMALL_IMAGE = 256, /* pixels */
   FEW_FEATURES = 32,
-  LEAST_FLOPS = 200000,   /* below, calls of the library would take longer than the work */
+  LEAST_FLOPS = 200000,   /* for smaller tiles, calls of the library would take longer than the work */
   PART_FEATURES = 64,
-  PART_BYTES = 256 << 10, /* kernels from here on are cut: they would be read again for each tile */
-  LEAST_PIXELS = 16,      /* below, bringing the kernel into the library's order would */
+  PART_BYTES = 256 << 10, /* larger kernels are cut: otherwise they would be read again for each tile */
+  /* for smaller ones, bringing the kernel into the library's order would take longer than the work */
+  LEAST_PIXELS = 16,
 };
 
 /* ---- the library ------------------------------------------------------------------------------------------------- */
@@ -64,7 +66,7 @@ static struct library {
   int (*max_threads)(void);
   void (*set_threads)(int);
   dnnl_engine_t engine;
-  char version[128]; /* or why the library cannot be used */
+  char version[128]; /* or the reason why the library cannot be used */
   bool works;
 } its;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -90,7 +92,7 @@ static const char *find_threads(void *handle)
   return its.max_threads && its.set_threads ? NULL : "its OpenMP is not found";
 }
 
-/* Why the library cannot be used, or NULL. */
+/* The reason why the library cannot be used, or NULL. */
 static const char *load(void)
 {
   /* never closed: plans may live as long as the process */
@@ -163,7 +165,7 @@ typedef struct tile_kind {
   dnnl_memory_desc_t src, dst, scratch;
 } tile_kind;
 
-/* What makes a form of the kernel: plans that agree in this share forms. */
+/* The properties on which a form of the kernel depends: plans for which these are equal share forms. */
 typedef struct form_key {
   int64_t parts, step[HLO_MAX_RANK];
   dnnl_memory_desc_t desc; /* of a part */
@@ -226,8 +228,8 @@ static double flops_of(const view *v)
   return flops;
 }
 
-/* Do the copies into canonical order and back cost less than the library saves?  Weft's kernels are slow on small
- * images, where few output features leave lanes idle, and on single features whose windows are large or take
+/* True if the copies into canonical order and back cost less time than the library saves.  Weft's kernels are slow on
+ * small images, where few output features leave lanes idle, and on single features whose windows are large or take
  * strides. */
 static bool pays_to_order(const cpu_onednn_conv *c, int64_t taps)
 {
@@ -242,7 +244,7 @@ static bool pays_to_order(const cpu_onednn_conv *c, int64_t taps)
   return taps > 1 && c->in_features >= FEW_FEATURES && (pixels <= SMALL_IMAGE || c->out_features < FEW_FEATURES / 2);
 }
 
-/* Is the convolution one of those in which the library was measured to be faster?  (docs/adr/0009-onednn.md) */
+/* True if the convolution is of a kind at which the library is faster, by measurements (docs/adr/0009-onednn.md). */
 static bool fits(const view *v)
 {
   const cpu_onednn_conv *c = v->c;
@@ -259,7 +261,7 @@ static bool fits(const view *v)
     taps *= v->kernel[d];
     pixels *= v->out[d];
   }
-  if (taps == 1 && !narrow) return false; /* products of f32, at which Weft is as fast */
+  if (taps == 1 && !narrow) return false; /* f32 products of matrices, at which Weft is as fast */
   if (!c->in_order && !pays_to_order(c, taps)) return false;
   return taps <= MOST_TAPS && pixels >= LEAST_PIXELS && c->in_features > 0 && c->out_features > 0 &&
          flops_of(v) >= LEAST_FLOPS;
@@ -299,7 +301,8 @@ static tile_place place_of(const cpu_onednn *p, int64_t tile)
   t.after = WEFT_MAX(0, end - p->in_lines);
   t.from = first + t.before;
   t.from_lines = end - t.after - t.from;
-  if (t.images > 1) t.from_lines = p->in_lines; /* whole images: what they do not read lies between them */
+  /* whole images: the input between the lines that they read is skipped */
+  if (t.images > 1) t.from_lines = p->in_lines;
   return t;
 }
 
@@ -314,7 +317,7 @@ static const tile_kind *kind_of(const cpu_onednn *p, const tile_place *t)
   return NULL;
 }
 
-/* Are the arrays of a call small enough for the library? */
+/* True if the arrays of a call are small enough for the library. */
 static bool has_small_arrays(const cpu_onednn *p, const view *v, const tile_place *t)
 {
   double kernel = (double)p->part_features * (double)v->c->in_features;
@@ -342,9 +345,7 @@ static bool list_kinds(cpu_onednn *p, const view *v)
     }
     if (++count[k - p->kinds] > count[frequent]) frequent = k - p->kinds;
   }
-  tile_kind first = p->kinds[frequent];
-  p->kinds[frequent] = p->kinds[0];
-  p->kinds[0] = first;
+  WEFT_SWAP(p->kinds[frequent], p->kinds[0]);
   return true;
 }
 
@@ -393,7 +394,7 @@ static bool is_fast(dnnl_primitive_desc_t desc)
          (strncmp(name, "br", 2) == 0 || strncmp(name, "jit", 3) == 0);
 }
 
-/* Output features of a group that a part of the kernel has. */
+/* The number of output features of a group in a part of the kernel. */
 static int64_t group_features(const cpu_onednn *p, const view *v) { return p->part_features / v->c->groups; }
 
 /* Makes the primitive of a kind.  The kernel comes in p->form.desc, or in any order for the first kind. */

@@ -33,11 +33,11 @@ typedef struct cpu_onednn_conv {
 
 typedef struct cpu_onednn cpu_onednn; /* a planned convolution; all functions on it are thread-safe */
 
-/* Whether programs that are compiled from now on may use the library; true at first.  Thread-safe. */
+/* Sets whether programs that are compiled from now on may use the library; true at first.  Thread-safe. */
 void cpu_onednn_allow(bool allowed);
-/* "2.6.3", or why there is none.  Loads the library.  Thread-safe. */
+/* "2.6.3", or the reason why the library cannot be used.  Loads the library.  Thread-safe. */
 const char *cpu_onednn_version(void);
-bool cpu_onednn_is_there(void); /* the same, and it is not switched off */
+bool cpu_onednn_is_there(void); /* true if the library can be used and is not switched off */
 
 /* Plans `conv`; borrows it until it returns.  NULL: Weft's own kernels are to compute it. */
 cpu_onednn *cpu_onednn_plan(const cpu_onednn_conv *conv);
@@ -50,8 +50,8 @@ const void *cpu_onednn_form_key(const cpu_onednn *plan,
 /* Errors: as cpu_onednn_run; there is no form then. */
 WEFT_NODISCARD weft_status *cpu_onednn_make_form(const cpu_onednn *plan, rt_pool *pool, const void *kernel, void *form);
 
-/* The caller must make the form in each run if it does not keep one: the kernel is small.  Others are rearranged in
- * parts, by the tasks that need them. */
+/* True if the kernel is small, so that the caller must make the form in each run unless it keeps one.  A larger kernel
+ * without a form is rearranged in parts, by the tasks that need them. */
 bool cpu_onednn_wants_form(const cpu_onednn *plan);
 
 /* Computes out from `lhs` and the kernel.  `form`: of the kernel, or NULL unless cpu_onednn_wants_form.

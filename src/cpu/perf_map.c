@@ -14,7 +14,7 @@
 #include "base/thread.h"
 #include "cpu/cpu_internal.h"
 
-/* Code does not say where it ends: a function reaches to the next one, and not farther than this. */
+/* The code has no sizes: a function is taken to end at the next one, and after at most so many bytes. */
 enum { MOST_BYTES = 1 << 16 };
 
 typedef struct symbol {
@@ -23,7 +23,7 @@ typedef struct symbol {
   int phase;
 } symbol;
 
-static weft_mutex mu = WEFT_MUTEX_INITIALIZER; /* one program after the other in the file */
+static weft_mutex mu = WEFT_MUTEX_INITIALIZER; /* so that programs are written to the file one after the other */
 
 static int by_start(const void *a, const void *b)
 {
@@ -31,8 +31,8 @@ static int by_start(const void *a, const void *b)
   return x->start != y->start ? (x->start > y->start ? 1 : -1) : 0;
 }
 
-/* The functions of a module, in `out` if it is not NULL; returns their number. Kernels that several
- * instructions share come several times. */
+/* The functions of a module, in `out` if it is not NULL; returns their number. A kernel that several instructions share
+ * is listed several times. */
 static int collect(const hlo_module *module, const gen_code *code, symbol *out)
 {
   int count = 0;

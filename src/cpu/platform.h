@@ -8,7 +8,7 @@
 extern const weft_platform_ops cpu_platform_ops;
 /* The same without a compiler and without LLVM: programs are loaded (runtime/saved.h), not compiled or saved. */
 extern const weft_platform_ops cpu_loader_ops;
-/* What the environment may set for the platform and for code generation. */
+/* The settings of the platform and of code generation, from the environment. */
 extern const weft_option_table cpu_options, gen_option_table;
 
 #endif

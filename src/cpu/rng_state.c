@@ -10,7 +10,7 @@
 
 typedef struct rng_state {
   weft_mutex mu;
-  unsigned __int128 value; /* under mu */
+  unsigned __int128 value; /* guarded by mu */
 } rng_state;
 
 typedef struct rng_state_thunk {
@@ -19,7 +19,7 @@ typedef struct rng_state_thunk {
   rng_state *state;
 } rng_state_thunk;
 
-enum { FIRST_STATE = 0x7012395 }; /* XLA's */
+enum { FIRST_STATE = 0x7012395 }; /* the initial state is XLA's */
 
 static weft_status *rng_state_execute(const rt_thunk *thunk, rt_ctx *ctx)
 {

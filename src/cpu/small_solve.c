@@ -1,4 +1,4 @@
-/* cpu/small_solve.c -- LU factors and triangular systems of small real matrices: see small_solve.h. */
+/* cpu/small_solve.c -- LU factors and triangular systems of small real matrices: (small_solve.h). */
 #include <config.h>
 
 #include "cpu/small_solve.h"
@@ -8,7 +8,7 @@
 #include "base/macros.h"
 #include "cpu/hot.h"
 
-enum { LU_MOST = 32, SYSTEM_MOST = 32, SYSTEM_WORK = 4096 }; /* beyond them OpenBLAS is faster */
+enum { LU_MOST = 32, SYSTEM_MOST = 32, SYSTEM_WORK = 4096 }; /* for larger matrices OpenBLAS is faster */
 
 /* ---- LU ---------------------------------------------------------------------------------------------------------- */
 
@@ -27,7 +27,8 @@ enum { LU_MOST = 32, SYSTEM_MOST = 32, SYSTEM_WORK = 4096 }; /* beyond them Open
         for (int64_t i = k + 1; i < m; i++)                                                                        \
           if (absolute(column[i]) > absolute(column[best])) best = i;                                              \
         pivots[k] = (int32_t)best + 1;                                                                             \
-        bool is_zero = column[best] == 0; /* then best is k, and below may be NaN, which goes on to the right */   \
+        /* If the pivot is 0 or NaN, best is k: no rows are exchanged, and NaN spreads to the columns on the right. */ \
+        bool is_zero = column[best] == 0;                                                                          \
         if (is_zero && *info == 0) *info = (int32_t)k + 1;                                                         \
         for (int64_t j = 0; best != k && j < n; j++) {                                                             \
           type kept = a[j * m + k];                                                                                \

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/swap.h"
 #include "cpu/hot.h"
 #include "cpu/sort_keys.h"
 #include "cpu/sort_plain.h"
@@ -154,9 +155,7 @@ static int64_t *sort_by_calls(const cpu_sort *s, void *const *ins, int64_t base,
         spare[k] = take_b ? order[b++] : order[a++];
       }
     }
-    int64_t *swap = order;
-    order = spare;
-    spare = swap;
+    WEFT_SWAP(order, spare);
   }
   return order;
 }
@@ -290,9 +289,7 @@ static void sort_long_slice(const cpu_sort *s, rt_pool *pool, void *const *ins, 
     rt_parallel_for(pool, pieces, piece_task, &job);
     for (job.width = PIECE; job.width < n; job.width *= 2) {
       rt_parallel_for(pool, pieces, merge_task, &job);
-      void *swap = job.data;
-      job.data = job.spare;
-      job.spare = swap;
+      WEFT_SWAP(job.data, job.spare);
     }
     apply_items(&job, job.data, job.spare);
   }
@@ -511,7 +508,7 @@ static void topk_task(void *ctx, int64_t row)
   topk_job *job = ctx;
   const cpu_topk *t = job->t;
   int64_t bytes = (int64_t)weft_dtype_bytes(t->type);
-  int64_t room = WEFT_MIN(t->n, 2 * t->k + 128), kept = 0; /* little room: the bar falls soon */
+  int64_t room = WEFT_MIN(t->n, 2 * t->k + 128), kept = 0; /* little room, so that the bar falls soon */
   sort_key_map map = sort_map_of(&(gen_key){.type = t->type, .descending = t->largest});
   item *data = rt_thread_scratch(2 * (room + SCAN) * (int64_t)sizeof *data), *spare = data + room + SCAN;
   const char *in = job->in + row * t->n * bytes;

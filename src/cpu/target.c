@@ -1,4 +1,4 @@
-/* cpu/target.c -- the CPU's target for src/lower, and executables from code that was compiled before. */
+/* cpu/target.c -- the CPU's target for src/lower, and executables made from code that is compiled already. */
 #include <config.h>
 
 #include "base/log.h"

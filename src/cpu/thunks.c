@@ -1,5 +1,5 @@
-/* cpu/thunks.c -- thunks that every program may have: compiled kernels, copies, ids, and the reference evaluator for
- * operations without a kernel. */
+/* cpu/thunks.c -- the thunks of compiled kernels, copies, ids, and of the reference evaluator, which does operations
+ * without a kernel. */
 #include <config.h>
 
 #include <stdatomic.h>
@@ -98,10 +98,14 @@ weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_t
   thunk->cost_ns = 0;
   for (int p = 0; p < kernel->phase_count; p++) {
     double ns = kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
-    int64_t most = WEFT_MIN(kernel->phases[p].units, 8 * (int64_t)step->target->threads);
-    bool shared = ns >= 2 * task_ns && gen_pays_to_share(machine, GEN_KERNEL, ns, kernel->bytes,
-                                                         (double)step->whole_bytes, step->target->threads);
-    t->tasks[p] = shared ? (int64_t)WEFT_MIN(ns / task_ns, (double)most) : 1;
+    double range_ns = kernel->phases[p].range_ns, least_ns = WEFT_MAX(task_ns, 8 * range_ns);
+    int threads = step->target->threads;
+    int64_t most = WEFT_MIN(kernel->phases[p].units, 8 * (int64_t)threads);
+    bool shared = ns >= 2 * task_ns && ns / threads + range_ns < 0.8 * ns &&
+                  gen_pays_to_share(machine, GEN_KERNEL, ns, kernel->bytes, (double)step->whole_bytes, threads);
+    int64_t tasks = shared ? (int64_t)WEFT_MIN(ns / least_ns, (double)most) : 1;
+    if (shared && range_ns > 0) tasks = WEFT_MAX(tasks, WEFT_MIN(most, threads));
+    t->tasks[p] = tasks;
     thunk->splits |= t->tasks[p] > 1;
     thunk->cost_ns += ns;
   }

@@ -1,4 +1,4 @@
-/* cpu/without_blas.c -- what lapack.c and linalg.c are in a build without OpenBLAS: the reference evaluator takes
+/* cpu/without_blas.c -- replaces lapack.c and linalg.c in a build without OpenBLAS: the reference evaluator takes
  * Cholesky factors and triangular systems, and JAX's calls of LAPACK have no handler. */
 #include <config.h>
 

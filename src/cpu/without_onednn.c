@@ -1,4 +1,4 @@
-/* cpu/without_onednn.c -- what onednn.c is in a build without oneDNN: no convolution is planned. */
+/* cpu/without_onednn.c -- replaces onednn.c in a build without oneDNN: no convolution is planned. */
 #include <config.h>
 
 #include "cpu/onednn.h"

@@ -437,7 +437,7 @@ TEST(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads)
 
 TEST(fft_of_every_kind_and_length)
 {
-  static const int lengths[] = {1, 2, 3, 4, 7, 8, 30, 36, 64, 97, 128, 143, 194, 211, 1000, 1024};
+  static const int lengths[] = {1, 2, 3, 4, 7, 8, 30, 36, 64, 97, 128, 143, 194, 211, 1000, 1024, 4096, 4620};
   static const struct { const char *kind, *c, *r; double tolerance; } kinds[] = {
     {"FFT", "c64", "c64", 1e-6},  {"IFFT", "c64", "c64", 1e-6},   {"RFFT", "c64", "f32", 1e-6},   {"IRFFT", "c64", "f32", 1e-6},
     {"FFT", "c128", "c128", 1e-14}, {"IFFT", "c128", "c128", 1e-14}, {"RFFT", "c128", "f64", 1e-14}, {"IRFFT", "c128", "f64", 1e-14},
@@ -464,6 +464,41 @@ TEST(fft_of_every_kind_and_length)
                in_type, in, out_type, out, kinds[k].kind, n);
       if (n <= 36) check_instr(pool, text, kinds[k].tolerance);
     }
+}
+
+TEST(long_fft_lines_are_the_same_bits_on_any_number_of_threads)
+{
+  static const int threads[] = {1, 2, 7, 64};
+  static const struct { const char *text; int64_t in, out; } cases[] = {
+    {"  a = c64[131072] parameter(0)\n"
+     "  ROOT r = c64[131072] fft(a), fft_type=IFFT, fft_length={131072}", 262144, 262144},
+    {"  a = f32[2,120000] parameter(0)\n"
+     "  ROOT r = c64[2,60001] fft(a), fft_type=RFFT, fft_length={120000}", 240000, 240004},
+    {"  a = c64[2,60001] parameter(0)\n"
+     "  ROOT r = f32[2,120000] fft(a), fft_type=IRFFT, fft_length={120000}", 240004, 240000},
+  };
+
+  for (size_t k = 0; k < WEFT_COUNT(cases); k++) {
+    WEFT_AUTO(hlo_module) module = NULL;
+    char text[512];
+    cpu_fft fft;
+    snprintf(text, sizeof text, "HloModule m\nENTRY e {\n%s\n}\n", cases[k].text);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    T_OK(cpu_fft_init(&fft, &module->arena, module->entry->root));
+    T_TRUE(fft.longs && fft.scratch_bytes > 0);
+    float *in = malloc((size_t)cases[k].in * sizeof *in), *out[2];
+    void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(fft.scratch_bytes, 64));
+    for (int i = 0; i < 2; i++) out[i] = calloc((size_t)cases[k].out, sizeof(float));
+    T_TRUE(in && scratch && out[0] && out[1]);
+    for (int64_t i = 0; i < cases[k].in; i++) in[i] = (float)((i * 2654435761u >> 8) % 1000) / 500 - 1;
+    for (size_t t = 0; t < WEFT_COUNT(threads); t++) {
+      WEFT_AUTO(rt_pool) pool = NULL;
+      T_OK(rt_pool_new(&(rt_pool_options){.threads = threads[t]}, &pool));
+      T_OK(cpu_fft_run(&fft, pool, in, out[t > 0], scratch));
+      T_TRUE(memcmp(out[0], out[t > 0], (size_t)cases[k].out * sizeof(float)) == 0);
+    }
+    free(in), free(out[0]), free(out[1]), free(scratch);
+  }
 }
 
 TEST(cholesky_and_triangular_solve_of_every_form)
@@ -896,6 +931,7 @@ TEST_MAIN(UNIT(convolutions_are_cut_evenly), UNIT(dot_of_every_form_and_type), U
           UNIT(convolution_of_every_form_and_type), UNIT(convolutions_by_onednn_are_the_evaluators),
           UNIT(convolutions_that_are_too_large_are_planned_too),
           UNIT(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads), UNIT(fft_of_every_kind_and_length),
+          UNIT(long_fft_lines_are_the_same_bits_on_any_number_of_threads),
           UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(transposes_in_every_order_are_exact), UNIT(sort_is_the_evaluators_to_the_bit),
           UNIT(sort_of_one_operand_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
           UNIT(a_comparator_that_is_not_by_keys_is_refused), UNIT(topk_is_the_evaluators), UNIT(rng_goes_on_from_run_to_run), UNIT(the_number_of_threads_changes_no_bit))
