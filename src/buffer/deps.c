@@ -1,6 +1,6 @@
-/* buffer/deps.c -- The dependence graph of each computation that runs by steps: data, control and in-place order,
- * with reachability and longest paths.  The planner asks it: are all uses of this buffer over before that step can
- * start, whichever ready step the executor runs first? */
+/* buffer/deps.c -- The dependence graph of each computation that runs by steps: data, control and in-place order, with
+ * reachability and longest paths.  It answers the planner's question: have all uses of a buffer ended before a given
+ * step can start, whichever ready step the executor runs first? */
 #include <config.h>
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* buffer/draw.c -- The plan for people: its figures, and a drawing. */
+/* buffer/draw.c -- The plan as text and as a drawing, for people. */
 #include <config.h>
 
 #include <errno.h>

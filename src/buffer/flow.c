@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/swap.h"
+
 /* ---- the walk -------------------------------------------------------------------------------------------------- */
 
 typedef struct walker {
@@ -115,8 +117,8 @@ static bool walked_together(const hlo_shape *results)
   return true;
 }
 
-/* Which results may be written over one operand leaf: result `declared`, by an alias, if that is >= 0; else each of
- * `results`. */
+/* Which results may be written over one operand leaf: only result `declared` (an alias) if `declared` >= 0; else each
+ * of `results`. */
 typedef struct permit { int value, declared; uint64_t results; } permit;
 
 /* The result that leaf `leaf` of operand `i` is declared to share memory with, or -1.  If a result is declared for
@@ -687,11 +689,7 @@ weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a
 
   *out_merged = big == small;
   if (big == small) return NULL;
-  if (big->count < small->count) {
-    struct buf_class *swap = big;
-    big = small;
-    small = swap;
-  }
+  if (big->count < small->count) WEFT_SWAP(big, small);
   if (flow->values[a].bytes != flow->values[b].bytes || big->read_only || small->read_only ||
       (big->param_leaf >= 0 && small->param_leaf >= 0) || (big->result_leaf >= 0 && small->result_leaf >= 0))
     return NULL;
@@ -721,8 +719,9 @@ weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a
 
 weft_status *buf_classes_merge_ties(const buf_flow *flow, buf_classes *classes, bool *broken, int *out_broken_count)
 {
-  /* Exits always merge.  The caller was promised that a donation shares memory.  A copy in a loop's body or before
-   * an in-place update may run in every iteration; one at a loop's entry or of a result runs once. */
+  /* Ties whose copy would cost most come first.  Exits always merge.  A donation was promised to the caller, so it must
+   * share memory.  A copy in a loop's body or before an in-place update may run in every iteration; a copy at a loop's
+   * entry or of a result runs once. */
   static const buf_tie_kind order[] = {BUF_TIE_LOOP_EXIT, BUF_TIE_DONATION, BUF_TIE_LOOP_BACK, BUF_TIE_IN_PLACE,
                                        BUF_TIE_BRANCH, BUF_TIE_LOOP_ENTRY, BUF_TIE_RESULT};
 

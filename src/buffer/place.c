@@ -1,6 +1,6 @@
 /* buffer/place.c -- Addresses.  Buffers are placed one by one, each into the smallest gap that fits between the buffers
- * with which it clashes: the largest first, or in the best of several orders if they are few.  What clashes depends on
- * the plan's order:
+ * with which it clashes: the largest first, or in the best of several orders if they are few.  Which buffers clash
+ * depends on the plan's order:
  *   by the schedule      two buffers clash if their intervals meet;
  *   by dependence        they clash also unless every use of one comes before the other's first write by dependence, so
  *                        that sharing adds no dependence;
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/swap.h"
 #include "buffer/plan_internal.h"
 
 typedef struct placer {
@@ -26,7 +27,7 @@ typedef struct placer {
   int64_t *best;             /* by buffer: its offset in the best placement so far */
 } placer;
 
-/* Begins an attempt: drops the scratch memory of the attempt before. */
+/* Begins an attempt: frees the scratch memory of the previous attempt. */
 static weft_status *start(placer *p)
 {
   weft_arena_reset(&p->scratch);
@@ -57,9 +58,7 @@ static bool clash(const placer *p, int x, int y)
   if (a->def <= b->end && b->def <= a->end) return true;
   if (!p->graph) return false;
   if (b->end < a->def) {
-    const buf_buffer *swap = a;
-    a = b;
-    b = swap;
+    WEFT_SWAP(a, b);
     x = y;
   }
   if (p->after[x][b->first_node / 64] >> (b->first_node % 64) & 1) return false;

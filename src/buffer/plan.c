@@ -254,7 +254,7 @@ static weft_status *measure(buf_plan *plan)
 }
 
 /* Makes the plan's tables, and the classes of values that must share memory.  *out_class_alloc, by class: its
- * allocation, -1 for now. */
+ * allocation, -1 while there is none. */
 static weft_status *begin(buf_plan *plan, buf_classes **out_classes, int **out_class_alloc)
 {
   WEFT_AUTO(buf_classes) classes = NULL;
@@ -339,7 +339,7 @@ static weft_status *note_module(weft_status *st, const hlo_module *module)
   return NULL;
 }
 
-/* A plan that knows the values of its module, and no more. */
+/* Makes a plan that has the values of its module, and no addresses yet. */
 static weft_status *plan_of(const hlo_module *module, buf_plan **out_plan)
 {
   WEFT_AUTO(buf_plan) plan = calloc(1, sizeof *plan);
@@ -367,7 +367,7 @@ weft_status *buf_plan_place(buf_plan *plan, const buf_options *options)
 {
   weft_arena arena = plan->arena;
 
-  weft_arena_reset(&arena); /* of the draft only the values stay */
+  weft_arena_reset(&arena); /* only the values of the draft are kept */
   *plan = (buf_plan){.arena = arena, .module = plan->module, .flow = plan->flow};
   WEFT_TRY(note_module(place(plan, options), plan->module));
 #ifndef NDEBUG

@@ -10,7 +10,7 @@
 
 #include "hlo/hlo.h"
 
-enum { BUF_ALIGN = 64 }; /* of every slice and allocation, in bytes */
+enum { BUF_ALIGN = 64 }; /* alignment of every slice and allocation, in bytes */
 
 typedef enum buf_alloc_kind {
   BUF_PARAMETER, /* memory of the caller */
@@ -29,7 +29,7 @@ typedef struct buf_alloc {
 } buf_alloc;
 
 typedef struct buf_slice {
-  int alloc; /* -1: none (a token, an opaque) */
+  int alloc; /* number of the allocation; -1: none (a token, an opaque) */
   int64_t offset, bytes;
 } buf_slice;
 
@@ -77,8 +77,8 @@ typedef struct buf_plan buf_plan;
  * Errors: RESOURCE_EXHAUSTED; INVALID_ARGUMENT for a module in another form, naming the instruction. */
 WEFT_NODISCARD weft_status *buf_plan_new(const hlo_module *module, const buf_options *options, buf_plan **out_plan);
 /* The same in two steps, for a caller who finds options->in_order from the steps that wait for each other.  A draft has
- * all allocations, but places no buffer: values share bytes only where they must.  buf_plan_place makes the plan of a
- * draft, once; slices then change, and so may the numbers of allocations. */
+ * all allocations, but its buffers have no addresses: values share bytes only where they must.  buf_plan_place makes
+ * the plan of a draft, once; slices then change, and so may the numbers of allocations. */
 WEFT_NODISCARD weft_status *buf_plan_draft(const hlo_module *module, const buf_options *options, buf_plan **out_plan);
 WEFT_NODISCARD weft_status *buf_plan_place(buf_plan *plan, const buf_options *options);
 void buf_plan_free(buf_plan *plan);

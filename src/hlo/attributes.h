@@ -1,4 +1,4 @@
-/* hlo/attributes.h -- the schema of attributes: what text, protos, equality and hashing know of each.
+/* hlo/attributes.h -- the schema of attributes, which text, protos, equality and hashing follow.
  *
  * attributes.def has a row for each attribute; this header says what a row means.  A row has a kind.
  * The kind is one line in HLO_ATTR_KINDS, which names the functions for values of that kind in each

@@ -205,7 +205,7 @@ static weft_status *loop_leave(eval_ctx *ctx, eval_loop *loop, const hlo_literal
   return NULL;
 }
 
-/* Lets `arena` grow by what `all` bytes leave beside the other two. */
+/* Lets `arena` grow by the part of `all` bytes that the other two arenas do not use. */
 static void share_limit(weft_arena *arena, const weft_arena *second, const weft_arena *third, size_t all)
 {
   size_t taken = second->total_bytes + third->total_bytes;

@@ -1,4 +1,5 @@
-/* hlo/eval_internal.h -- what the evaluator's files share: wide elements, walks over indices, called computations. */
+/* hlo/eval_internal.h -- declarations that the evaluator's files share: wide elements, walks over indices, called
+ * computations. */
 #ifndef WEFT_HLO_EVAL_INTERNAL_H
 #define WEFT_HLO_EVAL_INTERNAL_H
 

@@ -1,4 +1,4 @@
-/* hlo/frames.c -- see frames.h. */
+/* hlo/frames.c -- call stacks in the source (frames.h). */
 #include "hlo/frames.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* hlo/infer_internal.h -- what the files of shape inference share: infer.c (elementwise operations, data movement),
- * infer_linear.c (reductions, windows, linear algebra, gather and scatter), infer_control.c (tuples, calls,
+/* hlo/infer_internal.h -- declarations that the files of shape inference share: infer.c (elementwise operations, data
+ * movement), infer_linear.c (reductions, windows, linear algebra, gather and scatter), infer_control.c (tuples, calls,
  * communication).  A rule reads an instruction and writes its result shape.  Operand counts and unbounded dimensions
  * have been checked before a rule runs. */
 #ifndef WEFT_HLO_INFER_INTERNAL_H

@@ -1,4 +1,4 @@
-/* hlo/opcode.h -- opcodes and what is true of each (table: opcodes.def). */
+/* hlo/opcode.h -- opcodes and their properties (table: opcodes.def). */
 #ifndef WEFT_HLO_OPCODE_H
 #define WEFT_HLO_OPCODE_H
 

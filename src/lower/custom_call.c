@@ -27,7 +27,8 @@ static bool is_marker(const char *target)
   return false;
 }
 
-/* True if each leaf of the result has the bytes of the leaf of the operands that has its place. */
+/* True if the operands have as many leaves as the result, and each leaf of the result is as large as the leaf of the
+ * operands with the same number. */
 static bool copies_whole(const hlo_instr *instr)
 {
   int leaves = 0, total = hlo_shape_leaf_count(instr->shape);
@@ -217,7 +218,7 @@ weft_status *low_custom_call_plan(weft_arena *arena, const hlo_instr *instr, wef
     WEFT_TRY(register_more());
     found = rt_ffi_find(attrs->target, &bundle);
   }
-  if (!found) return NULL; /* the maker says so */
+  if (!found) return NULL; /* the function that makes the thunk reports the error */
   WEFT_TRY(rt_ffi_call_new(arena, instr, &bundle, &call));
   plan->data = call;
   plan->destroy = free_call;

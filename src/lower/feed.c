@@ -23,7 +23,7 @@ weft_status *low_feed_make(low_step *step, rt_thunk **out_thunk)
 
 typedef struct host_transfer_thunk {
   rt_thunk base;
-  rt_feed *channel; /* of the platform */
+  rt_feed *channel; /* of the platform: the device's queues */
   int first, count; /* arguments that travel */
 } host_transfer_thunk;
 

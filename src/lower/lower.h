@@ -1,7 +1,7 @@
 /* lower/lower.h -- from a scheduled module to a program of thunks, the same for every platform.
  *
- * This module makes the memory plan, control flow, the order of tokens, groupings, collectives and transfers with
- * the host. The platform makes the thunks that compute: it hands in a target, a table of functions. */
+ * This module makes the memory plan, control flow, the order of tokens, groupings, collectives and transfers with the
+ * host. The platform makes the thunks that compute: it passes a target, which is a table of functions. */
 #ifndef WEFT_LOWER_LOWER_H
 #define WEFT_LOWER_LOWER_H
 
@@ -15,16 +15,18 @@ struct low_target {
   int threads; /* of the worker pool */
 
   /* Plans the step of `instr`, one that `make` will be asked for: fills scratch_bytes, data, destroy and make of
-   * `plan`, which is zeroed. What it allocates in `arena` lives as long as the executable. Called once for each step;
-   * an error becomes plan->error, and `make` decides what follows from it. */
+   * `plan`, which is zeroed. The memory that it allocates in `arena` lives as long as the executable. Called once for
+   * each step; an error becomes plan->error, and `make` decides what follows from it. */
   weft_status *(*plan)(void *ctx, weft_arena *arena, const hlo_instr *instr, low_plan *plan);
-  /* Estimated time of the step of `instr` on one thread, or on the whole device where that is not made of threads. */
+  /* Estimated time of the step of `instr` on one thread, or, if the platform's devices do not consist of threads, on
+   * the whole device. */
   double (*cost_ns)(void *ctx, const hlo_instr *instr);
-  /* Makes the thunk of an instruction that computes: anything but control flow, collectives, send and recv, infeed
-   * and outfeed. It may be called twice for an instruction, with the same plan: the first thunk is destroyed then.
-   * Errors: UNIMPLEMENTED, naming the operation. */
+  /* Makes the thunk of an instruction that computes: any instruction but control flow, collectives, send and recv,
+   * infeed and outfeed. It may be called twice for an instruction, with the same plan: the first thunk is destroyed
+   * then. Errors: UNIMPLEMENTED, naming the operation. */
   weft_status *(*make)(void *ctx, low_step *step, rt_thunk **out_thunk);
-  const rt_stretcher *stretcher; /* NULL: the platform does not queue several steps as one */
+  /* groups steps that the device takes as one; NULL: the platform does not group steps */
+  const rt_stretcher *stretcher;
   /* Makes a reducer for a computation that is none of the usual operators; fills all members but `id`. Errors:
    * UNIMPLEMENTED. */
   weft_status *(*reducer)(void *ctx, const hlo_computation *computation, weft_reducer *out_reducer);

@@ -13,7 +13,7 @@ typedef struct low_module {
   low_plan **plans;      /* by instruction id: of a step that the target makes; else NULL */
   rt_seq **seqs;         /* by computation id */
   int *node_of;          /* by instruction id: its place in its sequence, -1 none */
-  rt_thunk **made;       /* by instruction id: its thunk; NULL for what is no step */
+  rt_thunk **made;       /* by instruction id: its thunk; NULL if the instruction is no step */
   bool *wanted;          /* by computation id: control flow reaches it from the entry */
   bool *talks;           /* by computation id: it contains communication */
   int *token_mark;       /* by instruction id: the last instruction whose tokens were followed through this one */

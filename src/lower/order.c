@@ -1,4 +1,4 @@
-/* lower/order.c -- dependences that no byte carries: control predecessors and tokens. */
+/* lower/order.c -- dependences between steps that share no data: control predecessors and tokens. */
 #include <config.h>
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* lower/step.h -- one instruction on its way to a thunk: what a platform's makers are given. */
+/* lower/step.h -- one instruction on its way to a thunk: the arguments of the functions of a platform that make thunks.
+ * */
 #ifndef WEFT_LOWER_STEP_H
 #define WEFT_LOWER_STEP_H
 
@@ -9,12 +10,12 @@ typedef struct low_step low_step;
 
 /* How a step will be done: decided once, before memory is planned, and kept as long as the executable. */
 typedef struct low_plan {
-  int64_t scratch_bytes;       /* that the step wants in the memory plan; 0: none */
-  void *data;                  /* the planner's own, for the maker and the thunk; or NULL */
+  int64_t scratch_bytes;       /* bytes of scratch that the step needs in the memory plan; 0: none */
+  void *data;                  /* private data of the target, which the maker and the thunk use; or NULL */
   void (*destroy)(void *data); /* called once no thunk uses `data` any more; NULL: there is nothing to do */
   /* The maker that belongs to `data`, where several are possible; NULL: the only one. */
   weft_status *(*make)(low_step *step, rt_thunk **out_thunk);
-  weft_status *error;          /* with which planning ended; NULL: it did not fail */
+  weft_status *error;          /* the error with which planning of the step failed; NULL: it succeeded */
 } low_plan;
 
 /* `uses` is complete and in the order of the kernel ABI: the operands' leaves, the results' leaves, then the scratch if

@@ -67,7 +67,7 @@ weft_storage *weft_storage_retain(weft_storage *storage)
 
 void weft_storage_release(weft_storage *storage)
 {
-  /* acq_rel: all use of the bytes happens before they are given away */
+  /* acq_rel: all use of the bytes happens before they are freed */
   if (!storage || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1) return;
   weft_platform *platform = storage->device->platform;
   rt_packed_drop(platform, &storage->packed);
@@ -98,7 +98,8 @@ weft_status *weft_storage_write(weft_storage *storage, int64_t offset, const voi
 {
   weft_status *st = weft_device_write(storage->device, NULL, (char *)storage->data + offset, host, bytes);
 
-  rt_packed_drop(storage->device->platform, &storage->packed); /* a run may have packed the old bytes meanwhile */
+  /* a run may have made a packed form of the old bytes meanwhile */
+  rt_packed_drop(storage->device->platform, &storage->packed);
   return st;
 }
 
@@ -358,7 +359,7 @@ weft_status *weft_buffer_unpin(weft_buffer *buffer)
 typedef struct copy {
   rt_job job;
   weft_buffer *from, *to;
-  int space;            /* of `to` */
+  int space;            /* the stream of `to`'s device */
   weft_storage *source; /* retained while queued, as is the target: either buffer may be deleted */
   weft_storage *target;
   weft_event *done;
@@ -378,7 +379,7 @@ static void end_copy(copy *c, weft_status *st)
   free(c);
 }
 
-/* Ends a copy of which nothing has been queued. Takes `st`. */
+/* Ends a copy for which no work has been queued. Takes `st`. */
 static void fail_copy(copy *c, weft_status *st)
 {
   if (c->to->definition) rt_definition_publish(c->to->definition, weft_status_dup(st));

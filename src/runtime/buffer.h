@@ -2,7 +2,8 @@
  *
  * A buffer is a handle. Its bytes are a *storage*, a reference-counted object of its own that runs in flight and
  * external views hold too, so a buffer may be deleted or donated at any time. A buffer's definition event tells when
- * the bytes are valid, or why they never will be. Whatever is computed from a buffer with an error gets that error.
+ * the bytes are valid, or the error because of which they never will be. Whatever is computed from a buffer with an
+ * error gets that error.
  *
  * On a device with streams a buffer can be *recorded* long before it is defined: its bytes will be there when a
  * stream has reached a point. Programs and copies that are queued behind that point need not wait for the event
@@ -29,7 +30,7 @@ WEFT_NODISCARD weft_status *weft_storage_new_in(weft_device *device, int space, 
  * nothing is. The runtime never writes to such memory and never donates it in place. */
 WEFT_NODISCARD weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes,
                                               void (*on_free)(void *ctx), void *ctx, weft_storage **out_storage);
-/* Says that somebody outside of the runtime may write to the bytes from now on: no packed form of them (packed.h) is
+/* Declares that code outside of the runtime may write to the bytes from now on: no packed form of them (packed.h) is
  * kept. A view is exposed from the start, unless weft_storage_keep says that its owner does not change the bytes. */
 void weft_storage_expose(weft_storage *storage);
 void weft_storage_keep(weft_storage *storage);
@@ -101,10 +102,11 @@ WEFT_NODISCARD weft_status *weft_buffer_read(weft_buffer *buffer, int64_t offset
 WEFT_NODISCARD weft_status *weft_buffer_begin_read(weft_buffer *buffer);
 void weft_buffer_end_read(weft_buffer *buffer);
 /* Borrowed: when it is ready, work that reads the bytes may be queued behind the point that weft_buffer_source gives,
- * although the buffer may still become an error (weft_buffer_defined). An error: there will be no bytes. */
+ * although the buffer may still become an error (weft_buffer_defined). If the event has an error, there will be no
+ * bytes. */
 weft_event *weft_buffer_readable(const weft_buffer *buffer);
-/* The bytes of a buffer that is being read and readable, retained for the caller; NULL: it has none. *out_point: a
- * point of *out_stream after which they are there; NULL and 0: they are there. */
+/* The bytes of a buffer that is being read and readable, retained for the caller; NULL: the buffer has none.
+ * *out_point: a point of *out_stream after which the bytes are valid; NULL and 0: they are valid already. */
 weft_storage *weft_buffer_source(weft_buffer *buffer, weft_stream **out_stream, uint64_t *out_point);
 
 /* ---- promises and references ---- */
@@ -134,8 +136,8 @@ weft_event *weft_buffer_defined(const weft_buffer *buffer); /* borrowed; keeps i
 /* Whether the buffer is defined, or will be as soon as work that is queued on a stream has been done. */
 bool weft_buffer_is_recorded(const weft_buffer *buffer);
 
-/* Deletes the buffer. Its bytes stay until work in flight and external references have done with them. A second call
- * does nothing. */
+/* Deletes the buffer. Its bytes stay until no work in flight and no external reference uses them. A second call does
+ * nothing. */
 void weft_buffer_delete(weft_buffer *buffer);
 bool weft_buffer_is_deleted(const weft_buffer *buffer); /* deleted or donated */
 

@@ -1,9 +1,9 @@
-/* runtime/catch_up.c -- how a run on a device with streams waits for the streams on the host, without blocking a
- * thread.
+/* runtime/catch_up.c -- how a run on a device with streams waits on the host for work of the streams, without blocking
+ * a thread.
  *
- * The compute stream does the work of a step before the work of later steps. But a step that works on the host
- * (`run`, `start`) must not begin before the work that was queued earlier is done, and control flow needs a value
- * that queued work makes. Both leave their thread; a worker goes on with them once the stream has done that work. */
+ * The compute stream does the work of a step before the work of later steps. But a step that works on the host (`run`,
+ * `start`) must not begin before the work that was queued earlier is done, and control flow needs a value that queued
+ * work makes. Such a step gives up its thread, and a worker continues it once the stream has done that work. */
 #include <config.h>
 
 #include <string.h>
@@ -32,8 +32,8 @@ bool rt_has_fault(const rt_ctx *ctx)
 
 weft_status *rt_frame_take_fault(rt_frame *frame) { return atomic_exchange(&frame->fault, NULL); }
 
-/* Why the run cannot go on: the stream's error (taken), else a copy of the first fault of queued work; NULL: it can
- * go on. */
+/* The error because of which the run cannot continue: the stream's error (taken), else a copy of the first fault of
+ * queued work. NULL: the run can continue. */
 static weft_status *queued_error(const rt_frame *frame, weft_status *error)
 {
   return error ? error : weft_status_dup(atomic_load_explicit(&frame->fault, memory_order_acquire));
@@ -64,7 +64,7 @@ static void go_on(void *arg, weft_status *error)
   ended = st != NULL;
   if (!st && inner->run) {
     rt_trace_step step = begin ? rt_trace_step_of(thunk, frame->ctx.info) : (rt_trace_step){0};
-    rt_trace_current = step; /* of other threads that help with it */
+    rt_trace_current = step; /* time of other threads that help with the step */
     st = inner->run(thunk, &frame->ctx);
     if (begin) rt_trace_done(&step, begin);
     rt_trace_current = (rt_trace_step){0};

@@ -1,4 +1,4 @@
-/* runtime/constants.c -- a program's constants on devices that do not see the host's memory (constants.h). */
+/* runtime/constants.c -- copies of a program's constants on devices that cannot use the host's memory (constants.h). */
 #include <config.h>
 
 #include "runtime/constants.h"

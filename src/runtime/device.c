@@ -53,7 +53,7 @@ static bool push_block(rt_free_list *list, rt_free_block block)
   return true;
 }
 
-/* Gives all idle blocks back to the platform.  False: there were none. */
+/* Returns all idle blocks to the platform.  False: there were none. */
 static bool trim(weft_device *device)
 {
   int64_t before;
@@ -79,8 +79,8 @@ static bool trim(weft_device *device)
   return any;
 }
 
-/* Allocates a new block. If the platform has no memory left, packed forms that are not in use and then idle
- * blocks of the cache are given back first. */
+/* Allocates a new block. If the platform has no memory left, packed forms that are not in use and then idle blocks of
+ * the cache are freed first. */
 static weft_status *allocate(weft_device *device, int space, int64_t size, void **out_data)
 {
   weft_status *st = device->ops->allocate(device, space, size, out_data);
@@ -98,7 +98,8 @@ enum { NEW_BYTE = 0xCB, FREED_BYTE = 0xDB };
  * earlier contents by chance. */
 static void fill_block(weft_device *device, weft_stream *stream, void *data, int byte, int64_t size)
 {
-  weft_status_ignore(weft_device_fill(device, stream, data, byte, size)); /* it only helps to find faults */
+  /* the pattern only helps to find faults, so an error is ignored */
+  weft_status_ignore(weft_device_fill(device, stream, data, byte, size));
 }
 
 weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_taker taker, void **out_data)
@@ -133,7 +134,7 @@ weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_ta
   return st;
 }
 
-/* A point of the compute stream. Once the stream has reached it, no queued work uses the block that is given back
+/* A point of the compute stream. Once the stream has reached the point, no queued work uses a block that is given back
  * now. */
 static uint64_t last_use(weft_device *device, void *data, int64_t size)
 {
@@ -159,7 +160,8 @@ void rt_device_give(weft_device *device, int space, void *data, int64_t bytes)
   if (keep) device->memory.cached_bytes += size;
   weft_mutex_unlock(&device->memory_mu);
   if (keep) return;
-  /* in use, and no memory to list the block: waits for the stream, whose work is local and ends */
+  /* the block is in use, and there is no memory for an entry of the list: waits for the stream, whose work is local and
+   * ends */
   if (!idle) weft_status_ignore(rt_stream_sync(device, device->streams[WEFT_STREAM_COMPUTE], WEFT_NO_DEADLINE));
   device->ops->deallocate(device, space, data, size);
 }

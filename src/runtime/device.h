@@ -15,8 +15,8 @@ typedef struct weft_device weft_device;
 weft_platform *weft_device_platform(const weft_device *device);
 int64_t weft_device_id(const weft_device *device);  /* global, unique over all processes */
 int weft_device_ordinal(const weft_device *device); /* among this process's devices */
-/* The number by which other software on the machine knows the device; the ordinal where devices are no pieces of the
- * machine. */
+/* The number that other software on the machine uses for the device; the ordinal if the platform's devices are not
+ * pieces of hardware. */
 int weft_device_hardware_id(const weft_device *device);
 int weft_device_process(const weft_device *device);
 const char *weft_device_kind(const weft_device *device); /* "NVIDIA H200" */
@@ -59,7 +59,7 @@ typedef struct weft_stream weft_stream; /* the platform's own */
 typedef struct weft_stream_call {
   struct weft_stream_call *next; /* the platform's */
   uint64_t number;               /* the platform's */
-  /* Called on a thread of the platform: `fn` must be brief, must not wait and must not call device operations.
+  /* `fn` is called on a thread of the platform: it must be brief, must not wait and must not call device operations.
    * `error` (borrowed) is NULL if the work has been done. Otherwise the stream is broken, and the work has not been
    * done. */
   void (*fn)(void *ctx, const weft_status *error);
@@ -78,7 +78,7 @@ typedef struct weft_device_ops {
   weft_status *(*allocate)(weft_device *device, int space, int64_t bytes, void **out_data);
   void (*deallocate)(weft_device *device, int space, void *data, int64_t bytes); /* no queued work uses it */
 
-  /* These four may be NULL where space 0 is host-visible and there are no streams. */
+  /* The next four may be NULL where space 0 is host-visible and there are no streams. */
   weft_status *(*write)(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes);
   weft_status *(*read)(weft_device *device, weft_stream *stream, void *host, const void *from, int64_t bytes);
   /* Copies between two devices of one platform, which may be the same device; the stream is one of `to_device`. */
@@ -108,7 +108,7 @@ typedef struct weft_device_ops {
 
 const weft_device_ops *weft_device_operations(const weft_device *device);
 
-/* Whether the host can use the device's own memory as it is, and the device the host's. */
+/* True if the host can use the device's own memory directly, and the device can use the host's. */
 bool weft_device_is_host_visible(const weft_device *device);
 
 /* Copy bytes to, from and between devices, or fill them, in any space; 0 bytes are fine. `stream` as in
@@ -126,7 +126,7 @@ WEFT_NODISCARD weft_status *weft_device_fill(weft_device *device, weft_stream *s
 WEFT_NODISCARD weft_status *weft_device_copy_rows(weft_device *device, weft_stream *stream, void *to, int64_t to_step,
                                                   const void *from, int64_t from_step, int64_t bytes, int64_t rows);
 
-/* Where the host's own communicators find `data`: see weft_device_ops.host_address. */
+/* The address at which the host's own communicators use `data`: see weft_device_ops.host_address. */
 void *weft_device_host_address(weft_device *device, void *data);
 
 /* The streams of a device, by purpose.  NULL where the device has none. */

@@ -5,8 +5,8 @@
  *   prepared -> submitted (device->mu) -> started: one at a time on a device
  *            -> ended: outputs filled, `done` set, recycled
  *
- * On a device with streams there is one state more. When the frame is done, the run's work is on the compute stream:
- * outputs are filled and *recorded*, and the next run starts. The run ends when the stream has done that work.
+ * A device with streams has one more state. When the frame is done, the run's work is on the compute stream: outputs
+ * are filled and *recorded*, and the next run starts. The run ends when the stream has done that work.
  *
  *   started -> queued: several on a device -> ended */
 #include <config.h>
@@ -41,7 +41,8 @@ struct weft_run {
   int index;                /* of device in exe->devices */
   rt_run_info info;
   rt_frame *frame;
-  /* inputs that cannot be used yet, plus one for the launch; once queued: inputs not defined yet, plus one */
+  /* number of inputs that cannot be used yet, plus one for the launch; once queued: of inputs not defined yet, plus
+   * one */
   atomic_int waiting;
   weft_event *done;         /* also the outputs' definition */
   weft_event_waiter *waiters;   /* by parameter */
@@ -58,9 +59,9 @@ struct weft_run {
   weft_event_waiter hold_waiter;
   weft_comm **comms;        /* by grouping */
   uint64_t *comm_launches;  /* by grouping */
-  bool bound;               /* comms are this run's, and have not been aborted by it */
+  bool bound;               /* the run holds `comms`, and has not aborted them */
   rt_definition *definition;    /* of the outputs, on a device with streams; else NULL */
-  weft_status *error;           /* once queued: why it will fail, as far as that is known */
+  weft_status *error;           /* once queued: the error with which the run will fail, if one is known */
   bool inputs_given_up;         /* once queued: inputs[] are kept for their errors only */
   rt_after after;               /* calls work_done when the compute stream has done the run's work */
   bool poisoned;            /* under device->mu: `done` is an error already */
@@ -90,7 +91,7 @@ struct weft_executable {
   rt_packed_set packed_constants;
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
-  bool no_excess_precision; /* as it was compiled */
+  bool no_excess_precision; /* the options with which the program was compiled */
   bool logs;                /* WEFT_LOG asks for messages about its launches */
   bool waits_on_host;       /* runs start when their inputs are defined, not only recorded: see rt_program_asks_host */
   int64_t collective_timeout_ns, collective_warn_ns; /* 0: the settings */
@@ -432,8 +433,8 @@ static void release_packed(weft_run *run)
   }
 }
 
-/* Releases what the run still holds, and keeps the run's memory for another run. The last reference to the
- * executable may go here. */
+/* Releases what the run still holds, and keeps the run's memory for another run. This may release the last reference to
+ * the executable. */
 static void recycle_run(weft_run *run)
 {
   weft_executable *exe = run->exe;
@@ -466,37 +467,50 @@ static void recycle_run(weft_run *run)
   weft_executable_release(exe);
 }
 
-static char nothing[BUF_ALIGN] __attribute__((aligned(64))); /* where empty arrays are */
+static char nothing[BUF_ALIGN] __attribute__((aligned(64))); /* the address of empty arrays */
 
 enum { NAMED_BUFFERS = 5 };
 
-/* Finds the largest result that has memory of its own, and the instruction inside of tuples that makes it. False if
- * the program has none. */
+/* Finds the instruction that makes a leaf of `instr`'s value: inside of tuples, and inside of a fusion with several
+ * results, since neither tells its source. */
+static void find_maker(buf_placed *value)
+{
+  for (;;) {
+    const hlo_instr *instr = value->instr, *source = instr->op == HLO_GET_TUPLE_ELEMENT ? instr->operands[0] : NULL;
+    if (instr->op == HLO_TUPLE) {
+      int i = 0, count;
+      for (; value->leaf >= (count = hlo_shape_leaf_count(instr->operands[i]->shape)); i++) value->leaf -= count;
+      value->instr = instr->operands[i];
+    } else if (source && source->op == HLO_FUSION && source->called[0]->root->op == HLO_TUPLE) {
+      value->instr = source->called[0]->root->operands[instr->u.tuple_index];
+    } else {
+      return;
+    }
+  }
+}
+
+/* Finds the largest result that has memory of its own, and the instruction that makes it. False if the program has
+ * none. */
 static bool largest_result(const buf_plan *plan, buf_placed *out)
 {
-  const hlo_instr *root = buf_plan_module(plan)->entry->root;
-
   *out = (buf_placed){0};
   for (int leaf = 0; leaf < buf_plan_output_count(plan); leaf++) {
-    int a = buf_plan_output_alloc(plan, leaf), count;
+    int a = buf_plan_output_alloc(plan, leaf);
     const buf_alloc *alloc = a < 0 ? NULL : buf_plan_alloc(plan, a);
     if (!alloc || alloc->kind != BUF_OUTPUT || alloc->bytes <= out->bytes) continue;
-    *out = (buf_placed){.instr = root, .leaf = leaf, .bytes = alloc->bytes};
-    while (out->instr->op == HLO_TUPLE) {
-      int i = 0;
-      for (; out->leaf >= (count = hlo_shape_leaf_count(out->instr->operands[i]->shape)); i++) out->leaf -= count;
-      out->instr = out->instr->operands[i];
-    }
+    *out = (buf_placed){.instr = buf_plan_module(plan)->entry->root, .leaf = leaf, .bytes = alloc->bytes};
+    find_maker(out);
   }
   return out->instr != NULL;
 }
 
-/* Adds to `st` (taken) what memory the program needs, and its largest buffers. */
+/* Adds to `st` (taken) what memory the program needs, and its largest buffers: those of at least a hundredth of all. */
 static weft_status *name_memory(weft_status *st, const buf_plan *plan)
 {
   const buf_stats *s = buf_plan_stats(plan);
   buf_placed largest[NAMED_BUFFERS], result;
   int count = buf_plan_largest(plan, NAMED_BUFFERS, largest);
+  int64_t least = (s->parameter_bytes + s->output_bytes + s->temp_bytes) / 100;
   char text[512];
 
   st = weft_status_note(st, __FILE__, __LINE__,
@@ -506,7 +520,7 @@ static weft_status *name_memory(weft_status *st, const buf_plan *plan)
   if (largest_result(plan, &result))
     st = weft_status_note(st, __FILE__, __LINE__, "result of %s: %s", WEFT_BYTES(result.bytes),
                           buf_placed_text(&result, text, sizeof text));
-  for (int i = 0; i < count; i++)
+  for (int i = 0; i < count && largest[i].bytes >= least; i++)
     st = weft_status_note(st, __FILE__, __LINE__, "temporary of %s: %s", WEFT_BYTES(largest[i].bytes),
                           buf_placed_text(&largest[i], text, sizeof text));
   return st;
@@ -532,6 +546,31 @@ static void bind_packed(weft_run *run)
   rt_frame_bind_packed(run->frame, run->packed);
 }
 
+/* Copies a parameter that the program writes and that the caller has not donated: the run takes the copy in the
+ * parameter's place (taken). Traces and profiles have a step for each copy, all with one name. */
+static weft_status *copy_kept_parameter(weft_run *run, weft_storage **param)
+{
+  weft_device *device = run->device;
+  weft_stream *stream = device->streams[WEFT_STREAM_COMPUTE];
+  weft_storage *kept = *param, *copy;
+  int64_t begin = WEFT_UNLIKELY(rt_trace_on) ? weft_now_ns() : 0;
+  weft_status *st = rt_storage_new(device, 0, kept->bytes, RT_COMPUTE, &copy);
+
+  if (WEFT_UNLIKELY(st != NULL)) return name_memory(st, run->exe->parts.plan);
+  st = weft_device_copy(device, stream, copy->data, device, kept->data, kept->bytes);
+  if (WEFT_UNLIKELY(begin != 0)) {
+    rt_trace_step step = {.kind = "copy",
+                          .name = "(parameters that the program overwrites and the caller keeps)",
+                          .device = run->info.device_ordinal,
+                          .program = run->info.program_id,
+                          .run = run->info.run_id};
+    (device->queues ? rt_trace_queued : rt_trace_done)(&step, begin);
+  }
+  weft_storage_release(kept);
+  *param = copy;
+  return st;
+}
+
 /* Binds the run's memory: inputs (in place, or copied where the program writes into an input that others still use),
  * outputs, the arena. */
 static weft_status *bind(weft_run *run)
@@ -540,21 +579,14 @@ static weft_status *bind(weft_run *run)
   const buf_plan *plan = exe->parts.plan;
   int temp = buf_plan_temp_alloc(plan);
   int64_t temp_bytes = buf_plan_alloc(plan, temp)->bytes;
-  weft_stream *stream = run->device->streams[WEFT_STREAM_COMPUTE];
 
   for (int p = 0; p < exe->param_count; p++) {
     bool sole;
-    weft_storage *storage = rt_buffer_take(run->inputs[p], run->donated[p], &sole);
-    run->input_memory[p] = storage;
-    if (storage && !sole && exe->param_bytes[p] > 0 && buf_plan_alloc(plan, buf_plan_param_alloc(plan, p))->written) {
-      weft_storage *copy;
-      WEFT_TRY(rt_storage_new(run->device, 0, storage->bytes, RT_COMPUTE, &copy));
-      weft_status *st = weft_device_copy(run->device, stream, copy->data, run->device, storage->data, storage->bytes);
-      weft_storage_release(storage);
-      run->input_memory[p] = storage = copy;
-      WEFT_TRY(st);
-    }
-    run->base[buf_plan_param_alloc(plan, p)] = storage ? storage->data : nothing;
+    weft_storage **storage = &run->input_memory[p];
+    *storage = rt_buffer_take(run->inputs[p], run->donated[p], &sole);
+    if (*storage && !sole && exe->param_bytes[p] > 0 && buf_plan_alloc(plan, buf_plan_param_alloc(plan, p))->written)
+      WEFT_TRY(copy_kept_parameter(run, storage));
+    run->base[buf_plan_param_alloc(plan, p)] = *storage ? (*storage)->data : nothing;
   }
   for (int o = 0; o < exe->output_count; o++) {
     int alloc = buf_plan_output_alloc(plan, o);
@@ -602,8 +634,8 @@ static inline weft_status *input_error(const weft_run *run)
   return NULL;
 }
 
-/* Fails the run for the peers too if it fails here before it has taken part in all its collectives. Otherwise the
- * next launch on this device would meet this launch on the peers. */
+/* If the run fails in this process before it has taken part in all its collectives, makes it fail on the peers too.
+ * Otherwise the collectives of the next launch on this device would meet those of this launch on the peers. */
 static void let_peers_know(weft_run *run, const weft_status *st)
 {
   const weft_executable *exe = run->exe;
@@ -617,7 +649,7 @@ static void let_peers_know(weft_run *run, const weft_status *st)
                                       exe->parts.module->name, (long long)run->device->id, weft_status_message(st)));
 }
 
-/* Gives the arena back, and gives the outputs their bytes unless the run has failed (`st`, borrowed). */
+/* Frees the arena, and gives the outputs their bytes unless the run has failed (`st`, borrowed). */
 static inline void hand_over_memory(weft_run *run, const weft_status *st)
 {
   if (run->temp)
@@ -658,7 +690,7 @@ static void end_run(weft_run *run, weft_status *st)
 
 /* ---- runs: queued on a stream ---------------------------------------------------------------------------------- */
 
-/* Adds the program and the device to an error of queued work (taken), which knows neither. NULL for NULL. */
+/* Adds the names of the program and the device to an error of queued work (taken), which has neither. NULL for NULL. */
 static weft_status *name_program(const weft_run *run, weft_status *st)
 {
   return weft_status_note(st, __FILE__, __LINE__, "program \"%s\" on device %lld", run->exe->parts.module->name,
@@ -678,8 +710,8 @@ static void conclude(weft_run *run)
 
 static void conclude_job(rt_job *job) { conclude((weft_run *)job); }
 
-/* An input's event is ready. The run is concluded in a job of its own: in a long chain of runs, each concluding the
- * next here would nest ever deeper. */
+/* An input's event is ready. The run is concluded in a job of its own: in a long chain of runs, each of which concludes
+ * the next, calls would nest ever deeper. */
 static void input_settled(void *ctx, const weft_status *error)
 {
   weft_run *run = ctx;
@@ -690,8 +722,8 @@ static void input_settled(void *ctx, const weft_status *error)
     rt_pool_offer(run->device->platform->pool, &run->job, 1);
 }
 
-/* The stream has done the run's work (takes `error`). The inputs may still turn out to be errors: the run ends when
- * all their events are ready. */
+/* The stream has done the run's work (takes `error`). Inputs may still become errors: the run ends when the events of
+ * all inputs are ready. */
 static void work_done(void *ctx, weft_status *error)
 {
   weft_run *run = ctx;
@@ -721,8 +753,8 @@ static void give_up_inputs(weft_run *run)
   run->inputs_given_up = true;
 }
 
-/* The run's work on the host is over; the rest is on the stream. `st` (taken): the error with which the run will
- * fail, or NULL. */
+/* The run's work on the host has ended; its other work is on the stream. `st` (taken): the error with which the run
+ * will fail, or NULL. */
 static void leave_queued(weft_run *run, weft_status *st)
 {
   weft_device *device = run->device;
@@ -731,7 +763,7 @@ static void leave_queued(weft_run *run, weft_status *st)
 
   if (st) let_peers_know(run, st);
   run->error = st;
-  /* first: memory that is given back below is in use until this point */
+  /* recorded first: memory that is freed below is in use until this point */
   rt_definition_record(run->definition, device, stream);
   hand_over_memory(run, st);
   give_up_inputs(run);
@@ -811,7 +843,7 @@ static weft_status *bind_comms(weft_run *run)
 static void start_run(weft_run *run)
 {
   weft_status *st = run->poisoned ? WEFT_ERR(CANCELLED, "poisoned") : input_error(run); /* `done` has the error */
-  /* also if `st` is set: let_peers_know needs the communicators */
+  /* needed also if `st` is set: let_peers_know uses the communicators */
   weft_status *unbound = bind_comms(run);
 
   if (st) weft_status_free(unbound);
@@ -895,7 +927,7 @@ static void submit(weft_run *run)
   }
   weft_mutex_unlock(&device->mu);
   if (here) {
-    bool was = weft_thread_flush_denormals(device->platform->flush_denormals); /* as the workers do */
+    bool was = weft_thread_flush_denormals(device->platform->flush_denormals); /* the workers set this mode too */
     start_run(run);
     weft_thread_flush_denormals(was);
   } else if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1) pump(device);
@@ -987,7 +1019,8 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
   return NULL;
 }
 
-/* Sends a prepared run on its way, which cannot fail: deletes the donated inputs, hands out the outputs and submits. */
+/* Submits a prepared run, which cannot fail: deletes the donated inputs, returns the outputs and puts the run into its
+ * device's queue. */
 static void set_off(weft_executable *exe, int device, const weft_launch *launch, struct rt_hold *hold, weft_run *run)
 {
   for (int p = 0; p < exe->param_count; p++) {
@@ -1042,7 +1075,7 @@ static weft_deadline hold_deadline(const weft_executable *exe)
   int64_t own_ns = exe->collective_timeout_ns, timeout_ns = own_ns ? own_ns : settings->timeout_ns;
   int64_t connect_ns = own_ns ? WEFT_MIN(own_ns, settings->connect_ns) : settings->connect_ns, before = 0, ns;
 
-  if (timeout_ns <= 0 || settings->connect_ns <= 0) return WEFT_NO_DEADLINE; /* as the user set it */
+  if (timeout_ns <= 0 || settings->connect_ns <= 0) return WEFT_NO_DEADLINE; /* the time that the user set */
   for (int d = 0; d < exe->device_count; d++) {
     weft_mutex_lock(&exe->devices[d]->mu);
     before = WEFT_MAX(before, exe->devices[d]->submitted - exe->devices[d]->ended);
@@ -1084,7 +1117,7 @@ static weft_status *acquire_hold(weft_executable *exe, const weft_launch *launch
   return st;
 }
 
-/* Sends the prepared runs on their way or, if `st` is an error, gives them up. Takes `st`. */
+/* Submits the prepared runs or, if `st` is an error, discards them. Takes `st`. */
 static weft_status *set_off_all(weft_executable *exe, const weft_launch *launch, weft_run **runs, int prepared,
                                 weft_status *st)
 {
@@ -1099,8 +1132,8 @@ static weft_status *set_off_all(weft_executable *exe, const weft_launch *launch,
   return st;
 }
 
-/* Waits while the device is crowded (MOST_QUEUED). A host that runs ahead of its devices would fill the memory with
- * launches and with what they are to read. */
+/* Waits while the device has too many runs (MOST_QUEUED). A host that runs ahead of its devices would fill the memory
+ * with launches and their inputs. */
 static void wait_for_room(weft_device *device)
 {
   bool in_time = true;

@@ -16,7 +16,7 @@ WEFT_DEFINE_AUTO(weft_executable, weft_executable_release)
 
 const hlo_module *weft_executable_module(const weft_executable *exe); /* optimised and scheduled */
 const buf_plan *weft_executable_plan(const weft_executable *exe);
-const void *weft_executable_code(const weft_executable *exe); /* the platform's own; for the platform alone */
+const void *weft_executable_code(const weft_executable *exe); /* data of the platform, used only by the platform */
 /* The kernels that the host runs (codegen/codegen.h), borrowed; NULL on a
  * platform whose kernels are of another kind. */
 const struct gen_code *weft_executable_kernels(const weft_executable *exe);

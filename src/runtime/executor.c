@@ -30,7 +30,7 @@ static weft_status *take_error(rt_frame *frame, const rt_seq *seq) WEFT_NO_THREA
 
 /* ---- one thunk ------------------------------------------------------------------------------------------------- */
 
-/* Starts an asynchronous thunk. True if it has ended already, with its error in *out. */
+/* Starts an asynchronous thunk. True if the thunk has ended already, with its error in *out. */
 static bool start_thunk(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
 {
   rt_async *async = &frame->asyncs[thunk->index];
@@ -206,13 +206,13 @@ static bool drain(rt_seq_run *run, enum entry entry, int ended, weft_status *st)
     if (skip) miss(frame, thunk);
     bool done = skip || execute(frame, thunk, &st);
     weft_mutex_lock(&run->mu);
-    /* not before it has started: another thread would start the next of its order group first */
+    /* not before the thunk has started: another thread would start the next thunk of the order group first */
     if (thunk->ops->start && !rt_starts_late(thunk))
       release_waiters(run, seq->nodes[node].started_begin, seq->nodes[node].started_count);
     if (done) node_ended(run, node, st);
   }
   bool finished = --run->working == 0 && run->left == 0;
-  if (finished) run->left = -1; /* so that no other thread sees it */
+  if (finished) run->left = -1; /* taken out of the frame, so that no other thread sees the error */
   weft_mutex_unlock(&run->mu);
   return finished;
 }
@@ -232,7 +232,8 @@ static bool thunk_ended(rt_frame *frame, const rt_thunk *thunk, weft_status *st)
   return true;
 }
 
-/* A sequence is done: goes on outwards, with the control flow that it belongs to, as far as possible at once. */
+/* A sequence is done: continues the control flow that the sequence belongs to, then the control flow around that, as
+ * far as possible at once. */
 static void seq_finished(rt_frame *frame, const rt_seq *seq)
 {
   for (;;) {
@@ -272,7 +273,7 @@ static bool seq_start(rt_frame *frame, const rt_seq *seq)
   return seq->in_order ? run_in_order(frame, seq, 0) : drain(&frame->runs[seq->index], BEGIN, -1, NULL);
 }
 
-/* Never runs thunks itself, since the caller may be a thread that must not compute. */
+/* Runs no thunks itself, because the caller may be a thread that must not compute. */
 void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st) WEFT_NO_THREAD_SAFETY
 {
   rt_frame *frame = (rt_frame *)ctx;

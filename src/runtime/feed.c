@@ -196,9 +196,9 @@ weft_status *weft_device_outfeed(weft_device *device, void *data, int64_t bytes,
   while (!feed->first && weft_cond_wait(&feed->changed, &feed->mu, deadline)) {}
   i = pop_locked(feed);
   weft_mutex_unlock(&feed->mu);
-  if (!i) return WEFT_ERR(DEADLINE_EXCEEDED, "nothing came out of device %lld", (long long)device->id);
+  if (!i) return WEFT_ERR(DEADLINE_EXCEEDED, "device %lld has put no item into its outfeed", (long long)device->id);
   if (i->bytes != bytes)
-    st = WEFT_ERR(INVALID_ARGUMENT, "%lld bytes are wanted, the next item has %lld", (long long)bytes,
+    st = WEFT_ERR(INVALID_ARGUMENT, "%lld bytes are expected, the next item has %lld", (long long)bytes,
                   (long long)i->bytes);
   else if (bytes > 0) memcpy(data, i->data, (size_t)bytes);
   free(i);

@@ -17,7 +17,7 @@ void weft_device_close_infeed(weft_device *device);
  * Errors: DEADLINE_EXCEEDED; INVALID_ARGUMENT if the item has another size (the item is lost). */
 WEFT_NODISCARD weft_status *weft_device_outfeed(weft_device *device, void *data, int64_t bytes, weft_deadline deadline);
 
-enum { RT_FEED_BYTES = 1 << 30 }; /* the most that may wait in one queue */
+enum { RT_FEED_BYTES = 1 << 30 }; /* the most bytes that may wait in one queue */
 
 /* ---- for the platforms ---- */
 
@@ -29,14 +29,14 @@ void rt_feed_free(rt_feed *feed); /* NULL is fine */
  * and ends the thunk. Errors: FAILED_PRECONDITION if the queue is closed and empty; INVALID_ARGUMENT if the item has
  * another size. */
 WEFT_NODISCARD weft_status *rt_feed_take(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int first, int count);
-/* Makes an item of a thunk's arguments [0, count). Errors: RESOURCE_EXHAUSTED if more than RT_FEED_BYTES would wait;
- * FAILED_PRECONDITION if the queue is closed. */
+/* Appends an item made of a thunk's arguments [0, count). Errors: RESOURCE_EXHAUSTED if more than RT_FEED_BYTES would
+ * wait; FAILED_PRECONDITION if the queue is closed. */
 WEFT_NODISCARD weft_status *rt_feed_put(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int count);
 
 /* The host's queue of channel `id`, made at the first request.
  * Errors: UNIMPLEMENTED on a platform whose host does not loop back. */
 WEFT_NODISCARD weft_status *rt_channel_feed(weft_platform *platform, int64_t id, rt_feed **out_feed);
-/* No more items will come: thunks that wait on a channel fail with FAILED_PRECONDITION. */
+/* Declares that no more items will come: thunks that wait on a channel fail with FAILED_PRECONDITION. */
 void rt_channels_close(weft_platform *platform);
 void rt_channels_free(weft_platform *platform);
 

@@ -1,4 +1,4 @@
-/* runtime/ffi.c -- Handlers of custom calls, and what their calls see: see ffi.h. */
+/* runtime/ffi.c -- handlers of custom calls, and the arguments and services that their calls get (ffi.h). */
 #include <config.h>
 
 #include "runtime/ffi.h"
@@ -209,7 +209,7 @@ struct rt_ffi_call {
   int arg_count, ret_count;
   XLA_FFI_Buffer *buffers;  /* arguments, then results; data NULL */
   object *state;            /* of the instantiate stage */
-  void *blank_state;        /* see rt_ffi_call_new; NULL for most */
+  void *blank_state;        /* see rt_ffi_call_new; NULL for most handlers */
   size_t packed_bytes;      /* of all buffers whose elements are packed for the handler */
 };
 
@@ -346,8 +346,9 @@ weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *instr, const XL
     }
   }
   /* jaxlib's Python callbacks keep a cache of transposes in the state that their instantiate stage makes, but PJRT's
-   * extension does not pass that stage on. They look into the cache only for results that are not C-contiguous,
-   * which the jax_plugins package rules out. Otherwise they need only a pointer that is not NULL. */
+   * extension does not pass that stage on. The callbacks look into the cache only for results that are not
+   * C-contiguous, which the jax_plugins package rules out. Otherwise the callbacks need only a pointer that is not
+   * NULL. */
   if (!bundle->instantiate && instr->op == HLO_CUSTOM_CALL && rt_ffi_calls_python(instr->u.custom->target)) {
     call->blank_state = weft_arena_alloc(arena, BLANK_STATE_BYTES);
     WEFT_TRY_ALLOC(call->blank_state);
@@ -434,8 +435,8 @@ void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, c
 
 bool rt_ffi_call_packs(const rt_ffi_call *call) { return call->packed_bytes > 0; }
 
-/* What a thread that waits for the end of a call shares with the call; freed by the thread or by the end of the call,
- * whichever comes last. */
+/* The data that a thread which waits for the end of a call shares with the call; freed by the thread or by the end of
+ * the call, whichever comes last. */
 typedef struct waiter {
   weft_mutex mu;
   weft_cond ended;

@@ -31,8 +31,8 @@ bool rt_ffi_calls_python(const char *name); /* jaxlib's handlers of Python callb
 WEFT_NODISCARD weft_status *rt_ffi_type_register(const char *name, size_t length, int64_t *type_id,
                                                  void (*deleter)(void *object));
 
-/* What a user attaches to a launch for handlers to find: objects by type id. Objects with a deleter are owned by the
- * user data. Filled before the launch, only read during it. */
+/* Objects that a user attaches to a launch, by type id; handlers find them there. Objects with a deleter are owned by
+ * the user data. Filled before the launch, only read during it. */
 typedef struct rt_ffi_user_data rt_ffi_user_data;
 WEFT_NODISCARD weft_status *rt_ffi_user_data_new(rt_ffi_user_data **out);
 void rt_ffi_user_data_free(rt_ffi_user_data *data); /* NULL is fine */
@@ -56,21 +56,21 @@ void rt_ffi_call_free(rt_ffi_call *call); /* destroys the handler's state; NULL 
 void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, const rt_run_info *info,
                        void (*done)(void *arg, weft_status *st), void *arg);
 
-/* What a handler on a device gets beside its arrays. */
+/* The context that a handler on a device gets besides its arrays. */
 typedef struct rt_ffi_queue {
   void *stream; /* for XLA_FFI_Stream_Get */
-  /* memory of the device; what is given back may still be used by what is queued */
+  /* allocate and free memory of the device; queued work may still use a block that is freed */
   weft_status *(*take)(void *ctx, size_t bytes, void **out_data);
   void (*give)(void *ctx, size_t bytes, void *data);
   void *ctx;
-  weft_deadline deadline; /* for handlers that end later */
+  weft_deadline deadline; /* the longest wait for handlers that end later */
 } rt_ffi_queue;
 
 /* As rt_ffi_call_start, for a handler of a device: `buffers` are in its memory. On return the handler has queued its
  * work. A handler that ends later is waited for. Errors: the handler's; DEADLINE_EXCEEDED. */
 WEFT_NODISCARD weft_status *rt_ffi_call_enqueue(rt_ffi_call *call, void *const *buffers, rt_pool *pool,
                                                 const rt_run_info *info, const rt_ffi_queue *queue);
-/* Whether the handler wants elements below a byte packed, which is done in host memory alone. */
+/* Whether the handler expects elements of less than a byte packed. Packing is possible only in host memory. */
 bool rt_ffi_call_packs(const rt_ffi_call *call);
 
 /* An MLIR dictionary ("{uplo = 76 : ui8, mode = \"full\"}") as attributes sorted by name, in `arena`.

@@ -80,7 +80,7 @@ static weft_status *parse_string(cursor *c, bool quoted_only, XLA_FFI_ByteSpan *
     WEFT_TRY_ALLOC(out->ptr);
     return NULL;
   }
-  size_t most = 1; /* what is between the quotes is never longer once read */
+  size_t most = 1; /* the decoded string is never longer than the text between the quotes */
   while (c->at[most] && c->at[most] != '"') most += c->at[most] == '\\' && c->at[most + 1] ? 2 : 1;
   to = weft_arena_alloc(c->arena, most);
   WEFT_TRY_ALLOC(to);

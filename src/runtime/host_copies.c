@@ -1,4 +1,4 @@
-/* runtime/host_copies.c -- arguments of a step in host memory (host_copies.h). */
+/* runtime/host_copies.c -- copies of a step's arguments in host memory (host_copies.h). */
 #include <config.h>
 
 #include "runtime/host_copies.h"
@@ -12,7 +12,7 @@
 
 /* One block of memory: this, two tables with an entry for each use, and the bytes. */
 struct rt_host_copies {
-  void **device; /* the arguments as they were */
+  void **device; /* the arguments that the copies replace */
   void **host;
 };
 

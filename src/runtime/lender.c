@@ -1,4 +1,4 @@
-/* runtime/lender.c -- a thread that lends itself to a launch's host callbacks while it waits (lender.h). */
+/* runtime/lender.c -- a thread that runs a launch's host callbacks while it waits for the launch (lender.h). */
 #include <config.h>
 
 #include "runtime/lender.h"

@@ -1,7 +1,7 @@
-/* runtime/lender.h -- a thread that waits for its launch and lends itself to the launch's host callbacks meanwhile.
+/* runtime/lender.h -- the *lender*: a thread that waits for its launch, and runs the launch's host callbacks meanwhile.
  *
- * A callback into the thread's own language then finds what belongs to that thread (Python's contexts), and needs no
- * thread of its own. */
+ * A callback into the language of that thread then has the thread's own state (Python's contexts), and needs no other
+ * thread. */
 #ifndef WEFT_RUNTIME_LENDER_H
 #define WEFT_RUNTIME_LENDER_H
 
@@ -24,7 +24,7 @@ void rt_lender_fini(rt_lender *lender);
  * wait for each other, so the caller then runs its own elsewhere. Not to be called once the events that the lending
  * thread waits for are ready. Thread-safe. */
 bool rt_lender_offer(rt_lender *lender, void (*call)(void *arg), void *arg);
-/* To be called once, inside call(arg), when it will not block any more: the next offer is then taken. */
+/* Must be called once inside call(arg), when the call will not block any more: the thread then takes the next offer. */
 void rt_lender_give_back(rt_lender *lender);
 
 /* Serves offers until all `count` events are ready. `slots`: memory for as many waiters. */

@@ -12,7 +12,7 @@ struct rt_packed {
   rt_packed *next;              /* of the operand's set */
   rt_packed *newer, *older;     /* of the platform's list */
   rt_packed_set *set;           /* NULL: dropped, and freed when the last run has read it */
-  weft_device *device;          /* whose memory `data` is */
+  weft_device *device;          /* the device of the memory at `data` */
   void *data;                   /* NULL: there is no form yet */
   bool in_making;
   int readers;
@@ -31,7 +31,7 @@ static rt_packed *note(rt_packed_forms *all, rt_packed_set *set, const rt_packin
 {
   rt_packed *form = calloc(1, sizeof *form + (size_t)packing->key_bytes);
 
-  if (!form) return NULL; /* the step reads the operand as it lies */
+  if (!form) return NULL; /* the step reads the operand itself */
   form->offset = offset;
   form->bytes = packing->bytes;
   form->key_bytes = packing->key_bytes;
@@ -164,7 +164,8 @@ static void drop(weft_platform *platform, rt_packed_set *set, bool close)
 
 void rt_packed_drop(weft_platform *platform, rt_packed_set *set)
 {
-  /* relaxed: who makes an entry happens before who ends or takes over the operand, by the operand's own count */
+  /* relaxed: making an entry happens before the operand is freed or taken over, because the operand's reference count
+   * orders the two */
   if (atomic_load_explicit(&set->noted, memory_order_relaxed)) drop(platform, set, false);
 }
 

@@ -1,10 +1,10 @@
-/* runtime/packed.h -- packed forms of operands: what a step would otherwise make of an operand in each run.
+/* runtime/packed.h -- packed forms of operands, which a step would otherwise make in each run.
  *
  * A step may say that it can read a packed form of an operand instead of the operand (rt_thunk.packing), with the same
- * results. If the operand is a constant, the form is made in the program's first run and lives as long as
- * the executable. If it is a parameter that the program does not write to, the form belongs to the
- * storage of the argument: it is made when the same storage comes for the second time, and ends with the
- * storage, or when somebody may write to it.
+ * results. If the operand is a constant, the form is made in the program's first run and lives as long as the
+ * executable. If it is a parameter that the program does not write to, the form belongs to the storage of the argument:
+ * it is made when the same storage comes for the second time, and is freed with the storage, or when somebody may write
+ * to it.
  *
  * All forms of a platform together take at most weft_platform.packed_limit bytes; no form is made beyond that. If the
  * platform has no memory left, it drops the forms that no run reads.
@@ -25,15 +25,15 @@ struct rt_packing {
   /* Packings with equal keys make the same form of the same bytes. */
   const void *key;
   int64_t key_bytes;
-  int64_t bytes; /* of the form, which is aligned as storages are */
+  int64_t bytes; /* bytes of the form, which is aligned as storages are */
   bool (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to); /* false: there is no form */
 };
 
-typedef struct rt_packed rt_packed; /* one form, or a note that it was asked for */
+typedef struct rt_packed rt_packed; /* one form, or a note that a form was requested */
 /* The forms of one operand, guarded by rt_packed_forms.mu. */
 typedef struct rt_packed_set {
   rt_packed *first;
-  atomic_bool noted; /* it has had an entry; for who is alone with the set, to spare the lock */
+  atomic_bool noted; /* the set has had an entry; lets a thread that alone can reach the set skip the lock */
   bool closed; /* code outside of the runtime may write to the operand: it has no forms */
 } rt_packed_set;
 
@@ -44,19 +44,19 @@ typedef struct rt_packed_forms {
   int64_t bytes WEFT_GUARDED_BY(mu);
 } rt_packed_forms;
 
-/* The form of the bytes at `from`, `offset` bytes into the operand that `set` belongs to;
- * rt_packed_release follows when it is not read any more. NULL: there is none, now. Makes the form if it
- * is asked for the second time, or the first if `now`. */
+/* The form of the bytes at `from`, `offset` bytes into the operand that `set` belongs to; rt_packed_release follows
+ * when it is not read any more. NULL: there is none at present. Makes the form at the second request, or, with `now`,
+ * at the first. */
 rt_packed *rt_packed_get(weft_device *device, rt_packed_set *set, const rt_packing *packing, int64_t offset,
                          const void *from, bool now);
 void *rt_packed_data(const rt_packed *form);
 void rt_packed_release(weft_platform *platform, rt_packed *form); /* NULL is fine */
-/* Drops the forms of an operand that ends or changes. */
+/* Drops the forms of an operand that is freed or changes. */
 void rt_packed_drop(weft_platform *platform, rt_packed_set *set);
-/* The same, and no forms are made from now on. */
+/* The same, and no forms of the operand are made from now on. */
 void rt_packed_close(weft_platform *platform, rt_packed_set *set);
 /* Drops all forms of the platform that no run reads. True: some memory has been given back. */
 bool rt_packed_trim(weft_platform *platform);
-int64_t rt_packed_bytes(weft_platform *platform); /* of all forms */
+int64_t rt_packed_bytes(weft_platform *platform); /* bytes of all forms */
 
 #endif

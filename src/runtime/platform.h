@@ -26,10 +26,11 @@ typedef struct weft_platform_options {
   /* global ids of this process's devices; NULL: process_index * WEFT_DEVICES_A_PROCESS + ordinal. Jobs of several
    * processes must use these same numbers. */
   const int64_t *device_ids;
-  /* data that a program sends to the host on a channel goes to the program that receives from the host on it */
+  /* data that a program sends to the host on a channel goes to the program that receives from the host on that
+   * channel */
   bool host_loops_back;
-  /* Where devices are pieces of the machine: which of them, [device_count]; NULL: from number first_device on, or the
-   * first ones if the machine does not show as many. */
+  /* If devices are pieces of hardware: their numbers, [device_count]; NULL: from number first_device on, or the first
+   * ones if the machine has fewer. */
   const int *device_ordinals;
   int first_device;
 } weft_platform_options;
@@ -74,10 +75,10 @@ typedef struct weft_client_option {
     WEFT_CLIENT_FALSE,    /* a truth value that must be false */
     WEFT_CLIENT_DEVICES,  /* a list of the machine's devices by their numbers: weft_platform_options.device_ordinals */
   } kind;
-  const char *why; /* of kinds that refuse values: ends the error's text */
+  const char *why; /* for kinds that refuse values: the end of the error's text */
 } weft_client_option;
 
-/* A platform's table; static.  What is optional may be NULL. */
+/* A platform's table; static.  Optional members may be NULL. */
 typedef struct weft_platform_ops {
   size_t size;      /* sizeof this struct; entries past it are absent */
   const char *name; /* "cpu" */
@@ -88,7 +89,7 @@ typedef struct weft_platform_ops {
   const char *device_kind; /* of devices that this process describes and does not have: "NVIDIA GPU" */
   WEFT_NODISCARD weft_status *(*create)(const weft_platform_options *options, weft_platform **out_platform);
   void (*destroy)(weft_platform *platform);
-  const weft_device_ops *device; /* what its devices do with their memory */
+  const weft_device_ops *device; /* the operations of its devices */
   /* Takes `module` (verified), also on failure. Thread-safe. Absent: programs are only loaded. */
   WEFT_NODISCARD weft_status *(*compile)(weft_platform *platform, hlo_module *module,
                                          const weft_compile_options *options, weft_executable **out_executable);
@@ -113,8 +114,8 @@ typedef struct weft_platform_ops {
   /* moves the data of collectives (collective/communicator.h); NULL: the host's does */
   const struct coll_communicator_ops *communicator;
   /* Whether `communicator` moves the data of operations of this kind, element type and reduction: the same answer in
-   * all processes of a job.  The host's communicators move that of the others, on copies in host memory.  Absent: it
-   * moves all. */
+   * all processes of a job.  The host's communicators move the data of other operations, on copies in host memory.
+   * Absent: `communicator` moves the data of all operations. */
   bool (*moves)(const weft_platform *platform, weft_coll_kind kind, weft_dtype dtype, weft_reduction reduction);
 } weft_platform_ops;
 
@@ -136,11 +137,11 @@ weft_device *weft_platform_device_by_id(const weft_platform *platform, int64_t i
 bool weft_platform_moves(const weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
                          weft_reduction reduction);
 struct coll_cliques *weft_platform_cliques(const weft_platform *platform); /* borrowed: communicators of this process */
-/* The process that was `incarnation` is gone, or has come back as another one: collectives that wait for it fail
- * with FAILED_PRECONDITION; the message has `detail`. */
+/* Reports that the process with this incarnation has ended, or was restarted with another one: collectives that wait
+ * for it fail with FAILED_PRECONDITION; the message has `detail`. */
 void weft_platform_incarnation_died(weft_platform *platform, uint64_t incarnation, const char *detail);
-/* This process, which others know as `incarnation` (0: as none), takes part in no collective any more: see
- * coll_cliques_leave. */
+/* Ends the part of this process, whose incarnation the others know as `incarnation` (0: they know none), in all
+ * collectives: see coll_cliques_leave. */
 void weft_platform_leave(weft_platform *platform, uint64_t incarnation, const char *reason);
 
 /* Compiles `module` (verified; taken, also on failure) for the platform. *out_executable is owned by the caller.

@@ -36,7 +36,7 @@ enum { SPIN_NS = 50000 };
 
 enum { WAKES = 2 }; /* sleepers that one thread wakes */
 
-/* Pauses, and lets go of the core: the thread that is waited for may need this very core. */
+/* Pauses, and yields the core: the thread that is waited for may need this core. */
 static void wait_a_little(void)
 {
 #if defined(__x86_64__)
@@ -79,7 +79,7 @@ static void *work(void *arg)
     weft_mutex_lock(&pool->mu);
     while (!pool->first && !pool->stopping) {
       pool->sleeping++;
-      weft_cond_wait(&pool->offered, &pool->mu, WEFT_NO_DEADLINE); /* until work is offered or the pool ends */
+      weft_cond_wait(&pool->offered, &pool->mu, WEFT_NO_DEADLINE); /* sleeps until work is offered or the pool ends */
       pool->sleeping--;
     }
     rt_job *job = pool->first;
@@ -223,7 +223,7 @@ static void help(rt_job *job)
   run_indices(l, 1 + my_index % (l->share_count - 1));
   if (WEFT_UNLIKELY(begin != 0)) rt_trace_help(&l->step, begin);
   atomic_fetch_add_explicit(left, 1, memory_order_release);
-  /* The loop may be gone now; waking an address is harmless whatever is there. */
+  /* The loop's memory may be freed by now; waking an address is harmless whatever it holds. */
   syscall(SYS_futex, left, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
@@ -235,7 +235,7 @@ void rt_parallel_for(rt_pool *pool, int64_t count, void (*fn)(void *ctx, int64_t
     for (int64_t i = 0; i < count; i++) fn(ctx, i);
     return;
   }
-  loop l; /* not zeroed: most of it is shares */
+  loop l; /* not zeroed, because most of the struct is shares */
   l.job = (rt_job){.run = help};
   l.fn = fn;
   l.ctx = ctx;

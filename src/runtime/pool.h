@@ -15,7 +15,7 @@
 typedef struct rt_pool rt_pool;
 
 typedef struct rt_pool_options {
-  int threads;         /* that compute at the same time in one run; at least 1 */
+  int threads;         /* threads that compute at the same time in one run; at least 1 */
   /* Optional: called on each worker as it starts (pinning, NUMA policy).  `index` is 1 or more. */
   void (*on_start)(void *ctx, int index);
   void *ctx;
@@ -27,7 +27,7 @@ void rt_pool_free(rt_pool *pool); /* joins the workers; nothing may be queued or
 WEFT_DEFINE_AUTO(rt_pool, rt_pool_free)
 
 int rt_pool_threads(const rt_pool *pool);
-bool rt_pool_is_worker(const rt_pool *pool);           /* is the calling thread one of the pool's? */
+bool rt_pool_is_worker(const rt_pool *pool);           /* true if the calling thread is one of the pool's */
 const atomic_int *rt_pool_wanted(const rt_pool *pool); /* workers asked for that have not joined yet */
 
 /* Runs fn(ctx, i) for each i in [0, count), in any order, on the caller and on idle workers; returns when all are done.
@@ -38,7 +38,7 @@ void rt_parallel_for(rt_pool *pool, int64_t count, void (*fn)(void *ctx, int64_t
  * touch a job any more once it has called `run` for the last worker wanted. */
 typedef struct rt_job {
   void (*run)(struct rt_job *job); /* called by each worker that joins, concurrently */
-  struct rt_job *prev, *next;      /* the pool's, under its lock */
+  struct rt_job *prev, *next;      /* used by the pool, under its lock */
   int wanted;                      /* workers still to join; linked while > 0 */
 } rt_job;
 

@@ -14,11 +14,11 @@
 
 enum {
   REDUCE_LIMIT = 8192,        /* thunks of a sequence up to which edges are reduced (n*n/8 bytes while building) */
-  FEW_THUNKS = 4,             /* never worth a graph */
+  FEW_THUNKS = 4,             /* with fewer thunks a graph never pays */
 };
 static const double GRAPH_NODE_NS = 300, GRAPH_START_NS = 6000; /* cost of a node in a graph; of enlisting workers */
 static const double SMALL_NS = 50;                              /* a thunk of unknown cost */
-static const double LEAST_GAIN = 0.75; /* a graph that promises less is not worth the wake-ups */
+static const double LEAST_GAIN = 0.75; /* with less expected gain a graph does not pay for waking threads */
 
 weft_status *rt_program_new(rt_program **out_program)
 {
@@ -36,7 +36,8 @@ static void free_frame(rt_frame *frame)
 {
   for (int i = 0; i < frame->program->seq_count; i++) {
     rt_seq_run *run = &frame->runs[i];
-    while (atomic_load_explicit(&run->helpers, memory_order_acquire) > 0) sched_yield(); /* each is about to leave */
+    /* all of them are about to leave */
+    while (atomic_load_explicit(&run->helpers, memory_order_acquire) > 0) sched_yield();
     weft_mutex_fini(&run->mu);
   }
   weft_arena_fini(&frame->arena);
@@ -311,7 +312,7 @@ static double spread_cost(const rt_thunk *thunk, int threads)
 }
 
 /* Decides how the sequence runs and lays out its graph.  In order, a large kernel still spreads over the workers; the
- * graph wins where there is other work to do beside small or unsplittable steps. */
+ * graph is faster where other work can run beside steps that are small or cannot be split. */
 static weft_status *lay_out(rt_program *program, graph *g)
 {
   rt_seq *seq = g->seq;
@@ -477,7 +478,7 @@ weft_status *rt_program_order(rt_program *program, const buf_plan *plan, int thr
   program->queues = queues;
   if (queues) WEFT_TRY(order_behind_stream(program));
   weft_arena_init(&scratch);
-  st = build_graphs(program, plan, &scratch); /* rt_program_finish makes them anew */
+  st = build_graphs(program, plan, &scratch); /* rt_program_finish makes them again */
   weft_arena_fini(&scratch);
   return st;
 }
@@ -598,7 +599,8 @@ const void *rt_frame_arg(const rt_frame *frame, int arg) { return frame->ctx.arg
 
 /* ---- for people ------------------------------------------------------------------------------------------------ */
 
-/* The times that the memory plan has, so that a program's figures are those of its plan; else the sequence's own. */
+/* Uses the times of the memory plan if it has them, so that a program's figures are those of its plan; else the times
+ * of the sequence. */
 static buf_times times_of(const rt_program *program, const rt_seq *seq)
 {
   HLO_FOREACH_COMPUTATION(comp, buf_plan_module(program->plan))

@@ -22,7 +22,7 @@ typedef struct rt_frame rt_frame;
 WEFT_NODISCARD weft_status *rt_program_new(rt_program **out_program);
 void rt_program_free(rt_program *program); /* no frame may be running; destroys its thunks */
 WEFT_DEFINE_AUTO(rt_program, rt_program_free)
-weft_arena *rt_program_arena(rt_program *program); /* for thunks, and what they refer to */
+weft_arena *rt_program_arena(rt_program *program); /* the memory of thunks and of the data that they refer to */
 
 /* Steps of one computation in program order; `edges` are dependences beyond the bytes (tokens, control). */
 WEFT_NODISCARD weft_status *rt_seq_new(rt_program *program, const char *name, int count, rt_thunk *const *thunks,
@@ -38,19 +38,20 @@ WEFT_NODISCARD weft_status *rt_call_new(rt_program *program, const char *name, r
 
 /* Sets the flag of a loop or conditional, after another placement of memory. */
 void rt_control_set_flag(rt_thunk *thunk, buf_slice flag);
-/* Once the slices of steps have changed: control flow uses what its steps use. */
+/* Must be called after the slices of steps have changed: sets the uses of control flow, which are those of its
+ * steps. */
 WEFT_NODISCARD weft_status *rt_program_gather_uses(rt_program *program);
 
 /* Finds which sequences run in order, from the bytes that steps use. `plan`: has the allocations; borrowed for the
  * call. `threads`: how many the pool has; `queues`: the program's devices have streams. */
 WEFT_NODISCARD weft_status *rt_program_order(rt_program *program, const buf_plan *plan, int threads, bool queues);
-bool rt_seq_runs_in_order(const rt_seq *seq); /* one step after the other, rather than as a graph */
+bool rt_seq_runs_in_order(const rt_seq *seq); /* true: the steps run one after the other; false: as a graph */
 
 /* A *stretch* is some steps that follow each other in a sequence and that a platform can queue as one (a CUDA graph).
  * The steps stay a sequence of their own; a control thunk in their place runs it. */
 typedef struct rt_stretch rt_stretch;
 struct rt_stretch {
-  rt_thunk base;  /* first; name, uses and sequence are the program's */
+  rt_thunk base;  /* first; the program sets name, uses and sequence */
   int count;      /* of its steps: their arguments are one range of rt_ctx.args */
   rt_thunk *const *steps;
   /* Queues all steps at once. *out_queued false, without an error: nothing is queued, and the steps are queued one by
@@ -58,7 +59,7 @@ struct rt_stretch {
   weft_status *(*queue)(rt_stretch *stretch, rt_ctx *ctx, bool *out_queued);
 };
 
-/* How a platform wants stretches. */
+/* Which stretches a platform can queue, and how it makes them. */
 typedef struct rt_stretcher {
   void *ctx;
   unsigned kinds; /* bits of rt_thunk_ops.stretch: steps that may be part of a stretch */
@@ -67,7 +68,7 @@ typedef struct rt_stretcher {
    * long as the program. */
   weft_status *(*make)(void *ctx, weft_arena *arena, rt_stretch **out_stretch);
 } rt_stretcher;
-/* For a stretch's ops: queues the steps at once if it can, and while no events are recorded; else one by one. */
+/* For a stretch's ops: queues the steps at once if that is possible and no events are recorded; else one by one. */
 bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 
 /* Between rt_program_order and rt_program_finish: puts stretches in the place of their steps. A stretch does not wait
@@ -81,7 +82,7 @@ WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root,
 /* True if the program's devices have streams and a step works on the host, or control flow reads a value there. Such
  * a program starts when its inputs are defined: the host must not act on values that turn out to be errors. */
 bool rt_program_asks_host(const rt_program *program);
-double rt_program_cost_ns(const rt_program *program); /* all thunks once */
+double rt_program_cost_ns(const rt_program *program); /* every thunk once */
 int rt_program_thunk_count(const rt_program *program);
 WEFT_NODISCARD weft_status *rt_program_print(const rt_program *program, FILE *out);
 /* Calls `visit` for every step: sequence by sequence, the entry first, and in the order of the sequence. `step` is
@@ -103,10 +104,10 @@ const rt_packed_slot *rt_program_packed(const rt_program *program, int slot); /*
 WEFT_NODISCARD weft_status *rt_frame_acquire(rt_program *program, rt_frame **out_frame);
 void rt_frame_release(rt_frame *frame);
 
-/* Sets where the allocations are in this run: `base` by allocation number; entries of constants are not read. */
+/* Sets the addresses of the allocations in this run: `base` by allocation number; entries of constants are not read. */
 void rt_frame_bind(rt_frame *frame, void *const *base);
-/* Sets where the constants are on this run's device, by allocation number. Without this call the module's constants
- * in host memory are used. */
+/* Sets the addresses of the constants on this run's device, by allocation number. Without this call the module's
+ * constants in host memory are used. */
 void rt_frame_bind_constants(rt_frame *frame, void *const *constants);
 /* Sets the packed forms that this run reads, by slot; slot 0 is NULL. Borrowed until the run has ended. */
 void rt_frame_bind_packed(rt_frame *frame, void *const *packed);
@@ -118,11 +119,12 @@ const void *rt_frame_arg(const rt_frame *frame, int arg); /* once bound */
 bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info, void (*done)(void *arg, weft_status *st),
                   void *arg, weft_status **out);
 
-/* The first fault of what a run has queued (rt_thunk_fault), once the stream has done it; NULL: none. The caller's. */
+/* The first fault of the work that a run has queued (rt_thunk_fault), once the stream has done that work; NULL: none.
+ * The caller owns it. */
 weft_status *rt_frame_take_fault(rt_frame *frame);
 
-/* After a run that failed: true if a thunk of an order group was left out or failed. Peers may then wait for it in
- * vain. */
+/* After a run that failed: true if a thunk of an order group was left out or failed. Peers may then wait for that thunk
+ * in vain. */
 bool rt_frame_fell_behind(const rt_frame *frame);
 
 #endif

@@ -10,9 +10,9 @@
 
 /* One thunk in its sequence's graph. */
 typedef struct rt_node {
-  int successor_begin, successor_count; /* in rt_seq.successors: they wait for this one's end */
-  int started_begin, started_count;     /* likewise: they wait for its start only (order groups) */
-  int waits;                            /* how many ends and starts this one waits for */
+  int successor_begin, successor_count; /* in rt_seq.successors: the thunks that wait for this thunk's end */
+  int started_begin, started_count;     /* likewise: the thunks that wait for its start only (order groups) */
+  int waits;                            /* the number of ends and starts that this thunk waits for */
   double priority;                      /* longest path from here to the end, ns */
 } rt_node;
 
@@ -54,15 +54,15 @@ typedef struct rt_async {
   _Atomic int phase;        /* enum rt_phase */
   weft_status *st;          /* written before phase becomes RT_ENDED */
   union { bool pred; int32_t branch; } flag; /* of control flow: what rt_read_flag has read */
-  rt_frame *frame;          /* while it waits for a stream: with `thunk`, what goes on then */
+  rt_frame *frame;          /* while the step waits for a stream: the call with which it continues, and its thunk */
   const rt_thunk *thunk;
   rt_after after;
-  struct rt_host_copies *copies; /* of a step that runs now and wants host memory; else NULL */
+  struct rt_host_copies *copies; /* of a running step that needs host memory; else NULL */
 } rt_async;
 enum rt_phase { RT_STARTING, RT_LEFT, RT_ENDED };
 
 struct rt_frame {
-  rt_ctx ctx;               /* first: thunks are given this */
+  rt_ctx ctx;               /* first: thunks get a pointer to it */
   rt_program *program;
   rt_frame *next;
   rt_seq_run *runs;         /* by rt_seq.index */
@@ -71,7 +71,7 @@ struct rt_frame {
   void (*done)(void *arg, weft_status *st);
   void *done_arg;
   atomic_bool fell_behind;  /* rt_frame_fell_behind */
-  _Atomic(weft_status *) fault; /* the first error of what was queued: rt_frame_take_fault */
+  _Atomic(weft_status *) fault; /* the first error of queued work: rt_frame_take_fault */
   weft_arena arena;
 };
 
@@ -90,7 +90,7 @@ struct rt_program {
   int constant_count, temp_count, fresh_count; /* patches: set once; when the arena moves; in every run */
   rt_patch *constants, *temps, *fresh;
   int packed_count;
-  rt_packed_slot *packed;   /* by slot; the first stands for none */
+  rt_packed_slot *packed;   /* by slot; the first slot means "none" */
   double cost_ns;
   weft_mutex mu;
   rt_frame *free_frames WEFT_GUARDED_BY(mu);

@@ -35,15 +35,15 @@ struct weft_platform {         /* first member of a platform's own struct */
   struct rt_channel *channels WEFT_GUARDED_BY(channels_mu);
 };
 
-/* What the `create` and `destroy` of every platform do with the common part.  A platform that is half made, from
- * rt_platform_begin on, can be ended. */
+/* What the `create` and `destroy` of every platform do with the common part.  rt_platform_end also accepts a platform
+ * that was made only in part, from rt_platform_begin on. */
 void rt_platform_begin(weft_platform *platform, const weft_platform_ops *ops, const weft_platform_options *wanted);
 /* Makes `count` devices, which are called kind(platform, ordinal): static, or the platform's for its life.  They are
  * the machine's devices from number `first` on, unless `wanted` names others. */
 WEFT_NODISCARD weft_status *rt_platform_add_devices(weft_platform *platform, const weft_platform_options *wanted,
                                                     int first, int count,
                                                     const char *(*kind)(const weft_platform *platform, int ordinal));
-/* Notes the processes of the job, and makes the place where cliques are kept. */
+/* Stores the processes of the job, and makes the registry of cliques. */
 WEFT_NODISCARD weft_status *rt_platform_join_job(weft_platform *platform, const weft_platform_options *wanted);
 void rt_platform_end(weft_platform *platform); /* frees all but the struct */
 /* Called by a thread that the platform's `destroy` joins: if the thread gives up the last reference, another thread
@@ -66,7 +66,7 @@ typedef struct rt_free_list {
 
 struct weft_device {
   weft_platform *platform;
-  const weft_device_ops *ops;  /* its platform's */
+  const weft_device_ops *ops;  /* the operations of its platform */
   bool is_host_visible;        /* ops->spaces[0].is_host_visible */
   bool queues;                 /* the device has streams */
   weft_stream *streams[WEFT_STREAM_PURPOSES];
@@ -90,7 +90,8 @@ struct weft_device {
   weft_run *first WEFT_GUARDED_BY(mu); /* submitted, not started */
   weft_run *last WEFT_GUARDED_BY(mu);
   int running WEFT_GUARDED_BY(mu);   /* started, not ended */
-  int callbacks WEFT_GUARDED_BY(mu); /* running ones inside a host callback: they do not hold up the queue */
+  /* running ones that are inside a host callback: the queue does not wait for them */
+  int callbacks WEFT_GUARDED_BY(mu);
   int queued WEFT_GUARDED_BY(mu);    /* runs whose work is all on the compute stream, and not all done */
   int64_t submitted WEFT_GUARDED_BY(mu), ended WEFT_GUARDED_BY(mu);
   int waiting_for_room WEFT_GUARDED_BY(mu);
@@ -106,8 +107,8 @@ void rt_device_fini(weft_device *device);
 
 /* Who will use a block first. */
 typedef enum rt_taker {
-  RT_ANYONE, /* any thread or stream: no queued work may still use the block */
-  RT_COMPUTE /* work on the device's compute stream, which comes after what is queued there */
+  RT_ANYONE, /* any thread or stream: the block must be idle */
+  RT_COMPUTE /* work on the device's compute stream, which runs after the work that is queued there */
 } rt_taker;
 /* Takes a block of at least `bytes` in a space from the device's cache or its platform. rt_device_give gets the same
  * space and `bytes`. Queued work of the compute stream may still use a block that is given back, if a point after
@@ -167,30 +168,30 @@ const weft_status *rt_buffer_known_error(const weft_buffer *buffer);
  * step. Errors: FAILED_PRECONDITION if it is deleted already. */
 WEFT_NODISCARD weft_status *rt_buffer_use(weft_buffer *buffer, bool donate);
 void rt_buffer_end_use(weft_buffer *buffer);
-bool rt_buffer_is_view(weft_buffer *buffer); /* its bytes are somebody else's: weft_storage_view */
+bool rt_buffer_is_view(weft_buffer *buffer); /* the bytes belong to somebody else: weft_storage_view */
 /* The storage of a buffer that is in use, retained; NULL: it has none, as a token. With `sole` the storage is moved
  * out of the buffer instead, if nobody else can see the bytes; *out_sole tells whether it was. */
 weft_storage *rt_buffer_take(weft_buffer *buffer, bool sole, bool *out_sole);
 /* Gives a pending buffer its bytes (takes the reference). */
 void rt_buffer_fill(weft_buffer *buffer, weft_storage *storage);
-weft_event *rt_ready_event(void); /* one that is always ready; not retained; NULL without memory */
+weft_event *rt_ready_event(void); /* an event that is always ready; not retained; NULL without memory */
 
-/* What a platform's compiler has made; what it has not made yet is NULL. */
+/* The parts of an executable that a platform's compiler has made; parts that it has not made are NULL. */
 typedef struct rt_compiled {
   hlo_module *module;
   buf_plan *plan;
   rt_program *program;
   void *code;
   void (*free_code)(void *code);
-  void *step_plans;            /* what the thunks of the program were planned to do, and use when they run */
+  void *step_plans;            /* the plans of the program's steps, which the thunks use when they run */
   void (*free_step_plans)(void *step_plans);
   int64_t code_bytes;
   int grouping_count;          /* groupings of its collectives */
   const hlo_grouping *groupings; /* in the program's arena */
 } rt_compiled;
 weft_platform *weft_executable_platform(const weft_executable *exe); /* borrowed */
-/* Ends a compilation: makes the executable, or frees what there is of it if `st` is an error, which it returns. Takes
- * `st` and all of `parts`, also on failure. */
+/* Ends a compilation: makes the executable, or, if `st` is an error, frees the parts and returns `st`. Takes `st` and
+ * all of `parts`, also on failure. */
 WEFT_NODISCARD weft_status *rt_executable_finish(weft_platform *platform, rt_compiled *parts,
                                                  const weft_compile_options *options, weft_status *st,
                                                  weft_executable **out_executable);

@@ -1,6 +1,6 @@
 /* runtime/saved.h -- an executable as bytes, for files: its optimised module and its machine code. Loading them runs no
- * pass and compiles nothing; memory plan and thunks are made anew, for the threads that there are. docs/aot.md says
- * what a user sees of it, docs/adr/0008 why it is so.
+ * pass and compiles nothing; memory plan and thunks are made again, for the threads of the loading process. docs/aot.md
+ * is the manual, docs/adr/0008 has the reasons.
  *
  *   offset  bytes
  *        0      8  "weft.exe"
@@ -19,14 +19,14 @@
 
 enum { WEFT_SAVED_HEADER = 88 };
 
-/* What the bytes hold. All but the texts is borrowed from them. */
+/* The contents of the bytes. All members except the texts are borrowed from the bytes. */
 typedef struct weft_saved {
   char platform[32];
   char fingerprint[40];      /* of the program; the client's */
   bool no_excess_precision;
-  const void *note;          /* the client's: what else it wants back */
+  const void *note;          /* other data of the client, which it gets back */
   size_t note_size;
-  const void *module;        /* an HloModuleProtoWithConfig, as it is executed */
+  const void *module;        /* an HloModuleProtoWithConfig of the optimised module */
   size_t module_size;
   const void *entry;         /* the shapes and layouts of parameters and result as clients see them; or nothing */
   size_t entry_size;
@@ -52,10 +52,9 @@ void weft_saved_seal(void *data, size_t size);
 WEFT_NODISCARD weft_status *weft_executable_save(const weft_executable *exe, const char *cpus, const char *fingerprint,
                                                  const void *note, size_t note_size, void **out_data, size_t *out_size);
 
-/* Makes an executable of what was saved. Of `options` these count: the device assignment, time limits, and the order
- * and budget of memory. Numbers of replicas and partitions that are not 0 must be the program's.
- * Errors: INVALID_ARGUMENT; FAILED_PRECONDITION: saved on another platform, or for other processors;
- * RESOURCE_EXHAUSTED. */
+/* Makes an executable from saved bytes. Of `options` only these are used: the device assignment, time limits, and the
+ * order and budget of memory. Numbers of replicas and partitions that are not 0 must be the program's. Errors:
+ * INVALID_ARGUMENT; FAILED_PRECONDITION: saved on another platform, or for other processors; RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *weft_executable_load(weft_platform *platform, const weft_saved *saved,
                                                  const weft_compile_options *options, weft_executable **out_executable);
 /* The same with `module` (taken, also on failure), which is what weft_saved_read_module has read. */

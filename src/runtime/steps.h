@@ -10,7 +10,8 @@ enum { WEFT_STEP_CALLED = 64 }; /* names of called sequences that a description 
 /* One step. All strings are borrowed from the executable. */
 typedef struct weft_step {
   const char *sequence;      /* the computation that the step belongs to */
-  bool is_entry, in_order;   /* of the sequence: it is the program's entry; its steps run one after the other */
+  /* of the sequence: true if it is the program's entry; true if its steps run one after the other */
+  bool is_entry, in_order;
   const char *kind;          /* "kernel", "dot" */
   const char *name;          /* of the instruction; steps that belong to no instruction have names too */
   const char *detail;        /* a few words, or NULL */

@@ -84,8 +84,8 @@ void rt_after_stream(weft_device *device, weft_stream *stream, rt_after *after,
   device->ops->notify(stream, &after->call);
 }
 
-/* The call that rt_stream_sync waits for. The call frees it. Caller and call each hold the event, since the caller
- * may give up first, at its deadline. */
+/* The call that rt_stream_sync waits for. The call frees it. Caller and call each hold the event, because the caller
+ * may return first, at its deadline. */
 typedef struct stream_wait {
   weft_stream_call call;
   weft_event *event;

@@ -1,4 +1,5 @@
-/* runtime/stream.h -- work that is queued on a device's streams: what it defines, and how to go on once it is done. */
+/* runtime/stream.h -- work that is queued on a device's streams: the buffers that it defines, and functions that are
+ * called when it is done. */
 #ifndef WEFT_RUNTIME_STREAM_H
 #define WEFT_RUNTIME_STREAM_H
 
@@ -10,9 +11,9 @@
 
 /* ---- definitions ---- */
 
-/* The definition of buffers whose bytes are made by queued work. Once `recorded` is ready without an error, work
- * that is queued behind the point may use the bytes, before they are there. The buffer's own event tells whether
- * they become valid. */
+/* The definition of buffers whose bytes are made by queued work. Once `recorded` is ready without an error, work may be
+ * queued behind the point that uses the bytes, although the stream has not made them yet. The buffer's own event tells
+ * whether they become valid. */
 typedef struct rt_definition {
   atomic_int refs;
   weft_event *recorded; /* its error: nothing has been queued that would make the bytes */
@@ -24,10 +25,10 @@ WEFT_NODISCARD weft_status *rt_definition_new(rt_definition **out_definition);
 rt_definition *rt_definition_retain(rt_definition *definition);
 void rt_definition_release(rt_definition *definition); /* NULL is fine */
 
-/* Records a point of `stream`, a stream of `device`: the bytes are there when all that is queued on it now has been
- * done. To be called once. */
+/* Records a point of `stream`, a stream of `device`: the bytes are valid when all work that is queued on the stream now
+ * has been done. Must be called once. */
 void rt_definition_record(rt_definition *definition, weft_device *device, weft_stream *stream);
-/* Makes `recorded` ready. With an error (taken), nothing will make the bytes. To be called once, and after
+/* Makes `recorded` ready. With an error (taken), nothing will make the bytes. Must be called once, and after
  * rt_definition_record if that is called at all. */
 void rt_definition_publish(rt_definition *definition, weft_status *error);
 

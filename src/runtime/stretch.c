@@ -1,11 +1,11 @@
 /* runtime/stretch.c -- Finding stretches: steps in a row that a platform can queue as one (program.h).
  *
- * A stretch is queued as a whole, so all its steps wait for what one of them waits for. Steps that only queue work wait
- * for little: the device's stream orders them. But a step that waits for communication, or for a step on the host, must
- * not hold up steps before it which do not. So each step has a *gate*: the last step, in program order, that is no
- * part of any stretch and that the step waits for, directly or through steps which may be. A step with a
- * later gate than the stretch before it begins another stretch. Gates do not matter in a sequence
- * without such steps, which runs in order. */
+ * A stretch is queued as a whole, so if one of its steps waits for something, all its steps wait for it. Steps that
+ * only queue work wait for little: the device's stream orders them. But a step that waits for communication, or for a
+ * step on the host, must not hold up steps before it which do not. So each step has a *gate*: the last step, in program
+ * order, that is no part of any stretch and that the step waits for, directly or through steps which may be. A step
+ * with a later gate than the stretch before it begins another stretch. Gates do not matter in a sequence without such
+ * steps, which runs in order. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ typedef struct search {
   const rt_seq *seq;
   int *gates;    /* by step; -1: the step waits for steps of stretches only */
   int *begins;   /* of each stretch: its first step */
-  int *ends;     /* and the one behind its last */
+  int *ends;     /* and the step after its last one */
   int count;
 } search;
 
@@ -103,7 +103,8 @@ static weft_status *make_stretch(search *s, int begin, int end, rt_thunk **out_t
   rt_stretch *stretch;
 
   WEFT_TRY(s->stretcher->make(s->stretcher->ctx, &program->arena, &stretch));
-  WEFT_TRY(rt_program_adopt(program, &stretch->base)); /* it is destroyed also if what follows fails */
+  /* added at once, so that the program destroys it also after an error */
+  WEFT_TRY(rt_program_adopt(program, &stretch->base));
   const char *name = weft_arena_printf(&program->arena, "%s to %s", steps[0]->name, steps[end - begin - 1]->name);
   rt_seq *inner = WEFT_ARENA_NEW(&program->arena, rt_seq);
   WEFT_TRY_ALLOC(name);

@@ -1,4 +1,4 @@
-/* runtime/targets.c -- the targets of custom calls that were registered: see targets.h. */
+/* runtime/targets.c -- the registered targets of custom calls (targets.h). */
 #include <config.h>
 
 #include "runtime/targets.h"

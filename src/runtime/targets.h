@@ -1,4 +1,4 @@
-/* runtime/targets.h -- the targets of custom calls that were registered: one list for each kind.
+/* runtime/targets.h -- the registered targets of custom calls: one list for each kind.
  *
  * The list lives as long as the process, since programs may still run while it exits. Thread-safe. */
 #ifndef WEFT_RUNTIME_TARGETS_H

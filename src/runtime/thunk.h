@@ -43,8 +43,8 @@ typedef struct rt_thunk_ops {
    * before or after `start` has returned. If `start` itself returns an error, rt_thunk_done must not be called. */
   weft_status *(*run)(const rt_thunk *thunk, rt_ctx *ctx);
   weft_status *(*start)(const rt_thunk *thunk, rt_ctx *ctx);
-  /* For devices with streams. When `enqueue` returns, the work is on the device's compute stream, behind what was
-   * queued before. An error that appears later is reported by rt_thunk_fault. */
+  /* For devices with streams. When `enqueue` returns, the work is on the device's compute stream, behind the work that
+   * was queued earlier. An error that appears later is reported by rt_thunk_fault. */
   weft_status *(*enqueue)(const rt_thunk *thunk, rt_ctx *ctx);
   /* Control flow, which the executor itself implements. Returns true when it is done, with its error in *out. */
   bool (*control)(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
@@ -54,7 +54,7 @@ typedef struct rt_thunk_ops {
 
 struct rt_thunk {
   const rt_thunk_ops *ops;
-  const char *name;    /* the instruction's, borrowed from the module or the arena */
+  const char *name;    /* name of the instruction, borrowed from the module or the arena */
   const char *detail;  /* a few words for traces and dumps, or NULL */
   int use_count;
   rt_use *uses;
@@ -65,8 +65,8 @@ struct rt_thunk {
   /* `run` and `start` work on host memory. On a device with streams whose memory the host cannot use, the executor
    * gives the step copies of its arguments there, and writes its results back when it has ended. */
   bool wants_host_memory;
-  /* `run` can read a packed form of uses[packed_use] (packed.h): rt_packed_form.
-   * NULL: it reads all operands as they lie. */
+  /* `run` can read a packed form of uses[packed_use] (packed.h): rt_packed_form. NULL: `run` reads all operands
+   * themselves. */
   const struct rt_packing *packing;
   int packed_use;
   int seq_count;       /* control flow: the sequences it runs */
@@ -94,8 +94,8 @@ typedef struct rt_run_info {
   int64_t device_id;                /* global */
   int64_t replica_id, partition_id;
   int64_t launch_id;                /* the same on every device of one launch */
-  int64_t program_id;               /* of the executable, in this process: 1, 2, ...; 0: it has none */
-  int64_t run_id;                   /* in traces: the launch's, in this process; 0: nothing is recorded */
+  int64_t program_id;               /* number of the executable in this process: 1, 2, ...; 0: it has none */
+  int64_t run_id;                   /* number of the launch in this process, for traces; 0: nothing is recorded */
   struct weft_comm *const *comms;   /* by grouping of the program: this device's communicators */
   /* by grouping: number of this launch among the program's launches over that communicator */
   const uint64_t *comm_launches;
@@ -115,7 +115,7 @@ struct rt_ctx {
 
 static inline void *const *rt_args(const rt_thunk *thunk, const rt_ctx *ctx) { return ctx->args + thunk->first_arg; }
 
-/* The packed form of uses[thunk->packed_use] in this run; NULL: the operand is to be read as it lies. */
+/* The packed form of uses[thunk->packed_use] in this run; NULL: the thunk reads the operand itself. */
 static inline const void *rt_packed_form(const rt_thunk *thunk, const rt_ctx *ctx)
 {
   return ctx->packed ? ctx->packed[thunk->packed_slot] : NULL;
@@ -124,9 +124,9 @@ static inline const void *rt_packed_form(const rt_thunk *thunk, const rt_ctx *ct
 /* Ends an asynchronous thunk.  Takes `st`. */
 void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st);
 
-/* Reports that work which a thunk has queued could not be done. Takes `st`; the first fault of a run becomes the
- * run's error. The stream goes on with later runs, and what this run has queued may be left out (rt_has_fault). On
- * any thread, before the stream has done all that the run queued. */
+/* Reports that work which a thunk has queued could not be done. Takes `st`; the first fault of a run becomes the run's
+ * error. The stream continues with later runs. Work that this run has queued after the fault may be skipped
+ * (rt_has_fault). On any thread, before the stream has done all that the run queued. */
 void rt_thunk_fault(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st);
 bool rt_has_fault(const rt_ctx *ctx);
 

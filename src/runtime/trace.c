@@ -1,4 +1,4 @@
-/* runtime/trace.c -- what ran when, as a JSON file for Perfetto (trace.h). */
+/* runtime/trace.c -- the recorded events, and the JSON file for Perfetto (trace.h). */
 #include <config.h>
 
 #include "runtime/trace.h"
@@ -19,8 +19,8 @@
 
 typedef rt_trace_record event;
 
-enum { MOST_EVENTS = 1 << 20 }; /* 100 MB; later ones are counted and dropped */
-enum { MOST_PROTO_BYTES = 512 << 20 }; /* of all programs: nobody reads a message of 2 GiB */
+enum { MOST_EVENTS = 1 << 20 }; /* 100 MB of events; later events are counted and dropped */
+enum { MOST_PROTO_BYTES = 512 << 20 }; /* bytes of all programs: protobuf readers accept no message of 2 GiB */
 
 atomic_bool rt_trace_on;
 static const char *path;
@@ -34,7 +34,7 @@ static rt_trace_program *programs WEFT_GUARDED_BY(mu); /* name and proto are mal
 static size_t program_count WEFT_GUARDED_BY(mu), program_capacity WEFT_GUARDED_BY(mu);
 static size_t proto_bytes WEFT_GUARDED_BY(mu); /* of all programs */
 static atomic_int_least64_t launches;
-static weft_mutex file_mu = WEFT_MUTEX_INITIALIZER; /* of the threads that write the file, one does; taken before mu */
+static weft_mutex file_mu = WEFT_MUTEX_INITIALIZER; /* only one thread at a time writes the file; taken before mu */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Every %p in the name of the file becomes the id of the process, so that each process of a job has a file. */
@@ -198,7 +198,7 @@ int64_t rt_trace_launch(int64_t program, const hlo_module *module)
     proto_bytes += p->proto_size;
   }
   weft_mutex_unlock(&mu);
-  weft_status_ignore(st); /* the profile lacks the program */
+  weft_status_ignore(st); /* without memory the profile lacks the program */
   return atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed) + 1;
 }
 
@@ -330,7 +330,7 @@ void rt_trace_finish(void)
 {
   weft_mutex_lock(&mu);
   bool nothing_new = is_finished;
-  is_finished = true; /* if it fails, it is reported once */
+  is_finished = true; /* so that a failure is reported once */
   weft_mutex_unlock(&mu);
   if (nothing_new) return;
   weft_status *st = rt_trace_flush();

@@ -1,4 +1,5 @@
-/* runtime/trace.h -- WEFT_TRACE=FILE: what ran when, as a JSON file for Perfetto and chrome://tracing.
+/* runtime/trace.h -- WEFT_TRACE=FILE: records which steps ran when, and writes a JSON file for Perfetto and
+ * chrome://tracing.
  *
  * The file is written when the last platform of the process ends, and on signals (trace_signals.h). */
 #ifndef WEFT_RUNTIME_TRACE_H
@@ -19,7 +20,7 @@ void rt_trace_init(void);
 /* True if WEFT_TRACE names a file. */
 bool rt_trace_has_file(void);
 
-/* A step that a thread is at work on. `kind` NULL: none. The strings are borrowed until the step ends. */
+/* A step that a thread is running. `kind` NULL: none. The strings are borrowed until the step ends. */
 typedef struct rt_trace_step {
   const char *kind, *name;
   int device;
@@ -44,7 +45,7 @@ void rt_trace_help(const rt_trace_step *step, int64_t begin_ns);
 
 enum { RT_TRACE_DEVICE_THREADS = 1 << 30 }; /* above the ids of threads that Linux gives */
 
-/* What has been recorded, to read. */
+/* One recorded event, for readers. */
 typedef struct rt_trace_record {
   int64_t begin, end; /* weft_now_ns() */
   int thread, device; /* thread: of a device, RT_TRACE_DEVICE_THREADS + device */
@@ -73,17 +74,17 @@ typedef struct rt_trace_program {
   char *name;     /* the module's */
   void *proto;    /* HloModuleProto; NULL: it was not kept */
   size_t proto_size;
-  bool asked;     /* the proto was asked for: once, even if there is none */
+  bool asked;     /* the proto was requested, which happens once, even if there is none */
 } rt_trace_program;
-/* A copy of what is known of the programs that ran, in one block of memory that the caller frees. NULL and 0 if there
- * are none, or no memory. */
+/* A copy of the records of the programs that ran, in one block of memory that the caller frees. NULL and 0 if there are
+ * none, or no memory. */
 rt_trace_program *rt_trace_programs(size_t *out_count);
 
 /* Writes what has been recorded so far to the file; nothing without WEFT_TRACE. */
 WEFT_NODISCARD weft_status *rt_trace_flush(void);
 
-/* The same if there is anything new; failures are logged. For whoever gives up a platform or a client of it: another
- * thread may have the last reference, and the process may end before that thread is done. */
+/* The same if there is anything new; failures are logged. Called by code that releases a platform or a client of it:
+ * another thread may hold the last reference, and the process may end before that thread has written the file. */
 void rt_trace_finish(void);
 
 #endif

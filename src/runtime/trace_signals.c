@@ -1,4 +1,4 @@
-/* runtime/trace_signals.c -- see trace_signals.h. */
+/* runtime/trace_signals.c -- writes the file of WEFT_TRACE when a signal comes (trace_signals.h). */
 #include <config.h>
 
 #include "runtime/trace_signals.h"
@@ -17,8 +17,9 @@
 /* A signal. The handler reads the constant members and `old`, which is set before the handler is installed. */
 typedef struct watched {
   int number;
-  bool ends; /* its default action, which follows when the file is written; else the process goes on */
-  bool is_installed; /* stays true if a handler that was installed later, and may call ours, hides it at the end */
+  bool ends; /* true: the signal's default action follows when the file is written; false: the process goes on */
+  /* stays true at the end if a handler that was installed later replaced this one, and may call it */
+  bool is_installed;
   struct sigaction old;
   atomic_bool came; /* the thread has yet to write the file */
 } watched;
@@ -85,7 +86,7 @@ static void install(watched *w)
 {
   struct sigaction action = {.sa_sigaction = on_signal};
 
-  if (w->is_installed) return; /* else the two handlers would call each other for ever */
+  if (w->is_installed) return; /* otherwise the two handlers would call each other for ever */
   w->is_installed = sigaction(w->number, NULL, &w->old) == 0 && !(w->old.sa_flags & SA_RESETHAND) &&
                     (has_handler(&w->old) || w->old.sa_handler == SIG_DFL);
   if (!w->is_installed) return;

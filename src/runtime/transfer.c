@@ -146,7 +146,7 @@ static weft_status *queue_outgoing(outgoing *out, weft_device *device, weft_stre
   return weft_device_read(device, stream, out->host, (const char *)out->source->data + out->offset, out->bytes);
 }
 
-/* The bytes may be read, or work that reads them may be queued. */
+/* Called when the bytes may be read, or work that reads them may be queued. */
 static void begin_outgoing(outgoing *out)
 {
   weft_device *device = out->buffer->device;
@@ -170,8 +170,8 @@ static void begin_outgoing(outgoing *out)
 
 static void run_outgoing(rt_job *job) { begin_outgoing(WEFT_CONTAINER_OF(job, outgoing, job)); }
 
-/* Called by the thread that defines or records the buffer. That thread may hold locks of the launch that it queues, so
- * a worker goes on where there are streams. */
+/* Called by the thread that defines or records the buffer. On a device with streams that thread may hold locks of the
+ * launch that it queues, so a worker continues the transfer. */
 static void source_usable(void *ctx, const weft_status *error)
 {
   outgoing *out = ctx;

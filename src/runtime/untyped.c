@@ -1,4 +1,4 @@
-/* runtime/untyped.c -- custom calls by XLA's older conventions, without the typed FFI: see untyped.h. */
+/* runtime/untyped.c -- custom calls by XLA's older conventions, without the typed FFI (untyped.h). */
 #include <config.h>
 
 #include "runtime/untyped.h"

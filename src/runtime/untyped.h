@@ -28,13 +28,13 @@ typedef struct rt_untyped_call {
   rt_untyped_fn *function;
   int api_version;     /* 0 to 3 */
   int operand_leaves;
-  bool tuple;          /* the result is one */
+  bool tuple;          /* the result is a tuple */
   const char *opaque;  /* backend_config */
   size_t opaque_bytes;
 } rt_untyped_call;
 
-/* Reads what the call needs of `instr`; its bytes are in `arena`. Errors: INVALID_ARGUMENT for another API version
- * or for bad hexadecimal digits. */
+/* Reads from `instr` what the call needs; `arena` holds the bytes. Errors: INVALID_ARGUMENT for another API version or
+ * for bad hexadecimal digits. */
 WEFT_NODISCARD weft_status *rt_untyped_call_read(weft_arena *arena, const hlo_instr *instr, rt_untyped_fn *function,
                                                  rt_untyped_call *out);
 

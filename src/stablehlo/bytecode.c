@@ -424,7 +424,7 @@ static weft_status *read_kept_region(bc_reader *r, bc_cursor *c, mlir_op *op)
     weft_status *st = read_region(r, c, &region, 0);
     r->op_arena = op_arena;
     WEFT_TRY(st);
-    if (c->p != c->end) return NULL; /* the caller complains */
+    if (c->p != c->end) return NULL; /* the caller reports the error */
     *kept = (bc_kept_region){bytes, size, region};
   }
   c->p = c->end;
@@ -610,8 +610,8 @@ static inline bool quick_attrs(const bc_reader *r, const uint8_t **p, const bc_o
   return true;
 }
 
-/* Most operations are short, have one result and no region, and refer only to what came before. For any other
- * operation the result is false and nothing has been taken: read_op reads it, or says what is wrong with it. */
+/* Most operations are short, have one result and no region, and refer only to what came before. For any other operation
+ * the result is false and nothing has been taken: read_op reads it, or reports what is wrong with it. */
 static bool quick_op(bc_reader *r, bc_cursor *c, scope *s, mlir_op *op, mlir_value *operands[QUICK_OPERANDS])
 {
   const uint8_t *p = c->p, *input = (const uint8_t *)r->program->input;

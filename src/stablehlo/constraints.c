@@ -181,7 +181,7 @@ static weft_status *check_groups(lowering *l, const mlir_op *op, const group_rul
   WEFT_TRY_ALLOC(seen);
   for (int i = 0; i < ids.count; i++) {
     int64_t id = ids.v[i];
-    if (id < 0 || id >= named) continue; /* then another rank is missing */
+    if (id < 0 || id >= named) continue; /* then an id in [0, named) is missing */
     if (seen[id]) return BROKEN(op, rules->unique, "id %" PRId64 " is twice in replica_groups", id);
     seen[id] = 1;
   }

@@ -413,7 +413,7 @@ static weft_status *only_block(const mlir_op *op, int region, const mlir_block *
 
 static weft_status *add_parameter(hlo_computation *comp, int i, const hlo_shape *shape, hlo_instr **out)
 {
-  /* printf is too slow for the thousands of these in a training step */
+  /* printf is too slow: a training step has thousands of these names */
   char name[24] = {0}, *at = name + sizeof name - 1;
 
   for (int rest = i; rest || !*at; rest /= 10) *--at = (char)('0' + rest % 10);
@@ -732,7 +732,8 @@ weft_status *lower_called_function(lowering *l, const char *name, hlo_computatio
     f->busy = true;
     weft_status *st = lower_block(l, block, &count, &results);
     f->busy = false;
-    if (st) f->comp = NULL; /* the call may turn out not to be needed, and another call must be refused in its turn */
+    /* a computation that failed is not kept: this call may not be needed, and another call must report the error too */
+    if (st) f->comp = NULL;
     WEFT_TRY_NOTE(st, "function \"%s\"", name);
     WEFT_TRY(function_root(l, count, results));
     l->comp = outer;
@@ -997,8 +998,8 @@ static int64_t memory_space_of(const char *kind)
   return strcmp(kind, "pinned_host") == 0 ? 5 : strcmp(kind, "unpinned_host") == 0 ? 6 : 0;
 }
 
-/* What JAX says about an argument or a result: mhlo.layout_mode ("default", "auto" or the text of a layout) and
- * mhlo.memory_kind. */
+/* The attributes that JAX gives an argument or a result: mhlo.layout_mode ("default", "auto" or the text of a layout)
+ * and mhlo.memory_kind. */
 static weft_status *placed_shape(lowering *l, const hlo_shape *shape, const mlir_attr *dict, const hlo_shape **out)
 {
   bool given = dict && dict->kind == MLIR_DICT && hlo_shape_is_array(shape);

@@ -437,7 +437,7 @@ static weft_status *scan(lowering *l, const mlir_op *op)
       return WEFT_ERR(INVALID_ARGUMENT, "scan_dim_size is %" PRId64 ", operand %d has %" PRId64, size, i,
                       operands[i]->shape->dims[dim]);
   WEFT_TRY(lower_scalar_region(l, op, 0, "scanned", WEFT_INVALID, &f));
-  if (segments.v[0] == 0) WEFT_TRY(declared_tuple(l, op, &wish)); /* no operand has the length */
+  if (segments.v[0] == 0) WEFT_TRY(declared_tuple(l, op, &wish)); /* no operand gives the length */
   WEFT_TRY(lower_emit(l, HLO_SCAN, wish, op->operand_count, operands, &in));
   WEFT_TRY(hlo_set_called(in, 1, &f));
   WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &in->dims));

@@ -131,19 +131,27 @@ static weft_status *float_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out
   return NULL;
 }
 
+/* Reads the number of an array's items.  The caller sets the items in *out_items. */
+static weft_status *new_list(bc_reader *r, bc_cursor *c, mlir_attr **out, const mlir_attr ***out_items)
+{
+  int count;
+
+  WEFT_TRY(new_attr(r, c, MLIR_ARRAY, out));
+  WEFT_TRY(bc_count(r, c, &count));
+  *out_items = WEFT_ARENA_ARRAY(r->arena, const mlir_attr *, count);
+  WEFT_TRY_ALLOC(*out_items);
+  (*out)->u.array.count = count;
+  (*out)->u.array.items = *out_items;
+  return NULL;
+}
+
 static weft_status *list(bc_reader *r, bc_cursor *c, const mlir_attr **out)
 {
   mlir_attr *a;
   const mlir_attr **items;
-  int count;
 
-  WEFT_TRY(new_attr(r, c, MLIR_ARRAY, &a));
-  WEFT_TRY(bc_count(r, c, &count));
-  items = WEFT_ARENA_ARRAY(r->arena, const mlir_attr *, count);
-  WEFT_TRY_ALLOC(items);
-  for (int i = 0; i < count; i++) WEFT_TRY(bc_attr_ref(r, c, &items[i]));
-  a->u.array.count = count;
-  a->u.array.items = items;
+  WEFT_TRY(new_list(r, c, &a, &items));
+  for (int i = 0; i < a->u.array.count; i++) WEFT_TRY(bc_attr_ref(r, c, &items[i]));
   *out = a;
   return NULL;
 }
@@ -152,19 +160,13 @@ static weft_status *int_list(bc_reader *r, bc_cursor *c, const mlir_attr **out)
 {
   mlir_attr *a;
   const mlir_attr **items;
-  int count;
 
-  WEFT_TRY(new_attr(r, c, MLIR_ARRAY, &a));
-  WEFT_TRY(bc_count(r, c, &count));
-  items = WEFT_ARENA_ARRAY(r->arena, const mlir_attr *, count);
-  WEFT_TRY_ALLOC(items);
-  for (int i = 0; i < count; i++) {
+  WEFT_TRY(new_list(r, c, &a, &items));
+  for (int i = 0; i < a->u.array.count; i++) {
     int64_t v;
     WEFT_TRY(bc_svarint(r, c, &v));
     WEFT_TRY(int_attr(r, c, v, &items[i]));
   }
-  a->u.array.count = count;
-  a->u.array.items = items;
   *out = a;
   return NULL;
 }
