@@ -1,5 +1,5 @@
-/* bench/collectives_demo.c -- one rank of the demonstration: see
- * collectives_demo.sh.  Arguments: directory rank ranks. */
+/* bench/collectives_demo.c -- one rank of the demonstration that collectives_demo.sh runs.  Arguments: directory rank
+ * ranks. */
 #include <config.h>
 
 #include <stdio.h>

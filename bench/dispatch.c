@@ -1,4 +1,4 @@
-/* bench/dispatch.c -- What a launch costs: a scalar add, its input ready, on one device.  Prints one line a case. */
+/* bench/dispatch.c -- the cost of a launch: a scalar add, its input ready, on one device.  Prints one line a case. */
 #include <config.h>
 
 #include <stdio.h>

@@ -170,6 +170,8 @@ def kernel_cases():
                  torch=lambda torch, x: x.to(torch.bfloat16))
     yield kernel("real FFT", (1 << 20,), jax=lambda jnp, x: abs(jnp.fft.rfft(x)), torch=lambda torch, x: abs(torch.fft.rfft(x)),
                  numpy=lambda np, x: abs(np.fft.rfft(x)))
+    yield kernel("complex FFT", (1 << 20,), passes=4, inputs=2, jax=lambda jnp, x, y: abs(jnp.fft.fft(x + 1j * y)),
+                 torch=lambda torch, x, y: abs(torch.fft.fft(torch.complex(x, y))), numpy=lambda np, x, y: abs(np.fft.fft(x + np.complex64(1j) * y)))
     for n in (32, 64):
         def factor(lib, x):
             """The Cholesky factors of x xT + n, in one form for three libraries."""

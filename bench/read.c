@@ -1,4 +1,4 @@
-/* bench/read.c -- What reading a StableHLO program costs: processor time (the best of several rounds) and memory (the
+/* bench/read.c -- the cost of reading a StableHLO program: processor time (the best of several rounds) and memory (the
  * growth of the resident set at its highest, with the mapped input in it, as a multiple of the input) of reading alone
  * and of the whole way to an HLO module, and what of that memory the module and the mapped input keep.  Prints one line
  * a file; bench/read_jaxlib.py prints the same of jaxlib's parser. */

@@ -12,16 +12,17 @@
  * Nothing hangs: each operation has a deadline, and however it ends, its buffers may be freed once its event fires.
  * How an operation fails, on every transport alike:
  *   DEADLINE_EXCEEDED    its deadline passed on this rank; the text names the ranks that arrived, those that did not,
- *                        and what these do instead
- *   ABORTED              another rank's deadline, or weft_comm_abort, ended it; the text is that rank's.  Collectives
- *                        that this other rank had ended by then end well here too, even those that are posted later
+ *                        and what the missing ranks do instead
+ *   ABORTED              another rank's deadline, or weft_comm_abort, ended it; the text comes from that rank.
+ *                        Collectives that the other rank had ended by then succeed on this rank too, even if this rank
+ *                        posts them later
  *   FAILED_PRECONDITION  a rank died ("Task with incarnation id N is not connected"), or ranks disagree on the
- *                        operation (the text has both sides), or the communicator was aborted before
+ *                        operation (the text has both sides), or the communicator is aborted already
  *   CANCELLED            the communicator was destroyed with the operation pending
  *   INVALID_ARGUMENT     the arguments contradict each other or the type; nothing was sent
- * After any of the first three the communicator is spent.  Each rank gets that code once: from an operation that it has
- * pending, or from the next that it posts.  Every later operation fails at once with FAILED_PRECONDITION and the first
- * error's text.  Destroy the communicator and create another. */
+ * After any of the first three the communicator is spent.  Each rank gets the code once: from an operation that the
+ * rank has pending, or from the next operation that it posts.  Every later operation fails at once with
+ * FAILED_PRECONDITION and the first error's text.  Destroy the communicator and create another. */
 #ifndef WEFT_COLLECTIVE_H
 #define WEFT_COLLECTIVE_H
 
@@ -149,6 +150,9 @@ typedef struct weft_coll_call {
   void *stream;
   uint64_t stream_point; /* a point of the stream: the operation runs after it; 0: after all work queued by now */
   bool will_wait;         /* the caller calls weft_coll_wait at once, so the progress thread need not wake */
+  /* of a send or receive: its data is there, on both sides.  It may end only together with other operations of the rank
+   * that have this flag, so a platform's communicator may queue them at once */
+  bool together;
 } weft_coll_call;
 
 /* ---- communicators ---- */
@@ -173,13 +177,14 @@ typedef struct weft_comm_spec {
   const int64_t *device_ids;  /* [size] the global device of each rank, for reports; NULL: the rank's number; copied */
   weft_deadline deadline;     /* for the rendezvous; {0}: WEFT_COLLECTIVE_CONNECT_TIMEOUT from now */
   const atomic_bool *cancel; /* optional: creation ends with CANCELLED soon after it becomes true */
-  /* optional; called now and then for a rank that has not come.  Returns why the rank never will, an error that Weft
-   * takes, or NULL */
+  /* optional; called from time to time for a rank that has not come.  Returns an error, which Weft takes, if the rank
+   * will never come; else NULL */
   weft_status *(*gone)(void *ctx, int rank);
   void *gone_ctx;
   int64_t timeout_ns, warn_ns; /* defaults of the communicator's operations; 0: the settings; negative: none */
   weft_coll_order order;
-  const struct coll_communicator_ops *communicator; /* of a platform of Weft's: moves the data; NULL: the host does */
+  /* the communicator of a Weft platform that moves the data; NULL: the host moves it */
+  const struct coll_communicator_ops *communicator;
   void *communicator_ctx;
 } weft_comm_spec;
 
@@ -200,17 +205,17 @@ WEFT_NODISCARD weft_status *weft_comm_split(weft_comm *const *comms, int count, 
 void weft_comm_destroy(weft_comm *comm);
 WEFT_DEFINE_AUTO(weft_comm, weft_comm_destroy)
 
-/* Ends the communicator's operations on every rank: in this process with `st` (taken; NULL: ABORTED), elsewhere with
- * ABORTED and the text of `st`, or with FAILED_PRECONDITION if `st` has that code.  Collectives that had ended here
- * still end well elsewhere.  Returns when the buffers of this process are free, or, after ten seconds, with a log
- * line if a platform's communicator still uses them. */
+/* Ends the communicator's operations on every rank: in this process with `st` (taken; NULL: ABORTED), in other
+ * processes with ABORTED and the text of `st`, or with FAILED_PRECONDITION if `st` has that code.  Collectives that had
+ * ended in this process still succeed on the other ranks.  Returns when the buffers of this process are free, or, after
+ * ten seconds, with a log line if a platform's communicator still uses them. */
 void weft_comm_abort(weft_comm *comm, weft_status *st);
 
 /* Why the communicator is spent or about to be, owned by the caller; NULL while it is healthy. */
 weft_status *weft_comm_health(weft_comm *comm);
 
-/* Does a rank of this process know of that error: did an operation of the rank end with it, or did the rank abort the
- * communicator? */
+/* True if a rank of this process knows of the communicator's error: an operation of the rank ended with the error, or
+ * the rank aborted the communicator. */
 bool weft_comm_is_told(weft_comm *comm);
 
 /* The rank of `comm` among weft_comm_size() ranks, and the incarnation of the process that holds a rank. */
@@ -240,13 +245,13 @@ WEFT_NODISCARD weft_status *weft_coll_post_group(weft_comm *comm, const weft_col
 typedef struct weft_coll_waiter {
   void (*fn)(void *ctx, weft_status *error); /* set by the caller, as `ctx` is */
   void *ctx;
-  weft_status *status; /* from here on private to Weft */
+  weft_status *status; /* the members below are private to Weft */
   atomic_int state;
 } weft_coll_waiter;
 
 typedef struct weft_coll_patience {
-  int64_t poll_ns;          /* how long the caller would look for something to do anyway; 0: it has something to do */
-  const atomic_int *wanted; /* optional; not 0 once the caller has something to do, which ends the polling */
+  int64_t poll_ns;          /* how long the caller would otherwise only look for work; 0: the caller has work to do */
+  const atomic_int *wanted; /* optional; once the value is not 0 the caller has work to do, and the polling ends */
 } weft_coll_patience;
 
 WEFT_NODISCARD weft_status *weft_coll_start(weft_comm *comm, const weft_coll_op *ops, size_t count,
@@ -262,7 +267,7 @@ WEFT_NODISCARD weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *o
 
 /* ---- what goes on ---- */
 
-/* How late another rank is, seen from this one: how long operations of this rank waited for it. */
+/* How late another rank is, as this rank measures it: how long operations of this rank waited for the other rank. */
 typedef struct weft_comm_lateness {
   uint64_t times_last; /* operations in which the other rank's data came last */
   int64_t waited_ns, max_ns;

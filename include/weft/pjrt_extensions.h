@@ -42,8 +42,8 @@ typedef struct PJRT_Weft_Extension {
 
 /* ---- Weft's coordination agent (version 1): weft/coord.h for a process that has only the plugin ----
  *
- * Errors are those of the functions of weft/coord.h.  Times are in milliseconds, texts end with NUL, no pointer may
- * be NULL.  A value or list that a function returns is the caller's; it is freed with free_block.  Functions may be
+ * Errors are those of the functions of weft/coord.h.  Times are in milliseconds, texts end with NUL, no pointer may be
+ * NULL.  The caller owns a value or list that a function returns, and frees it with free_block.  Functions may be
  * called from any thread; destroy may be called after all others have returned. */
 
 #define PJRT_Extension_Type_WeftAgent ((PJRT_Extension_Type)0x57656175)

@@ -109,7 +109,7 @@ static const char *name_of(int kind)
   return kind == BENCH_MEMCPY ? memcpy_name : weft_coll_kind_name((weft_coll_kind)kind);
 }
 
-/* Does the list of --ops have the name? */
+/* True if the list of --ops contains the name. */
 static bool named(const bench *b, const char *name)
 {
   for (const char *at = b->o.ops; at; at = strchr(at, ',')) {
@@ -124,6 +124,9 @@ static bool wanted(const bench *b, weft_coll_kind kind) { return !b->o.ops || na
 
 static void print_heading(const bench *b)
 {
+  if (b->o.devices)
+    printf("# devices of %s; times are those of the host: from the call to the end of the operation\n",
+           b->o.devices->name);
   printf("# weft-%s, %d ranks; time is the median, p99 the 99th percentile of rank 0; #wrong counts all ranks\n",
          how_names[b->o.how], b->o.ranks);
   printf("# %10s %12s %5s %-15s %5s %10s %10s %8s %8s %7s\n", "size", "count", "type", "operation", "redop", "time",
@@ -160,6 +163,50 @@ static void print_line(const bench *b, int kind, const weft_coll_op *op, int64_t
   fflush(stdout);
 }
 
+/* ---- arrays ---- */
+
+/* A rank's array: where operations find it, and a copy in the host's memory, which is the same where ranks have no
+ * devices. */
+typedef struct array {
+  float *data, *host;
+} array;
+
+static weft_status *take_array(const bench *b, int rank, size_t bytes, array *out)
+{
+  const coll_bench_devices *d = b->o.devices;
+
+  *out = (array){0};
+  WEFT_TRY_ALLOC(out->host = aligned_alloc(4096, WEFT_ALIGN_UP(bytes, (size_t)4096)));
+  memset(out->host, 0, bytes);
+  out->data = out->host;
+  if (!d) return NULL;
+  out->data = NULL;
+  WEFT_TRY(d->take(d->ctx, rank, (int64_t)bytes, (void **)&out->data));
+  return d->write(d->ctx, rank, out->data, out->host, (int64_t)bytes);
+}
+
+static void give_array(const bench *b, int rank, size_t bytes, array *a)
+{
+  const coll_bench_devices *d = b->o.devices;
+
+  if (d && a->data) d->give(d->ctx, rank, a->data, (int64_t)bytes);
+  free(a->host);
+}
+
+/* What operations find is what the host's copy has. */
+static weft_status *put(const bench *b, int rank, const array *a, int64_t bytes)
+{
+  const coll_bench_devices *d = b->o.devices;
+  return d ? d->write(d->ctx, rank, a->data, a->host, bytes) : NULL;
+}
+
+/* The other way round. */
+static weft_status *get(const bench *b, int rank, const array *a, int64_t bytes)
+{
+  const coll_bench_devices *d = b->o.devices;
+  return d ? d->read(d->ctx, rank, a->host, a->data, bytes) : NULL;
+}
+
 /* ---- checking ---- */
 
 /* Element `i` of what a rank sends: small integers, whose sums over all ranks are exact in f32. */
@@ -181,29 +228,49 @@ static float expected(int kind, int rank, int ranks, int64_t count, int64_t i)
   }
 }
 
+/* The sum of `wrong` over all ranks. */
+static weft_status *sum_up(const bench *b, weft_comm *comm, float wrong, int64_t *out_wrong)
+{
+  array from, to;
+  weft_status *st = take_array(b, comm->rank, sizeof wrong, &from),
+              *second = take_array(b, comm->rank, sizeof wrong, &to);
+  weft_coll_op sum = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = from.data, .recv = to.data};
+
+  if (!st) st = WEFT_MOVE(second);
+  weft_status_free(second);
+  if (!st) *from.host = wrong;
+  if (!st) st = put(b, comm->rank, &from, sizeof wrong);
+  if (!st) st = weft_coll_run(comm, &sum, NULL);
+  if (!st) st = get(b, comm->rank, &to, sizeof wrong);
+  if (!st) *out_wrong = (int64_t)*to.host;
+  give_array(b, comm->rank, sizeof wrong, &from);
+  give_array(b, comm->rank, sizeof wrong, &to);
+  return st;
+}
+
 /* Runs the operation once on known values. *out_wrong: the elements that any rank received wrong. */
-static weft_status *check(weft_comm *comm, int kind, const weft_coll_op *op, int64_t *out_wrong)
+static weft_status *check(const bench *b, weft_comm *comm, int kind, const weft_coll_op *op, const array *from,
+                          const array *to, int64_t *out_wrong)
 {
   int ranks = comm->group->size, rank = comm->rank;
   int64_t count = (int64_t)op->count, blocks = kind == WEFT_ALL_GATHER || kind == WEFT_ALL_TO_ALL ? ranks : 1;
   int64_t inputs = count * (kind == WEFT_REDUCE_SCATTER || kind == WEFT_ALL_TO_ALL ? ranks : 1);
-  float *send = (float *)(uintptr_t)op->send, *recv = op->recv;
-  double wrong = 0, total = 0;
+  bool in_place = op->send == to->data;
+  float *send = in_place ? to->host : from->host, *recv = to->host;
+  float wrong = 0;
   bool has_partner = kind != WEFT_SEND || (rank ^ 1) < ranks;
 
   *out_wrong = 0;
   if (kind == WEFT_BARRIER) return NULL;
   for (int64_t i = 0; i < count * blocks; i++) recv[i] = -1;
   for (int64_t i = 0; i < inputs; i++) send[i] = sent(rank, i);
+  if (!in_place) WEFT_TRY(put(b, rank, from, inputs * (int64_t)sizeof *send));
+  WEFT_TRY(put(b, rank, to, count * blocks * (int64_t)sizeof *recv));
   WEFT_TRY(run_once(comm, op));
-  for (int64_t i = 0; i < count * blocks && has_partner; i++) wrong += recv[i] != expected(kind, rank, ranks, count, i);
-  WEFT_TRY(weft_coll_run(
-    comm,
-    &(weft_coll_op){
-      .kind = WEFT_ALL_REDUCE, .dtype = WEFT_F64, .reduction = WEFT_SUM, .count = 1, .send = &wrong, .recv = &total},
-    NULL));
-  *out_wrong = (int64_t)total;
-  return NULL;
+  WEFT_TRY(get(b, rank, to, count * blocks * (int64_t)sizeof *recv));
+  for (int64_t i = 0; i < count * blocks && has_partner; i++)
+    wrong += (float)(recv[i] != expected(kind, rank, ranks, count, i));
+  return sum_up(b, comm, wrong, out_wrong);
 }
 
 /* Names of the kinds, then of what --ops may name beside them; NULL past the last. */
@@ -294,17 +361,17 @@ static void pin(int rank)
 }
 
 /* Measures all sizes of an operation.  True after an error. */
-static bool run_sizes(const bench *b, weft_comm *comm, int kind, float *send, float *recv, int64_t *samples)
+static bool run_sizes(const bench *b, weft_comm *comm, int kind, const array *from, const array *to, int64_t *samples)
 {
   bool empty = kind == WEFT_BARRIER;
 
   for (int64_t bytes = b->o.min_bytes; bytes <= b->o.max_bytes; bytes = bytes == 64         ? 4096
                                                                         : bytes == 16 << 20 ? 64 << 20
                                                                                             : bytes * 16) {
-    weft_coll_op op = op_of((weft_coll_kind)kind, b->o.ranks, bytes, send, recv);
+    weft_coll_op op = op_of((weft_coll_kind)kind, b->o.ranks, bytes, from->data, to->data);
     int n = iterations_of(b, empty ? 0 : bytes);
     int64_t wrong = 0;
-    weft_status *st = check(comm, kind, &op, &wrong);
+    weft_status *st = check(b, comm, kind, &op, from, to, &wrong);
     if (st) fprintf(stderr, "rank %d: %s\n", comm->rank, weft_status_text(st, false));
     weft_status_free(st);
     if (st || measure(comm, &op, n, samples) < 0) return true;
@@ -341,26 +408,38 @@ static bool run_wait(const bench *b, weft_comm *comm)
   return failed;
 }
 
+/* Between devices both directions of a pair would have to be one group of the library, so sends are not measured. */
+static bool is_moved(const bench *b, const weft_comm *comm, weft_coll_kind kind)
+{
+  const coll_bench_devices *d = b->o.devices;
+  bool reduces = kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE_SCATTER;
+
+  if (!d || kind == WEFT_BARRIER) return true;
+  if (kind != WEFT_SEND && d->moves(d->ctx, kind, WEFT_F32, reduces ? WEFT_SUM : WEFT_REDUCE_NONE)) return true;
+  if (comm->rank == 0) printf("# %s is not measured between devices of %s\n", name_of((int)kind), d->name);
+  return false;
+}
+
 static int run_rank(const bench *b, weft_comm *comm)
 {
   size_t room = (size_t)b->o.max_bytes + 4096;
-  float *send = aligned_alloc(4096, WEFT_ALIGN_UP(room, (size_t)4096)),
-        *recv = aligned_alloc(4096, WEFT_ALIGN_UP(room, (size_t)4096));
+  array from, to = {0};
   int64_t *samples = malloc(MOST_ITERATIONS * sizeof *samples);
-  int failed = !send || !recv || !samples;
+  weft_status *st = take_array(b, comm->rank, room, &from);
+  if (!st) st = take_array(b, comm->rank, room, &to);
+  int failed = st || !samples;
 
-  if (!failed) {
-    memset(send, 0, room);
-    memset(recv, 0, room);
-  }
+  if (st) fprintf(stderr, "rank %d: %s\n", comm->rank, weft_status_text(st, false));
+  weft_status_free(st);
   if (!failed && !b->o.tune && comm->rank == 0) print_heading(b);
-  if (!failed && b->o.tune) failed = tune(b, comm, send, recv, samples);
+  if (!failed && b->o.tune) failed = tune(b, comm, from.data, to.data, samples);
   for (size_t k = 0; k < WEFT_COUNT(kinds) && !failed && !b->o.tune; k++)
-    if (wanted(b, kinds[k])) failed = run_sizes(b, comm, (int)kinds[k], send, recv, samples);
-  if (!failed && named(b, memcpy_name)) failed = run_sizes(b, comm, BENCH_MEMCPY, send, recv, samples);
+    if (wanted(b, kinds[k]) && is_moved(b, comm, kinds[k]))
+      failed = run_sizes(b, comm, (int)kinds[k], &from, &to, samples);
+  if (!failed && named(b, memcpy_name)) failed = run_sizes(b, comm, BENCH_MEMCPY, &from, &to, samples);
   if (!failed && named(b, wait_name)) failed = run_wait(b, comm);
-  free(send);
-  free(recv);
+  give_array(b, comm->rank, room, &from);
+  give_array(b, comm->rank, room, &to);
   free(samples);
   return failed;
 }
@@ -394,7 +473,7 @@ int coll_bench_simulate(void)
           bool fits = !st && coll_algorithm_applies((coll_algorithm)a, &p);
           if (fits) st = coll_schedule_build(&p, (coll_algorithm)a, &schedule);
           fits = fits && schedule.count <= MOST_ROUNDS &&
-                 (double)schedule.count * sizes[n] < 3e7; /* else it would take hours */
+                 (double)schedule.count * sizes[n] < 3e7; /* larger simulations would take hours */
           coll_schedule_fini(&schedule);
           if (!st && fits) st = coll_simulate(&p, (coll_algorithm)a, NULL, false, &r);
           if (!st && fits)
@@ -427,6 +506,16 @@ static void *run_device(void *arg)
   return NULL;
 }
 
+static weft_status *open_devices(const bench *b, weft_comm_spec *spec)
+{
+  return b->o.devices ? b->o.devices->open(b->o.devices->ctx, b->o.ranks, spec) : NULL;
+}
+
+static void close_devices(const bench *b)
+{
+  if (b->o.devices) b->o.devices->close(b->o.devices->ctx);
+}
+
 static int run_devices(const bench *b)
 {
   weft_comm *comms[COLL_BENCH_MOST_RANKS];
@@ -436,15 +525,17 @@ static int run_devices(const bench *b)
 
   for (int r = 0; r < b->o.ranks; r++) ranks[r] = r;
   weft_comm_spec spec = {.name = "bench", .size = b->o.ranks, .ranks = ranks, .rank_count = b->o.ranks};
-  weft_status *st = weft_comm_create(&spec, comms);
-  if (st) {
-    fprintf(stderr, "%s\n", weft_status_text(st, false));
-    weft_status_free(st);
-    return 1;
-  }
   if (b->o.tune) {
     fprintf(stderr, "devices of one process need no table: tune shm or fabric\n");
     return 2;
+  }
+  weft_status *st = open_devices(b, &spec);
+  if (!st) st = weft_comm_create(&spec, comms);
+  if (st) {
+    fprintf(stderr, "%s\n", weft_status_text(st, false));
+    weft_status_free(st);
+    close_devices(b);
+    return 1;
   }
   for (int r = 0; r < b->o.ranks; r++) {
     devices[r] = (device){b, comms[r], 1};
@@ -455,6 +546,7 @@ static int run_devices(const bench *b)
     failed |= devices[r].failed;
     weft_comm_destroy(comms[r]);
   }
+  close_devices(b);
   return failed;
 }
 
@@ -470,12 +562,14 @@ static int run_process(const bench *b, int rank)
   if (b->o.how == COLL_BENCH_FABRIC) setenv("WEFT_COLLECTIVE_NODE", label, 0);
   weft_status *st = weft_kv_file_new(b->directory, &kv);
   spec.kv = kv;
+  if (!st) st = open_devices(b, &spec);
   if (!st) st = weft_comm_create(&spec, &comm);
   int failed = 1;
   if (st) fprintf(stderr, "rank %d: %s\n", rank, weft_status_text(st, false));
   else failed = run_rank(b, comm);
   weft_status_free(st);
   weft_comm_destroy(comm);
+  close_devices(b);
   weft_kv_destroy(kv);
   return failed;
 }

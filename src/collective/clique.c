@@ -45,7 +45,7 @@ struct coll_clique {
   comm_set *set; /* NULL until made, and after it was dropped */
   bool creating;
   uint64_t least_generation; /* of the next communicator: one more than the last that was spent */
-  place *line;   /* the hold of the first place has the clique */
+  place *line;   /* the line: the hold in the first place has the clique */
 };
 
 struct coll_clique_hold {
@@ -406,9 +406,9 @@ static bool is_first(const coll_clique_hold *h)
   return true;
 }
 
-/* A spent communicator for collectives is kept until a rank here has heard of its error: the launch that other
- * processes gave up must fail here too, and must not meet their next launch on a new communicator.  Sends and
- * receives need no such care, as they find each other by their tags. */
+/* A spent communicator for collectives is kept until a rank of this process has heard of its error.  The launch that
+ * other processes gave up must fail in this process too, and must not meet their next launch on a new communicator.
+ * Sends and receives need no such care, as they find each other by their tags. */
 static bool is_to_be_dropped(const coll_clique *c)
 {
   if (!c->set) return false;
@@ -420,7 +420,7 @@ static bool is_to_be_dropped(const coll_clique *c)
   return drop;
 }
 
-/* Drops communicators that are spent and makes those that are missing.  True when all are there. */
+/* Drops communicators that are spent and makes those that are missing.  True if all communicators exist. */
 static bool complete_locked(coll_cliques *cs, coll_clique_hold *h, leftovers *l) WEFT_REQUIRES(cs->mu)
 {
   weft_mutex_assert_held(&cs->mu);
@@ -481,8 +481,8 @@ static void advance_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
 
 enum { SAY_WHO_MS = 5000 };
 
-/* A creation ends by itself at the hold's deadline and names the rank that did not come.  The timer acts only if the
- * creation does not end. */
+/* The creation of a communicator ends by itself at the hold's deadline and names the rank that did not come.  The timer
+ * acts only if the creation does not end. */
 static weft_deadline patience(const coll_clique_hold *h)
 {
   return is_creating(h) && h->deadline.at_ns < INT64_MAX - SAY_WHO_MS * WEFT_NS_PER_MS
@@ -502,8 +502,8 @@ static void *timer_thread(void *arg)
     for (coll_clique_hold *h = cs->waiting; h; h = h->next) {
       if (h->error) continue;
       if (weft_deadline_passed(patience(h))) {
-        h->error = WEFT_ERR(DEADLINE_EXCEEDED, "a run waited too long for its %d cliques, which %s", h->count,
-                            is_creating(h) ? "are being made" : "other runs have");
+        h->error = WEFT_ERR(DEADLINE_EXCEEDED, "a run waited too long for its %d cliques: %s", h->count,
+                            is_creating(h) ? "they are still being made" : "other runs hold them");
         h->cancel = true;
       } else {
         first = weft_deadline_min(first, patience(h));

@@ -32,9 +32,9 @@ void coll_cliques_free(coll_cliques *cliques);
 /* Cliques whose keys differ in their purpose never share a communicator. */
 enum {
   COLL_FOR_COLLECTIVES,         /* moved by the factory's communicators */
-  COLL_FOR_SEND_RECV,           /* moved by the host's, as is all that follows but the last */
+  COLL_FOR_SEND_RECV,           /* moved by the host's communicators, as all purposes below but the last */
   COLL_FOR_TRANSFERS,           /* between buffers of two processes */
-  COLL_FOR_HOST_COLLECTIVES,    /* what the factory's communicators do not have */
+  COLL_FOR_HOST_COLLECTIVES,    /* operations that the factory's communicators do not have */
   COLL_FOR_DEVICE_TRANSFERS     /* transfers of device memory: moved by the factory's */
 };
 
@@ -52,9 +52,9 @@ typedef struct coll_clique_request {
 } coll_clique_request;
 
 /* Asks for `count` cliques.  The event fires when all are held and ready, or with the error that prevents it:
- *   DEADLINE_EXCEEDED    another holder or the rendezvous took too long
- *   FAILED_PRECONDITION  "Task with incarnation id N is not connected": it has been reported dead, or its connection
- *                        closed
+ *   DEADLINE_EXCEEDED    another holder, or the creation of a communicator, took too long
+ *   FAILED_PRECONDITION  "Task with incarnation id N is not connected": the task has been reported dead, or its
+ *                        connection closed
  *   CANCELLED            coll_clique_hold_release before
  * *out_hold is owned by the caller until coll_clique_hold_release; the event too. */
 WEFT_NODISCARD weft_status *coll_cliques_acquire(coll_cliques *cliques, const coll_clique_request *requests, int count,
@@ -78,15 +78,15 @@ typedef struct coll_clique_self {
   uint64_t incarnation;
 } coll_clique_self;
 
-/* This process takes part in nothing more.  Acquisitions from now on fail with FAILED_PRECONDITION.  Peers that wait
- * for this process hear of it: at once on communicators that no run holds, on the others when the hold is released.  A
+/* Ends this process's part in all cliques.  Later acquisitions fail with FAILED_PRECONDITION.  Peers that wait for this
+ * process learn that it leaves: at once on communicators that no run holds, on the others when the hold is released.  A
  * process that wants to make a communicator with this one finds the departure in the store and fails: with ABORTED and
- * the reason, or with FAILED_PRECONDITION if there is none.
- * `reason` (copied): what ended the program, for peers to read; NULL: peers only hear that it left.  `self`: copied. */
+ * the reason, or with FAILED_PRECONDITION if there is none.  `reason` (copied): what ended the program, for peers to
+ * read; NULL: peers only hear that it left.  `self`: copied. */
 void coll_cliques_leave(coll_cliques *cliques, const coll_clique_self *self, const char *reason);
 
-/* From now on keys with this incarnation are stale: holds that wait for such a clique fail, and communicators that
- * contain the incarnation are aborted. */
+/* Declares an incarnation dead: keys that contain it are stale: holds that wait for such a clique fail, and
+ * communicators that contain the incarnation are aborted. */
 void coll_cliques_incarnation_died(coll_cliques *cliques, uint64_t incarnation, const char *detail);
 
 #endif

@@ -1,4 +1,4 @@
-/* collective/comm.c -- communicators come and go: create, split, destroy. */
+/* collective/comm.c -- creates, splits and destroys communicators. */
 #include <config.h>
 
 #include <sched.h>
@@ -51,25 +51,47 @@ static weft_status *check_spec(const weft_comm_spec *spec)
     if (spec->ranks[i] < 0 || spec->ranks[i] >= spec->size || (i && spec->ranks[i] <= spec->ranks[i - 1]))
       return WEFT_ERR(INVALID_ARGUMENT, "rank %d of %d: ranks must ascend within the size", spec->ranks[i], spec->size);
   if (spec->rank_count < spec->size && (!spec->kv || !spec->name))
-    return WEFT_ERR(INVALID_ARGUMENT, "ranks of other processes need a store and a name to be met by");
+    return WEFT_ERR(INVALID_ARGUMENT,
+                    "a communicator with ranks of other processes needs a key-value store and a name");
   return NULL;
+}
+
+typedef struct attendance {
+  coll_group *group;
+  const weft_comm_spec *spec; /* the user's */
+} attendance;
+
+/* weft_comm_spec.gone while the platform's communicator is made: a rank that has met the others and then fails or dies
+ * fails the group. */
+static weft_status *has_gone(void *ctx, int rank)
+{
+  const attendance *a = ctx;
+
+  coll_group_lock(a->group);
+  weft_status *st = weft_status_dup(a->group->error ? a->group->error : a->group->ending);
+  coll_group_unlock(a->group);
+  return st || !a->spec->gone ? st : a->spec->gone(a->spec->gone_ctx, rank);
 }
 
 /* Makes the platform's communicator, which will move the data of a group whose ranks have met. */
 static weft_status *add_communicator(coll_group *g, const weft_comm_spec *given)
 {
   weft_comm_spec spec = *given;
+  attendance all = {g, given};
   coll_communicator *c = NULL;
   int64_t connect_ns = coll_settings_get()->connect_ns;
 
   if (spec.deadline.at_ns == 0) spec.deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
+  spec.gone = has_gone;
+  spec.gone_ctx = &all;
   WEFT_TRY_NOTE(spec.communicator->create(spec.communicator_ctx, &spec, &c), "%s communicator",
                 spec.communicator->name);
   coll_group_lock(g);
   c->group = g;
   weft_status *st = weft_status_dup(g->error); /* a peer may have failed the group meanwhile */
   if (!st) g->communicator = c;
-  /* slots are how ranks meet here; a forced algorithm is for the host's data only */
+  /* ranks of this process meet by slots, also if an algorithm is forced: the choice is only for data that the host
+   * moves */
   if (!st && g->local_count == g->size) g->use_direct = true;
   coll_group_unlock(g);
   if (st) c->ops->destroy(c);

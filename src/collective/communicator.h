@@ -31,6 +31,7 @@ typedef struct coll_posting {
   const struct coll_problem *problem; /* the same arguments in bytes (host/schedule.h) */
   void *stream;             /* weft_coll_call.stream */
   uint64_t stream_point;    /* weft_coll_call.stream_point */
+  bool together;            /* weft_coll_call.together */
 } coll_posting;
 
 typedef struct coll_communicator_ops {

@@ -39,7 +39,7 @@ void coll_context_ring(void)
 {
   uint64_t one = 1;
   ssize_t written = write(context.wake_fd, &one, sizeof one);
-  (void)written; /* a counter that is full wakes the thread as well */
+  (void)written; /* if the eventfd's counter is full the descriptor is readable, which wakes the thread as well */
 }
 
 void coll_context_wake(void)

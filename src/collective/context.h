@@ -11,7 +11,7 @@
 void coll_context_wake(void);
 void coll_context_enter(void); /* called by the progress thread when it begins */
 bool coll_context_is_progress_thread(void);
-void coll_context_wake_by(int64_t at_ns); /* ... at that time at the latest */
+void coll_context_wake_by(int64_t at_ns); /* the same, at that time at the latest */
 
 /* ---- descriptors ---- */
 
@@ -21,7 +21,7 @@ void coll_context_wake_by(int64_t at_ns); /* ... at that time at the latest */
 WEFT_NODISCARD weft_status *coll_context_watch(int fd, coll_group *g, uint64_t id, bool output);
 void coll_context_unwatch(int fd);
 
-/* The same for one event: call it again before each sleep. */
+/* Watches `fd` for input until one event has come: call it again before each sleep. */
 WEFT_NODISCARD weft_status *coll_context_watch_once(int fd, coll_group *g, uint64_t id);
 
 /* A number that no other link or transport of this process has. */
@@ -52,7 +52,7 @@ WEFT_NODISCARD weft_status *coll_context_open(void);
 void coll_context_close(void);
 void coll_context_ring(void); /* ends a sleep; signal-safe */
 
-/* How often the thread has looked at all that it watches. */
+/* How many rounds the thread has made: in a round it looks at all groups and descriptors. */
 unsigned long coll_context_rounds(void);
 
 /* How often the thread has been woken so far. */

@@ -18,12 +18,18 @@
 
 enum { MOST_ASKED = 256, MOST_LISTED = 16 };
 
-static void list(FILE *out, const coll_group *g, const coll_inquiry *q, int *listed)
+/* What a report is about. `same`: how it begins; "": it is about no operation. */
+typedef struct subject {
+  const coll_group *group;
+  const char *same;
+} subject;
+
+static void list(FILE *out, const subject *about, const coll_inquiry *q, int *listed)
 {
   char who[256];
 
   if (++*listed > MOST_LISTED) return;
-  coll_rank_describe(g, q->rank, who, sizeof who);
+  coll_rank_describe(about->group, q->rank, who, sizeof who);
   fprintf(out, "\n    %s ", who);
   switch (q->verdict) {
   case COLL_GONE: fprintf(out, "is gone: nobody listens at its address"); break;
@@ -43,22 +49,21 @@ static void list(FILE *out, const coll_group *g, const coll_inquiry *q, int *lis
     break;
   default: fprintf(out, "was not asked");
   }
-  if (q->answer.spent[0])
-    fprintf(out, " (its communicator is spent: %.*s)", (int)strcspn(q->answer.spent, "\n"), q->answer.spent);
+  coll_inquiry_tell_spent(q, about->same, out);
 }
 
 static bool here(const coll_inquiry *q) { return q->verdict == COLL_ARRIVED; }
 static bool not_here(const coll_inquiry *q) { return q->verdict != COLL_ARRIVED; }
 
-static void list_those(FILE *out, const coll_group *g, const char *title, const coll_inquiry *qs, int count,
+static void list_those(FILE *out, const subject *about, const char *title, const coll_inquiry *qs, int count,
                        bool (*chosen)(const coll_inquiry *q))
 {
   int listed = 0, total = 0;
 
   for (int i = 0; i < count; i++) total += chosen(&qs[i]);
-  fprintf(out, "\n  %s: %d of %d", title, total, g->size);
+  fprintf(out, "\n  %s: %d of %d", title, total, about->group->size);
   for (int i = 0; i < count; i++)
-    if (chosen(&qs[i])) list(out, g, &qs[i], &listed);
+    if (chosen(&qs[i])) list(out, about, &qs[i], &listed);
   if (listed > MOST_LISTED) fprintf(out, "\n    and %d more", listed - MOST_LISTED);
 }
 
@@ -92,22 +97,24 @@ static const coll_op *most_overdue_locked(const coll_group *g) WEFT_REQUIRES(g->
 
 static weft_status *report(coll_group *g, const coll_op *op, const coll_inquiry *qs, int count)
 {
-  char text[512], *body = NULL;
+  char text[512], same[800], *body = NULL;
+  subject about = {g, same};
   size_t size = 0;
   FILE *out = open_memstream(&body, &size);
   bool p2p = op->args.kind == WEFT_SEND || op->args.kind == WEFT_RECV;
 
   coll_op_describe(op, text, sizeof text);
   if (!out) return WEFT_ERR(DEADLINE_EXCEEDED, "%s on communicator %s passed its deadline", text, g->name);
-  fprintf(out, "%s on communicator %s passed its deadline by rank %d's clock, %.1f s after it was posted", text,
-          g->name, op->comm->rank, (double)(weft_now_ns() - op->posted_ns) / 1e9);
+  snprintf(same, sizeof same, "%s on communicator %s", text, g->name);
+  fprintf(out, "%s passed its deadline by rank %d's clock, %.1f s after it was posted", same, op->comm->rank,
+          (double)(weft_now_ns() - op->posted_ns) / 1e9);
   if (p2p) {
     int listed = 0;
     fprintf(out, "\n  rank %d waits for%s", op->comm->rank, count ? "" : " any rank");
-    for (int i = 0; i < count; i++) list(out, g, &qs[i], &listed);
+    for (int i = 0; i < count; i++) list(out, &about, &qs[i], &listed);
   } else {
-    list_those(out, g, "arrived", qs, count, here);
-    list_those(out, g, "not arrived", qs, count, not_here);
+    list_those(out, &about, "arrived", qs, count, here);
+    list_those(out, &about, "not arrived", qs, count, not_here);
   }
   for (int i = 0; i < count; i++) coll_inquiry_tell(&qs[i], out);
   if (op->below) {
@@ -120,7 +127,7 @@ static weft_status *report(coll_group *g, const coll_op *op, const coll_inquiry 
   return st;
 }
 
-/* A peer that is gone by now may have said earlier how many operations it had posted. */
+/* A peer that does not exist any more may have said earlier how many operations it had posted. */
 static void recall(const coll_group *g, coll_inquiry *q, uint64_t seq)
 {
   if (q->verdict == COLL_ARRIVED || q->verdict == COLL_ABSENT) return;
@@ -195,7 +202,7 @@ typedef struct doubts {
   coll_inquiry inquiries[];
 } doubts;
 
-/* Has the peer died, or was the connection of two living processes cut? */
+/* Decides whether the peer has died, or the connection between two processes that are alive was cut. */
 static void judge_locked(coll_group *g, const coll_inquiry *q) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
@@ -234,7 +241,7 @@ static void *doubts_thread(void *arg)
   return NULL;
 }
 
-/* Asks about all links whose control connection has ended without a word. */
+/* Asks the peers of all links whose control connection has ended without a farewell or a reason. */
 static void ask_doubted_locked(coll_group *g) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
@@ -271,6 +278,7 @@ weft_status *coll_diagnose_meeting(coll_group *g, const coll_missing *missing, i
   char *body = NULL;
   size_t size = 0;
   int listed = 0;
+  subject about = {g, ""};
   FILE *out = open_memstream(&body, &size);
 
   if (!qs || !out || !count) {
@@ -289,7 +297,7 @@ weft_status *coll_diagnose_meeting(coll_group *g, const coll_missing *missing, i
   coll_inquiries_compare_locked(g, qs, count, 0);
   for (int i = 0; i < count; i++) {
     if (!qs[i].to.magic) continue;
-    list(out, g, &qs[i], &listed);
+    list(out, &about, &qs[i], &listed);
     coll_inquiry_tell(&qs[i], out);
   }
   coll_group_unlock(g);

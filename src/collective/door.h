@@ -8,7 +8,8 @@
  *   listener -> dialler    coll_challenge  a random number, a share, HMAC(pair key, "listener", all of these)
  *   dialler  -> listener   coll_proof      HMAC(pair key, "dialler", all of these)
  *
- * Both then have the session's secret: HMAC(pair key, "session", all of these, what the two shares agree on). */
+ * Both then have the session's secret: HMAC(pair key, "session", all of these, the secret that both sides compute from
+ * the two shares). */
 #ifndef WEFT_COLLECTIVE_DOOR_H
 #define WEFT_COLLECTIVE_DOOR_H
 
@@ -35,9 +36,10 @@ typedef struct coll_session {
   bool dialled;        /* this side is the dialler */
   coll_key secret;
   coll_seal *out, *in; /* for the session's frames; NULL on a local socket, where the kernel keeps other users out */
-  uint64_t sent, taken; /* sealed frames */
-  uint64_t spoken;      /* of those that were sent: up to the last that said something */
-  int64_t spoke_ns;     /* its time */
+  uint64_t sent, taken; /* sealed frames, sent and received */
+  /* number of the last sent frame that was no COLL_FRAME_BELL, plus 1; 0: none */
+  uint64_t spoken;
+  int64_t spoke_ns;     /* when that frame was sent */
   bool cut;             /* only a part of a frame was sent: nothing may follow it */
 } coll_session;
 
@@ -77,7 +79,7 @@ typedef struct coll_handshake {
 typedef enum coll_shake {
   COLL_SHAKE_WAITS,  /* for the peer's next message: call again when the socket has input */
   COLL_SHAKE_DONE,
-  COLL_SHAKE_DENIED, /* the peer did not prove itself, or says that this side did not */
+  COLL_SHAKE_DENIED, /* the peer's proof is wrong, or the peer says that this side's proof is */
   COLL_SHAKE_ENDED,  /* the connection closed, or there is no memory or no random number */
 } coll_shake;
 

@@ -15,8 +15,8 @@ typedef struct coll_ended {
 void coll_ended_add(uint64_t group_id, uint64_t posted, const char *reason);
 bool coll_ended_find(uint64_t group_id, coll_ended *out);
 
-/* Incarnations whose connection closed without a word, here or at a peer that reported it.  For a hundred seconds
- * nobody waits for them. */
+/* Incarnations whose connection closed without a farewell or a reason, in this process or at a peer that reported it.
+ * For a hundred seconds no operation waits for them. */
 void coll_dead_add(uint64_t incarnation);
 bool coll_dead_has(uint64_t incarnation);
 

@@ -8,18 +8,18 @@
 #include "collective/address.h"
 
 typedef enum coll_frame_type {
-  COLL_FRAME_BELL = 1, /* look at the shared memory */
+  COLL_FRAME_BELL = 1, /* asks the receiver to look at the shared memory; without it, keeps the connection alive */
   COLL_FRAME_HELLO,    /* coll_hello; the memfd goes along if there is one */
   COLL_FRAME_ACCEPT,   /* coll_hello of the other side */
   COLL_FRAME_REFUSE,   /* code, text */
   COLL_FRAME_ABORT,    /* coll_reason: the sender's communicator is spent */
   /* coll_reason: the sender's communicator will be spent once it has ended that many collectives */
   COLL_FRAME_ENDING,
-  COLL_FRAME_YIELD,    /* both sides dialled: the lower rank's connection stays, and this is the other */
+  COLL_FRAME_YIELD,    /* both sides dialled: the connection of the lower rank stays, and this connection closes */
   COLL_FRAME_GOODBYE,  /* coll_farewell: the sender destroyed its communicator without an error */
-  COLL_FRAME_QUERY,    /* coll_query: what does this rank do? */
+  COLL_FRAME_QUERY,    /* coll_query: asks what a rank does */
   COLL_FRAME_ANSWER,   /* coll_answer */
-  COLL_FRAME_FLIGHT,   /* what does this process's flight recorder say? */
+  COLL_FRAME_FLIGHT,   /* asks for the text of the process's flight recorder */
   COLL_FRAME_TEXT,     /* a part of the recorder's text; the end of the connection ends the text */
   /* COLL_DENIED_TEXT: the receiver of this frame did not prove that it belongs to the job.  Never sealed */
   COLL_FRAME_DENIED,
@@ -71,15 +71,15 @@ typedef enum coll_stage {
   COLL_STAGE_PROVING,  /* this side has connected, and waits for the answer to its challenge */
   COLL_STAGE_GREETING, /* ... and to its greeting */
   COLL_STAGE_STANDS,
-  COLL_STAGE_CLOSED,   /* this side has closed it, or was told that the other side would */
-  COLL_STAGE_CUT,      /* it ended, and neither side had said so */
-  COLL_STAGE_LEAVING,  /* this side has said farewell, and waits until the other side has heard it */
+  COLL_STAGE_CLOSED,   /* this side has closed it, or the other side has announced that it would */
+  COLL_STAGE_CUT,      /* it ended, and neither side had announced that */
+  COLL_STAGE_LEAVING,  /* this side has sent its farewell, and waits until the other side confirms it */
 } coll_stage;
 
 /* One side of a control connection, for a comparison with the other side. */
 typedef struct coll_control {
   uint64_t name;        /* coll_session_name; 0: the connection has no session */
-  uint64_t sent, taken; /* frames; sent: up to the last that said something */
+  uint64_t sent, taken; /* numbers of frames; sent: coll_session.spoken */
   int64_t spoke_ago_ns; /* since this side last sent anything */
   uint32_t unacked;     /* bytes of this side that the system of the other side has not acknowledged */
   int32_t stage;        /* coll_stage */

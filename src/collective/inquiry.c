@@ -39,11 +39,11 @@ static void prove(coll_inquiry *q, const coll_group *g, uint64_t seq)
     q->proving = false;
     ask(q, g, seq);
     return;
-  default: q->verdict = COLL_GONE; /* now another process is there, or none */
+  default: q->verdict = COLL_GONE; /* by now another process has the address, or none */
   }
 }
 
-/* A refusal means that the machine is there and the process is not; after other errors nothing is known of the
+/* A refused connection means that the machine runs and the process does not; after other errors nothing is known of the
  * process. */
 static void not_connected(coll_inquiry *q, int error)
 {
@@ -136,7 +136,7 @@ void coll_inquiries_ask(coll_group *g, coll_inquiry *qs, int count, uint64_t seq
 
 static bool long_ago(int64_t ago_ns, uint32_t unacked) { return ago_ns >= (unacked ? SOON_UNACKED_NS : SOON_NS); }
 
-/* Which messages have left one side and not come to the other, although nothing moves any more? */
+/* Finds messages that one side has sent and the other has not received, although nothing moves any more. */
 static void compare_messages(coll_group *g, coll_inquiry *q)
 {
   coll_stream_counts now = coll_link_counts(g, q->asker, q->rank);
@@ -153,7 +153,7 @@ static void compare_messages(coll_group *g, coll_inquiry *q)
   q->unmade = waits && !left;
 }
 
-/* ... and which frames of the control connection? */
+/* The same for the frames of the control connection. */
 static void compare_frames(coll_inquiry *q, const coll_control *now)
 {
   const coll_control *then = &q->control, *theirs = &q->answer.control;
@@ -218,7 +218,8 @@ bool coll_inquiry_found(const coll_inquiry *q)
          q->unended || q->unmade;
 }
 
-/* Gives what is missing time to come.  True: the progress thread has looked at all connections meanwhile. */
+/* Waits for messages and frames that are missing.  True: the progress thread has looked at all connections meanwhile.
+ * */
 static bool let_come(coll_group *g)
 {
   enum { PIECES = 20 };
@@ -235,7 +236,7 @@ static bool let_come(coll_group *g)
   return coll_context_rounds() - rounds >= 3; /* the first and the last may be half a round */
 }
 
-/* Asks once more those that have answered; who does not answer now keeps the first answer. */
+/* Asks once more the ranks that have answered. For a rank that does not answer this time, the first answer stays. */
 static void ask_again(coll_group *g, coll_inquiry *qs, int count, uint64_t seq)
 {
   coll_inquiry *again = calloc((size_t)count, sizeof *again);
@@ -268,6 +269,18 @@ void coll_inquiries_compare_locked(coll_group *g, coll_inquiry *qs, int count, u
   coll_group_lock(g);
   if (!g->error) coll_transports_poll(g);
   compare_once_locked(g, qs, count, has_looked);
+}
+
+void coll_inquiry_tell_spent(const coll_inquiry *q, const char *same, FILE *out)
+{
+  const char *spent = q->answer.spent;
+  size_t length = strlen(same);
+  bool repeats = length > 0 && strncmp(spent, same, length) == 0;
+
+  if (repeats) spent += length;
+  if (spent[0])
+    fprintf(out, " (its communicator is spent: %s%.*s)", repeats ? "the operation" : "", (int)strcspn(spent, "\n"),
+            spent);
 }
 
 void coll_inquiry_tell(const coll_inquiry *q, FILE *out)

@@ -112,6 +112,7 @@ struct coll_op {
   bool below;             /* a platform's communicator has the operation, and uses its buffers */
 
   bool warned;
+  bool together;          /* weft_coll_call.together */
   coll_reducer reducer;
   weft_coll_site site;
   void *stream;           /* weft_coll_call.stream */
@@ -185,7 +186,7 @@ struct weft_comm {
   _Alignas(64) coll_group *group; /* holds one reference once the communicator is handed out */
   atomic_int refs;   /* the owner's, and one for each thread that waits for an operation in the queue */
   int rank, local; /* local: the rank's index among the group's ranks of this process */
-  bool told; /* the owner has heard of the group's error: see "to have heard" in the README's glossary */
+  bool told; /* the owner knows of the group's error: see "to have heard" in the README's glossary */
   coll_op *head, **tail; /* collectives in order; head is the active one */
   /* memory for the next post, which takes it without the lock.  [0] is filled under the lock, [1] by the thread that
    * has the rank's turn */
@@ -288,7 +289,7 @@ struct coll_group {
   size_t slot_bytes;     /* size of one slot with its payload */
   int spins; /* spins of a waiter before it yields its core */
   int forced_algorithm; /* coll_algorithm, AUTO: none */
-  /* by which ranks meet and hear of failures; it also moves the data unless a platform's communicator does */
+  /* through which ranks meet and learn of failures; it also moves the data unless a platform's communicator does */
   coll_communicator host;
   coll_communicator *communicator; /* what moves data: `host`, or the platform's */
   int below_count;                 /* operations that the platform's communicator has */
@@ -342,8 +343,8 @@ weft_comm_lateness coll_comm_lateness(const weft_comm *comm, int peer);
 /* Whether a platform's communicator moves the group's data. */
 static inline bool coll_group_has_platform(const coll_group *g) { return g->communicator != &g->host; }
 
-/* Spends the group: all its operations end with copies of `st` (taken), links close, and peers hear of it.  A group
- * that is spent already keeps its error. */
+/* Spends the group: all its operations end with copies of `st` (taken), links close, and the peers are informed.  A
+ * group that is spent already keeps its error. */
 void coll_group_fail_locked(coll_group *g, weft_status *st) WEFT_REQUIRES(g->mu);
 
 /* A member of incarnation `incarnation` has died, and nothing goes on.  0: the member cannot be reached, but may be

@@ -1,8 +1,8 @@
 /* collective/listener.c -- where other processes connect: the sockets, and the connections of the job's members that
  * wait.
  *
- * A process that connects first proves that it belongs to the job (entrance.c).  Then its connection is held until
- * the process has said what it wants and the communicator that it asks for has been made. */
+ * A process that connects first proves that it belongs to the job (entrance.c).  Then its connection is held until the
+ * process has sent a greeting or a question and the communicator that it names exists. */
 #include <config.h>
 
 #include "collective/listener.h"
@@ -33,7 +33,8 @@
 enum { MOST_HELD = 1024, LISTEN_TRIES = 64 };
 #define HOLD_NS (120 * WEFT_NS_PER_S)
 
-/* A connection of a member of the job that has not said yet what it wants, or whose communicator is not made yet. */
+/* A connection of a member of the job that has sent no greeting and no question yet, or whose communicator is not made
+ * yet. */
 typedef struct held {
   int fd; /* -1: a link has taken the connection */
   bool has_hello;

@@ -1,4 +1,4 @@
-/* collective/mac.c -- a polynomial modulo 2^61 - 1, hidden by SipHash. */
+/* collective/mac.c -- a polynomial modulo 2^61 - 1, encrypted by adding SipHash (mac.h). */
 #include <config.h>
 
 #include "collective/mac.h"

@@ -21,8 +21,8 @@ static void op_give_back(coll_op *op)
   coll_group_unlock(g);
 }
 
-/* A rank that had nothing pending when the group failed hears of the failure now, with the code that a pending
- * operation would have had: the code does not depend on which rank was a moment faster. */
+/* A rank that had nothing pending when the group failed gets the error now, with the code that a pending operation
+ * would have had.  So the code does not depend on which rank was a moment faster. */
 static weft_status *spent_locked(weft_comm *comm) WEFT_REQUIRES_ASSERTED(comm->group->mu)
 {
   weft_mutex_assert_held(&comm->group->mu);
@@ -35,8 +35,7 @@ static weft_status *spent_locked(weft_comm *comm) WEFT_REQUIRES_ASSERTED(comm->g
                          weft_status_message(why));
 }
 
-/* Is there no way for an operation that is posted now to end well?  (An operation that runs alone was posted
- * before.) */
+/* True if an operation that is posted now cannot end well. (An operation that runs alone was posted earlier.) */
 static bool is_refused_locked(const coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu)
 {
   weft_mutex_assert_held(&op->comm->group->mu);
@@ -76,6 +75,7 @@ static void set_call(coll_op *op, const weft_coll_call *call)
   if (call) op->site = call->site;
   op->stream = call ? call->stream : NULL;
   op->stream_point = call ? call->stream_point : 0;
+  op->together = call && call->together;
   if (call && call->deadline.at_ns) op->deadline_ns = call->deadline.at_ns;
   else op->deadline_ns = g->timeout_ns > 0 && g->timeout_ns < INT64_MAX - now_ns ? now_ns + g->timeout_ns : INT64_MAX;
   op->warn_at_ns = warn_ns > 0 && warn_ns < INT64_MAX - now_ns ? now_ns + warn_ns : INT64_MAX;
@@ -223,7 +223,7 @@ static bool take_turn(coll_op *op)
   return op->alone;
 }
 
-/* What a thread that polls looks at beside the slots. */
+/* The other conditions, besides the slots, that a polling thread looks at. */
 typedef struct lone_wait {
   coll_group *g;
   coll_meeting meeting;

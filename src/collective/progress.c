@@ -1,7 +1,7 @@
 /* collective/progress.c -- the progress thread.
  *
  * It drives groups whose pending work no waiter drives, and the timers of all groups.  It polls while data moves and
- * for a bounded time after; then it arms the links, so that peers ring, and sleeps until a descriptor is ready, a
+ * for a bounded time after; then it arms the links, so that peers wake it, and sleeps until a descriptor is ready, a
  * wake-up is requested or the next timer is due.  It lives while the process has communicators. */
 #include <config.h>
 
@@ -63,7 +63,7 @@ static void drive(coll_group *g, int64_t now_ns, round_result *r)
   if (!needs_driving(g)) return;
   bool helped = atomic_load_explicit(&g->helpers, memory_order_relaxed) > 0;
   if (!coll_group_try_lock(g)) {
-    r->moved = true; /* look again soon */
+    r->moved = true; /* not asleep for long: look again soon */
     return;
   }
   if (!helped) r->moved |= coll_group_progress_locked(g);

@@ -17,7 +17,7 @@ extern const weft_option_table coll_option_table;
 /* The settings.  The first call loads them (thread-safe); a bad value is logged and its default used. */
 const coll_settings *coll_settings_get(void);
 
-/* Are messages over libfabric sealed whole, instead of being authenticated by their first bytes only? */
+/* True if messages over libfabric are sealed whole, instead of being authenticated by their first bytes only. */
 bool coll_settings_seal_whole(void);
 
 #endif

@@ -10,7 +10,8 @@ bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64
 
 /* ---- the waiter of an operation: see weft_coll_waiter ---- */
 
-/* Has the operation ended? `waiter` is a weft_coll_waiter: the function is a predicate of coll_wait_working. */
+/* True if the operation has ended.  `waiter` is a weft_coll_waiter: the function is a predicate of
+ * coll_wait_working. */
 bool coll_waiter_ready(void *waiter);
 /* Sleeps until the operation has ended. The operation has a deadline of its own. */
 void coll_waiter_await(weft_coll_waiter *w);

@@ -59,7 +59,7 @@ static weft_status *open_link_of(unsigned wanted, unsigned *out_minor)
   WEFT_TRY(gpu_library_open(soname, &library));
   *(void **)&version = gpu_library_symbol(library, "nvJitLinkVersion");
   if (!version || version(&major, out_minor) != WJL_SUCCESS || major != wanted)
-    return WEFT_ERR(UNAVAILABLE, "%s does not tell its version: it is too old", soname);
+    return WEFT_ERR(UNAVAILABLE, "%s does not report its version: it is too old", soname);
   weft_mutex_lock(&link_mu);
   const char *lacks = NULL;
 #define FIND(type, name, args)                                \
@@ -177,9 +177,10 @@ static weft_status *run(char *const *argv, char *words, size_t size)
   close(ends[0]);
   if (error) return WEFT_ERR(UNAVAILABLE, "%s does not start: %s", argv[0], strerror(error));
   if (!ended) kill(pid, SIGKILL);
-  pid_t waited = weft_child_await(pid, deadline, &ended, &status); /* its output may be closed long before */
+  /* the process may close its output long before it ends */
+  pid_t waited = weft_child_await(pid, deadline, &ended, &status);
   if (!ended) return WEFT_ERR(DEADLINE_EXCEEDED, "%s has not ended after %d s", argv[0], PTXAS_SECONDS);
-  /* a process that ignores SIGCHLD learns no status: whether there is code tells then */
+  /* a process that ignores SIGCHLD gets no exit status: then only the output file says whether ptxas succeeded */
   if (waited < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return NULL;
   return WEFT_ERR(INTERNAL, "%s failed (status %d): %s", argv[0], status, words);
 }
@@ -311,7 +312,7 @@ static weft_status *assemble_by_driver(const char *ptx, void **out_code, size_t 
 
 /* ---- which one ------------------------------------------------------------------------------------------------- */
 
-/* What a search has found. The settings may change while a process lives. */
+/* The result of a search, with the settings that it was made for: they may change while the process runs. */
 static weft_mutex found_mu = WEFT_MUTEX_INITIALIZER;
 static struct found {
   bool is_made;

@@ -1,4 +1,4 @@
-/* gpu/blas.c -- see blas.h.
+/* gpu/blas.c -- HLO dot by cuBLASLt (blas.h).
  *
  * cuBLASLt's matrices are column-major.  A row-major result [m, n] is the column-major matrix of n rows and m columns,
  * so the library is asked for the transposed product: its A is rhs, its B is lhs. */
@@ -14,9 +14,9 @@
 #include "gpu/table.h"
 
 enum {
-  ADDRESS_ALIGNMENT = 16,    /* of arrays: the widest load of a GPU */
+  ADDRESS_ALIGNMENT = 16,    /* alignment of arrays: the widest load of a GPU */
   WORKSPACE_ALIGNMENT = 256,
-  SCALAR_BYTES = 16,         /* of the widest scale type */
+  SCALAR_BYTES = 16,         /* bytes of the widest scale type */
 };
 
 GPU_TABLE(WBL_ENTRIES, "cuBLASLt", "libcublasLt.so.13", "libcublasLt.so.12");
@@ -98,8 +98,8 @@ static const type_row type_rows[] = {
   {WEFT_S8, WEFT_S32, WCT_R_8I, WCT_R_32I, WCT_R_32I, WBL_COMPUTE_32I},
 };
 
-/* What an algorithm lets an f32 product be computed in.  The algorithms of several passes approximate f32, which is
- * what the library computes in anyway. */
+/* The arithmetic in which an algorithm allows an f32 product to be computed.  The algorithms of several passes
+ * approximate f32, which is what the library computes in anyway. */
 static wbl_compute f32_compute(hlo_dot_algorithm algorithm)
 {
   switch (algorithm) {
@@ -228,7 +228,7 @@ static weft_status *describe_all(gpu_dot *dot, wbl_matmul *out_product)
   WEFT_TRY(describe_matrix(dot, dot->type, dot->rhs_swapped ? dot->n : dot->k, dot->rhs_swapped ? dot->k : dot->n,
                            &dot->rhs_layout));
   WEFT_TRY(describe_matrix(dot, dot->out_type, dot->m, dot->n, &dot->out_layout));
-  /* the library takes the alignment of the bias from the address that it is given here */
+  /* the library derives the alignment of the bias from this address */
   return describe_product(dot, ADDRESS_ALIGNMENT, out_product);
 }
 
@@ -279,7 +279,7 @@ void gpu_dot_describe(const gpu_dot *dot, const gpu_blas *blas, char *out, size_
     (int)dot->scale, (int)dot->compute);
 }
 
-/* Scratch of the memory plan has a smaller alignment than the library wants. */
+/* The first address in the scratch with the library's alignment, which is larger than that of the memory plan. */
 size_t gpu_dot_workspace(const gpu_dot *dot)
 {
   return dot->choice.workspace_bytes ? dot->choice.workspace_bytes + WORKSPACE_ALIGNMENT : 0;

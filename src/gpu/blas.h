@@ -21,9 +21,9 @@ void gpu_blas_free(gpu_blas *blas); /* NULL is fine; no queued work may use it *
 WEFT_DEFINE_AUTO(gpu_blas, gpu_blas_free)
 
 /* What is done to each element of the product: activation(sum + bias). */
-typedef enum gpu_activation { GPU_LINEAR, GPU_RELU, GPU_GELU } gpu_activation; /* GPU_GELU: by tanh */
+typedef enum gpu_activation { GPU_LINEAR, GPU_RELU, GPU_GELU } gpu_activation; /* GPU_GELU: approximated with tanh */
 
-/* What the library chose for a product: bytes that may be kept in a file. */
+/* The algorithm that the library chose for a product, as bytes that may be kept in a file. */
 typedef struct gpu_dot_choice {
   wbl_algo algo;
   uint64_t workspace_bytes;
@@ -37,13 +37,13 @@ typedef struct gpu_dot {
   gpu_activation activation;
   wct_type type, out_type, scale;
   wbl_compute compute;
-  /* by gpu_dot_choose: */
+  /* filled by gpu_dot_choose: */
   wbl_layout lhs_layout, rhs_layout, out_layout;
   gpu_dot_choice choice;
 } gpu_dot;
 
-/* Fills `dot` but for what gpu_dot_choose fills.  Pass dot-canonicalizer brings a dot into the form that is wanted:
- * one contracting dimension, at most one batch dimension.  `dot` may be copied until gpu_dot_choose.
+/* Fills `dot`, except the members that gpu_dot_choose fills.  Pass dot-canonicalizer brings a dot into the form that is
+ * wanted: one contracting dimension, at most one batch dimension.  `dot` may be copied until gpu_dot_choose.
  *
  * Sums are at least of f32.  An f32 product is rounded to tf32, bf16 or f16 only if its algorithm says so.
  * Errors: UNIMPLEMENTED for other forms, for empty arrays and for element types that the library does not have. */
@@ -56,11 +56,11 @@ WEFT_NODISCARD weft_status *gpu_dot_init(gpu_dot *dot, const hlo_dot_attrs *attr
  * Errors: UNIMPLEMENTED if the library has no algorithm. */
 WEFT_NODISCARD weft_status *gpu_dot_choose(gpu_dot *dot, const gpu_blas *blas, size_t most_workspace);
 
-/* The same with a choice that was made before, perhaps by another process; the library checks it.
- * Errors: INVALID_ARGUMENT: it is no choice for this product; those of the library. */
+/* The same with a choice that was made before, perhaps by another process; the library checks it.  Errors:
+ * INVALID_ARGUMENT: the choice does not fit this product; those of the library. */
 WEFT_NODISCARD weft_status *gpu_dot_resume(gpu_dot *dot, const gpu_blas *blas, size_t most_workspace,
                                            const void *choice, size_t size);
-/* The library's version and all that it chooses by, but for the device, as text. */
+/* As text: the library's version and all that its choice depends on, except the device. */
 void gpu_dot_describe(const gpu_dot *dot, const gpu_blas *blas, char *out, size_t size);
 /* Bytes of the memory that gpu_dot_enqueue is given, alignment included. */
 size_t gpu_dot_workspace(const gpu_dot *dot);

@@ -13,9 +13,10 @@
 #include "gpu/nccl.h"
 #include "gpu/peer.h"
 
-enum { PEER_BYTES = 4 << 20 /* up to here; for more, NCCL's rings and trees use more of the links */ };
+/* The largest operation that goes directly between GPUs. For larger ones NCCL's rings and trees use more links. */
+enum { PEER_BYTES = 4 << 20 };
 
-/* A communicator that has both. */
+/* A communicator that has both implementations. */
 typedef struct both {
   coll_communicator base; /* first */
   coll_communicator *peers, *nccl;
@@ -43,7 +44,7 @@ static bool has_nccl(void)
 bool gpu_communicator_moves(const weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
                             weft_reduction reduction)
 {
-  bool alone = ((const gpu_platform *)platform)->alone; /* all devices of the job are of this process */
+  bool alone = ((const gpu_platform *)platform)->alone; /* all devices of the job belong to this process */
 
   if (!wants(platform, "nccl") && alone && gpu_peer_can_connect_all(platform) && gpu_peer_has(kind, dtype, reduction))
     return true;
@@ -103,7 +104,8 @@ static bool goes_to_peers(const coll_posting *posting)
 {
   const weft_coll_op *args = posting->args;
 
-  if (args->kind == WEFT_SEND || args->kind == WEFT_RECV) return false; /* peers need all ranks for an operation */
+  /* peer.c queues an operation when all ranks have posted it */
+  if (args->kind == WEFT_SEND || args->kind == WEFT_RECV) return false;
   if (args->recv_counts || !gpu_nccl_moves(NULL, args->kind, args->dtype, args->reduction)) return true;
   return posting->problem->bytes <= PEER_BYTES;
 }
@@ -143,5 +145,5 @@ static const coll_communicator_ops both_communicators = {
   .destroy = destroy,
 };
 
-/* Only makes: what it makes is of one of the three tables. */
+/* A table with `create` alone: the communicator that it makes has one of the other three tables. */
 const coll_communicator_ops gpu_communicator = {.name = "GPUs", .create = create};

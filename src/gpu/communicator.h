@@ -1,9 +1,10 @@
 /* gpu/communicator.h -- what moves the data of collectives between GPUs: NCCL (nccl.h), or kernels and copies
  * between the GPUs of one process (peer.h).
  *
- * WEFT_CUDA_COLLECTIVES says which; by default both are used where both can be: operations of up to PEER_BYTES, and
- * those that NCCL does not have, go between the GPUs directly, and larger ones through NCCL. Operations of the two
- * kinds have no order between them: who posts an operation that uses the result of another waits for that one first. */
+ * WEFT_CUDA_COLLECTIVES chooses one of the two. By default both are used if both are available: operations of up to
+ * PEER_BYTES, and those that NCCL does not have, go between the GPUs directly, and larger ones through NCCL. The two
+ * kinds of operations have no order between them: a caller whose operation uses the result of another operation waits
+ * for that operation before it posts its own. */
 #ifndef WEFT_GPU_COMMUNICATOR_H
 #define WEFT_GPU_COMMUNICATOR_H
 

@@ -19,7 +19,7 @@ static weft_status *plan(void *ctx, weft_arena *arena, const hlo_instr *instr, l
   return maker && maker->plan ? maker->plan(ctx, arena, instr, out) : NULL;
 }
 
-/* The stream does the steps in the order in which they are queued, so no step waits for its share of the device. */
+/* The stream runs the steps in the order in which they are queued, and each step may use the whole device. */
 static double cost_ns(void *ctx, const hlo_instr *instr)
 {
   (void)ctx, (void)instr;
@@ -32,7 +32,7 @@ static weft_status *reducer(void *ctx, const hlo_computation *computation, weft_
   return WEFT_ERR(UNIMPLEMENTED, "reduction by \"%s\" on a GPU", computation->name);
 }
 
-/* Has the evaluator do a step on the host; `why` says why there is no kernel. */
+/* Makes the thunk of a step that the evaluator does on the host; `why` says why there is no kernel. */
 static weft_status *make_on_host(low_step *step, const weft_status *why, rt_thunk **out)
 {
   WEFT_LOG("gpu", INFO, "\"%s\" (%s) runs on the host: %s", step->instr->name, hlo_opcode_name(step->instr->op),
@@ -122,7 +122,7 @@ static weft_status *open_dnn(gpu_device *gpu)
   return gpu_dnn_of(gpu, &dnn);
 }
 
-/* Whether a library is there, for a module that has a use for it: an instruction of the opcode. */
+/* Whether a library is installed; asked only if the module has an instruction of the opcode. */
 static weft_status *find_library(gpu_platform *platform, const hlo_module *module, hlo_opcode op, opener *open,
                                  bool *out_is_there)
 {
@@ -190,7 +190,8 @@ weft_status *gpu_compile(weft_platform *platform, hlo_module *module, const weft
 
 /* ---- saved programs -------------------------------------------------------------------------------------------- */
 
-/* A saved program has PTX and machine code, which is made anew where it does not fit the devices or the driver. */
+/* A saved program has PTX and machine code. Machine code that does not fit the devices or the driver is made again from
+ * the PTX. */
 
 weft_status *gpu_save(const weft_executable *exe, bool no_excess_precision, const char *cpus, void **out_data,
                       size_t *out_size)

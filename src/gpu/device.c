@@ -1,4 +1,4 @@
-/* gpu/device.c -- the driver's devices: what they are, their contexts, access between them. */
+/* gpu/device.c -- the driver's devices: their properties, their contexts, access between them. */
 #include <config.h>
 
 #include <stdio.h>
@@ -65,7 +65,7 @@ static weft_status *open_peers(gpu_device *gpus, int ordinal, int count)
 {
   for (int peer = 0; peer < count; peer++) {
     int can = 0;
-    if (gpus[peer].device == gpus[ordinal].device) { /* itself, or one that shares the GPU */
+    if (gpus[peer].device == gpus[ordinal].device) { /* the device itself, or one that shares its GPU */
       gpus[ordinal].reaches[peer] = true;
       continue;
     }
@@ -115,8 +115,8 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
     if (gpu->recorder) gpu_cu.cuStreamDestroy(gpu->recorder);
     gpu_leave();
   }
-  weft_status_ignore(st); /* the context's end frees what is in it */
-  /* of a device that hangs the context stays: releasing it waits for the device */
+  weft_status_ignore(st); /* what was not freed here is freed with the context */
+  /* the context of a device that hangs is not released: releasing it would wait for the device */
   if (!atomic_load_explicit(&gpu->hung, memory_order_acquire)) gpu_cu.cuDevicePrimaryCtxRelease(gpu->device);
   weft_status_free(atomic_load_explicit(&gpu->hung, memory_order_acquire));
   for (int kind = 0; kind < GPU_EVENT_KINDS; kind++) free(gpu->events[kind].spare);
@@ -152,7 +152,7 @@ void gpu_device_hangs(gpu_device *gpu, weft_status *st)
   weft_status *none = NULL;
 
   WEFT_LOG("gpu", ERROR, "%s", weft_status_text(st, false));
-  /* release: pairs with the load in gpu_enter; the first one stays */
+  /* release: pairs with the load in gpu_enter; the first error stays */
   if (!atomic_compare_exchange_strong_explicit(&gpu->hung, &none, st, memory_order_release, memory_order_relaxed))
     weft_status_free(st);
 }
@@ -168,6 +168,6 @@ void gpu_leave(void)
 {
   wcu_context context;
 
-  /* once more if it fails: the context must not stay on the calling thread's stack */
+  /* repeated once if it fails: the context must not stay on the calling thread's stack */
   if (gpu_cu.cuCtxPopCurrent(&context) != WCU_SUCCESS) gpu_cu.cuCtxPopCurrent(&context);
 }

@@ -1,4 +1,5 @@
-/* gpu/dnn.c -- see dnn.h.  passes/convolution.h says what x, w and y are, and which of them is computed. */
+/* gpu/dnn.c -- HLO convolution by cuDNN (dnn.h). passes/convolution.h says what x, w and y are, and which of them is
+ * computed. */
 #include <config.h>
 
 #include "gpu/dnn.h"
@@ -31,7 +32,7 @@ struct gpu_conv {
   wdn_filter w;
   wdn_convolution conv;
   int algo;
-  size_t workspace_bytes; /* of the algorithm alone */
+  size_t workspace_bytes; /* workspace of the algorithm, without alignment */
 };
 
 /* ---- errors ---- */

@@ -12,7 +12,7 @@ enum { OLDEST_VERSION = 12000 };
 gpu_driver gpu_cu;
 
 static weft_mutex open_mu = WEFT_MUTEX_INITIALIZER;
-static bool is_open; /* under open_mu */
+static bool is_open; /* guarded by open_mu */
 
 static weft_status *resolve(wcu_fn_cuGetProcAddress_v2 get, const char *name, void **out)
 {

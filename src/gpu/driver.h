@@ -33,10 +33,10 @@ typedef struct gpu_driver {
 #define GPU_ENTRY(name, symbol) wcu_fn_##symbol name;
   GPU_DRIVER_ENTRIES(GPU_ENTRY)
 #undef GPU_ENTRY
-  int version; /* of the interface: 13000 is CUDA 13.0 */
+  int version; /* version of the interface: 13000 is CUDA 13.0 */
 } gpu_driver;
 
-/* The driver of this process, once gpu_driver_open has succeeded; constant from then on. */
+/* The driver of this process, set when gpu_driver_open has succeeded, and constant from then on. */
 extern gpu_driver gpu_cu;
 
 /* Opens libcuda.so.1 and initialises it; a later call repeats what failed.  Thread-safe.

@@ -1,5 +1,5 @@
-/* gpu/fft.c -- see fft.h.  The workspace holds the copy of the operand, if there
- * is one, and then the library's part. */
+/* gpu/fft.c -- HLO fft by cuFFT (fft.h).  The workspace holds the copy of the operand, if there is one, and then the
+ * library's part. */
 #include <config.h>
 
 #include "gpu/fft.h"

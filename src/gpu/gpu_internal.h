@@ -11,23 +11,23 @@
 
 /* Settings from the environment (their table is in platform.c). */
 typedef struct gpu_settings {
-  const char *libdir;   /* "": where the loader looks */
+  const char *libdir;   /* "": the loader's search path */
   int64_t devices;      /* 0: all */
   int64_t threads;      /* 0: one a usable core, at most MOST_THREADS */
   const char *dump_hlo; /* "": nowhere */
-  int64_t timeout_ns;   /* without progress, after which a device counts as hung; 0: never */
+  int64_t timeout_ns;   /* time without progress after which a device counts as hung; 0: never */
   const char *collectives; /* "auto", "nccl" or "peers" */
   int64_t share;        /* devices that each GPU appears as */
-  int64_t graphs;       /* steps that become a graph, at least; 0: none do */
+  int64_t graphs;       /* least number of steps that become a graph; 0: no steps do */
   const char *assembler; /* "auto", "nvjitlink", "ptxas" or "driver" */
-  const char *ptxas;    /* the program's path; "": that of the folder given to configure, if it is there */
+  const char *ptxas;    /* path of ptxas; "": the one in the folder given to configure, if that has one */
 } gpu_settings;
 extern const weft_option_table gpu_options;
 
 /* ---- devices (device.c) ---- */
 
-/* The driver's events are of two kinds: points, which tell only whether they are
- * reached, and those that keep the time. */
+/* The driver's events are of two kinds: points, for which the driver tells only whether they are reached, and events
+ * that also record the time. */
 typedef enum gpu_event_kind { GPU_POINT, GPU_TIMING, GPU_EVENT_KINDS } gpu_event_kind;
 /* Spare events of one kind. */
 typedef struct gpu_events {
@@ -38,18 +38,18 @@ typedef struct gpu_events {
 typedef struct gpu_staging gpu_staging;
 enum { GPU_STAGING_CLASSES = 48 };
 
-/* What this platform knows of one device beyond weft_device. */
+/* The data of one device that this platform keeps besides weft_device. */
 typedef struct gpu_device {
   wcu_device device;
-  wcu_context context;       /* the primary one, retained; NULL: not yet */
+  wcu_context context;       /* the device's primary context, retained; NULL: the device is not open */
   char kind[128];            /* the driver's name: "NVIDIA H200" */
   int capability;            /* 90 for compute capability 9.0 */
   int processors;            /* streaming multiprocessors */
-  const gen_target *target;  /* the newest that the device can run */
-  int64_t bytes;             /* of its memory */
-  int top_priority;          /* of streams; smaller numbers go first */
+  const gen_target *target;  /* the newest processor whose code the device can run */
+  int64_t bytes;             /* size of the device's memory */
+  int top_priority;          /* highest priority of streams; smaller numbers run first */
   bool *reaches;             /* by ordinal: whether kernels here may use the memory of that device */
-  wcu_stream own;            /* for what is done on return */
+  wcu_stream own;            /* the stream for operations that are done when the call returns */
   weft_mutex mu;             /* a leaf */
   gpu_events events[GPU_EVENT_KINDS] WEFT_GUARDED_BY(mu);
   gpu_staging *staging[GPU_STAGING_CLASSES] WEFT_GUARDED_BY(mu); /* spare blocks, by size class */
@@ -60,17 +60,18 @@ typedef struct gpu_device {
   weft_mutex clock_mu;       /* order: after a stream's lock, before `mu` */
   gpu_clock clock WEFT_GUARDED_BY(clock_mu);
   int64_t timeout_ns;        /* as in gpu_settings */
-  _Atomic(weft_status *) hung; /* set once: why no call of the driver is made for the device any more */
+  /* set once: the error because of which no call of the driver is made for the device any more */
+  _Atomic(weft_status *) hung;
 } gpu_device;
 
-/* The thread that calls what waits for streams (stream.c). */
+/* The thread that makes the calls that wait for points of streams (stream.c). */
 typedef struct gpu_completer {
   pthread_t thread;
   bool started;
   int64_t timeout_ns;         /* as in gpu_settings */
-  weft_mutex streams_mu;      /* of the list; order: before a stream's lock */
+  weft_mutex streams_mu;      /* guards the list; order: before a stream's lock */
   weft_stream *streams WEFT_GUARDED_BY(streams_mu);
-  weft_mutex mu;              /* of sleeping; a leaf */
+  weft_mutex mu;              /* for sleeping and waking; a leaf */
   weft_cond wake;
   bool stop WEFT_GUARDED_BY(mu);
   atomic_bool work, asleep;
@@ -82,13 +83,14 @@ typedef struct gpu_platform {
   int gpu_count;
   gpu_device *gpus;           /* by ordinal */
   gpu_completer completer;
-  struct gpu_ender *ender;    /* of operations between devices (jobs.h) */
+  struct gpu_ender *ender;    /* reports the ends of operations between devices (jobs.h) */
   bool alone;                 /* the job has no other process */
-  /* held while kernels that wait for each other are queued on several devices, and while a module is loaded, for which
-   * the driver may wait for what runs; order: before a communicator's lock and a stream's */
+  /* held while kernels that wait for each other are queued on several devices, and while a module is loaded, because
+   * the driver may wait for running kernels before it loads a module; order: before a communicator's lock and a
+   * stream's */
   weft_mutex launching;
   struct gpu_peer_kernels *peer_kernels WEFT_GUARDED_BY(launching); /* a list */
-  atomic_int threads_left;    /* threads that are in a call which does not return; what they use is not given back */
+  atomic_int threads_left;    /* threads in a call that does not return; what they use is not freed */
 } gpu_platform;
 
 static inline gpu_platform *gpu_platform_of(const weft_device *device) { return (gpu_platform *)device->platform; }
@@ -97,8 +99,8 @@ static inline gpu_device *gpu_of(const weft_device *device) { return &gpu_platfo
 /* The number of devices that the driver shows.  Errors: UNAVAILABLE: there is no driver, or none of its devices can
  * be used. */
 WEFT_NODISCARD weft_status *gpu_device_count(int *out_count);
-/* Reads what the driver says of device `ordinal`: all that needs no context.
- * Errors: UNAVAILABLE if the device is older than any processor that kernels are made for. */
+/* Reads the properties of device `ordinal` that need no context. Errors: UNAVAILABLE if the device is older than any
+ * processor that kernels are made for. */
 WEFT_NODISCARD weft_status *gpu_device_read(int ordinal, gpu_device *out_gpu);
 /* Makes a device ready for use: its context and its own stream. */
 WEFT_NODISCARD weft_status *gpu_device_open(gpu_device *gpu);
@@ -106,19 +108,19 @@ WEFT_NODISCARD weft_status *gpu_device_open(gpu_device *gpu);
 WEFT_NODISCARD weft_status *gpu_device_join(gpu_device *gpus, int ordinal, int count);
 void gpu_device_close(gpu_device *gpu); /* also one that was opened in part */
 
-/* The device hangs: it has not done what `st`, taken, says. From now on gpu_enter fails, since most calls of the driver
- * wait for a device that hangs; what the device holds is not given back. */
+/* The device hangs: it has not done what `st`, taken, says. From now on gpu_enter fails, because most calls of the
+ * driver wait for a device that hangs; what the device holds is not freed. */
 void gpu_device_hangs(gpu_device *gpu, weft_status *st);
 
 /* Makes the device's context the calling thread's, until gpu_leave.  Errors: DEADLINE_EXCEEDED: the device hangs. */
 WEFT_NODISCARD weft_status *gpu_enter(const gpu_device *gpu);
 void gpu_leave(void);
 
-/* An event that nothing uses, and its way back. The caller has entered the device. */
+/* Take an event that nothing uses, and give it back. The caller has entered the device. */
 WEFT_NODISCARD weft_status *gpu_event_take(gpu_device *gpu, gpu_event_kind kind, wcu_event *out_event);
 void gpu_event_give(gpu_device *gpu, gpu_event_kind kind, wcu_event event);
 
-/* A thread that uses the platform was left to itself: the platform is never freed. */
+/* Notes that a thread which uses the platform does not end (gpu_join): the platform is never freed. */
 void gpu_platform_leave_thread(weft_platform *platform);
 
 /* ---- memory (memory.c) ---- */
@@ -133,7 +135,7 @@ weft_status *gpu_copy(weft_device *to_device, weft_stream *stream, void *to, wef
 weft_status *gpu_fill(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes);
 weft_status *gpu_copy_rows(weft_device *device, weft_stream *stream, void *to, int64_t to_step, const void *from,
                            int64_t from_step, int64_t bytes, int64_t rows);
-void gpu_staging_free(gpu_device *gpu); /* gives all spare blocks back */
+void gpu_staging_free(gpu_device *gpu); /* frees all spare blocks */
 
 /* ---- streams (stream.c) ---- */
 
@@ -157,7 +159,7 @@ void gpu_stream_step_end(weft_stream *stream);
 WEFT_NODISCARD weft_status *gpu_await(gpu_device *gpu, wcu_stream stream);
 
 WEFT_NODISCARD weft_status *gpu_completer_start(gpu_completer *completer);
-void gpu_completer_stop(gpu_completer *completer); /* there are no streams any more */
+void gpu_completer_stop(gpu_completer *completer); /* all streams must have been destroyed */
 
 /* ---- the compiler (compiler.c) ---- */
 

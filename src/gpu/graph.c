@@ -1,11 +1,13 @@
-/* gpu/graph.c -- CUDA graphs: the steps of a stretch (runtime/program.h) as one work of the stream.
+/* gpu/graph.c -- CUDA graphs: the steps of a stretch (runtime/program.h) as one graph, which the stream runs as a
+ * whole.
  *
- * A device's first run of a stretch queues its steps one by one, so that libraries and the driver have loaded what they
- * load late. Later runs record the steps: they are queued on a stream that captures, where they become a graph, and the
- * graph is instantiated. An instance is for the addresses that it was recorded with. A run whose addresses are those of
- * one of the KEPT instances of the device is one launch. A run with other addresses records the steps again and updates
- * the instance whose last launch is longest ago. If MOST_MISSES runs in a row find no instance, the addresses do not
- * come again, and recording would cost more than it saves: then steps are queued one by one, until addresses match.
+ * A device's first run of a stretch queues its steps one by one, so that libraries and the driver have loaded
+ * everything that they load at first use. Later runs record the steps: they are queued on a stream that captures, where
+ * they become a graph, and the graph is instantiated. An instance is for the addresses that it was recorded with. A run
+ * whose addresses are those of one of the KEPT instances of the device is one launch. A run with other addresses
+ * records the steps again and updates the instance whose last launch is longest ago. If MOST_MISSES runs in a row find
+ * no instance, the addresses do not come again, and recording would cost more than it saves: then steps are queued one
+ * by one, until the addresses of a run match an instance.
  *
  * If recording, instantiating or updating fails, nothing is queued yet, and the steps are queued one by one; after
  * MOST_FAILURES in a row the device does not record the stretch any more. A launch that fails is the run's error. */
@@ -95,7 +97,7 @@ static weft_status *capture(const rt_stretch *s, rt_ctx *ctx, gpu_device *gpu, w
   weft_status *st = queue_steps(s, ctx);
   gpu_record_on(NULL);
   weft_status *ended = GPU_CALL(cuStreamEndCapture, gpu->recorder, &graph);
-  if (ended) { /* the stream may capture for ever: another one will be made */
+  if (ended) { /* the stream may never stop capturing: another one will be made */
     gpu_cu.cuStreamDestroy(gpu->recorder);
     gpu->recorder = NULL;
   }
@@ -138,7 +140,7 @@ static weft_status *record(const graph_stretch *s, rt_ctx *ctx, gpu_device *gpu,
   weft_status *st = capture(&s->base, ctx, gpu, &graph);
   weft_mutex_unlock(&gpu->recording);
   if (st) return st;
-  /* making an instance takes device memory, for which the driver may wait for what runs */
+  /* making an instance takes device memory, and the driver may wait for running kernels before it allocates */
   weft_mutex_lock(&s->platform->launching);
   st = instantiate(one, graph);
   weft_mutex_unlock(&s->platform->launching);
@@ -215,7 +217,7 @@ static void destroy(rt_thunk *thunk) WEFT_UNSHARED
 
   for (int d = 0; d < s->platform->gpu_count; d++) {
     device_graphs *g = &s->of_device[d];
-    weft_status *st = gpu_enter(&s->platform->gpus[d]); /* a device that hangs keeps what it has */
+    weft_status *st = gpu_enter(&s->platform->gpus[d]); /* instances of a device that hangs are not freed */
     for (int i = 0; i < KEPT; i++) {
       if (!st) drop_exec(&g->kept[i]);
       free(g->kept[i].args);

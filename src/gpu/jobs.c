@@ -228,6 +228,7 @@ bool gpu_join(pthread_t thread, weft_deadline deadline, const char *what)
 
   if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) != ETIMEDOUT) return true;
   pthread_detach(thread);
-  WEFT_LOG("gpu", ERROR, "%s: a thread has not come back from a call of a library and is left to itself", what);
+  WEFT_LOG("gpu", ERROR,
+           "%s: a thread is still in a call of a library; it is not waited for, and its memory stays in use", what);
   return false;
 }

@@ -1,4 +1,4 @@
-/* gpu/kept.c -- what is kept of the making of a program (kept.h). */
+/* gpu/kept.c -- results of compiling a program that are kept (kept.h). */
 #include <config.h>
 
 #include "gpu/kept.h"
@@ -18,14 +18,14 @@ enum { LEAST_THING_BYTES = 16 };
 typedef struct thing {
   struct thing *next;
   char name[GEN_CACHE_NAME_BYTES];
-  bool is_used;   /* by this program: it goes into the program's file */
+  bool is_used;   /* used by this program: written to the program's file */
   bool is_dropped;
   size_t size;
   char data[];
 } thing;
 
 struct gpu_kept {
-  char *folder; /* NULL: there is none */
+  char *folder; /* NULL: no folder is set */
   weft_mutex mu;
   thing *things WEFT_GUARDED_BY(mu);
 };
@@ -84,7 +84,7 @@ static thing *insert(gpu_kept *kept, const char *name, const void *data, size_t 
   return t;
 }
 
-/* Looks into the folder. */
+/* Looks for the thing in the folder. */
 static thing *read_thing(gpu_kept *kept, const char *name)
 {
   int folder = kept->folder ? gen_cache_open(kept->folder) : -1;

@@ -94,7 +94,7 @@ typedef struct making {
   const char *processor;
 } making;
 
-/* Compiles one kernel; its error, whatever it is, becomes `refused`. */
+/* Compiles one kernel. Any error becomes `refused`. */
 static void make_one(void *ctx, int64_t index)
 {
   const making *m = ctx;
@@ -127,7 +127,8 @@ static weft_status *make_kernels(gpu_code *code, const weft_compile_options *opt
 /* ---- as bytes, for files ----------------------------------------------------------------------------------------
  *
  *   code    := target, kernels, kernel*, what is kept (gpu/kept.h)
- *   kernel  := why there is none, or "" and then: strategy, arguments, bytes of scratch, launches, launch*, PTX
+ *   kernel := the reason why there is none, or "" and then: strategy, arguments, bytes of scratch, launches, launch*,
+ *   PTX
  *   launch  := entry, blocks, threads, numbers, number, number, copy_from, copy_to
  *
  * Kernels are in the order of list_kernels.  The bytes may come from an untrusted source: what the launches do with
@@ -223,7 +224,7 @@ static weft_status *get_artefact(weft_reader *r, const hlo_instr *instr, weft_ar
   return NULL;
 }
 
-/* Takes the kernels from what gpu_code_save has written. */
+/* Reads the kernels that gpu_code_save has written. */
 static weft_status *read_kernels(gpu_code *code, const void *data, size_t size, weft_arena *scratch)
 {
   weft_reader r = {.at = data, .end = (const char *)data + size};
@@ -249,7 +250,7 @@ static weft_status *read_kernels(gpu_code *code, const void *data, size_t size, 
 
 typedef struct assembling {
   gpu_code *code;
-  const gpu_device *gpu;      /* one that the code is for */
+  const gpu_device *gpu;      /* a device that the code is for */
   gpu_assembler assembler, driver;
   weft_status **errors;       /* by kernel */
 } assembling;
@@ -283,7 +284,7 @@ static weft_status *assemble_by(const assembling *a, const gpu_assembler *assemb
   return kernel->image ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
 }
 
-/* What another assembler cannot do, such as code for a device that is newer than it, the driver can. */
+/* If another assembler fails, for example because the device is newer than the assembler, the driver makes the code. */
 static void assemble_one(void *ctx, int64_t index)
 {
   const assembling *a = ctx;
@@ -313,7 +314,7 @@ static weft_status *first_error(weft_status **errors, int count)
   return first;
 }
 
-/* Machine code for the first of the devices, and for all that have the same capability. */
+/* Makes machine code for the first of the devices, which is good for all devices of the same capability. */
 static weft_status *assemble_kernels(gpu_code *code, const bool *on_device, weft_arena *scratch)
 {
   assembling a = {.code = code, .errors = WEFT_ARENA_ARRAY(scratch, weft_status *, code->kernel_count)};
@@ -374,7 +375,7 @@ static weft_status *load_kernel(gpu_code *code, gpu_kernel *kernel, int ordinal)
   weft_status *st = kernel->image && code->platform->gpus[ordinal].capability == code->capability
                       ? load_image(code, kernel, ordinal)
                       : load_module(artefact->text, &kernel->modules[ordinal]);
-  for (int i = 0; i < launches && !st; i++) /* a driver that loads lazily loads the kernel now */
+  for (int i = 0; i < launches && !st; i++) /* makes a driver that loads kernels at first use load the kernel now */
     st = GPU_CALL(cuModuleGetFunction, &kernel->functions[ordinal * launches + i], kernel->modules[ordinal],
                   artefact->launches[i].entry);
   weft_mutex_unlock(&code->platform->launching);
@@ -427,7 +428,7 @@ weft_status *gpu_code_new(gpu_platform *platform, const hlo_module *module, cons
   weft_arena_init(&code->arena);
   code->platform = platform;
   code->program = module->name;
-  /* the devices of a machine are taken to be alike: the first one's processor is all's */
+  /* all devices of a machine are assumed to be alike: the processor of the first device is used for all */
   code->target = platform->gpus[0].target->name;
   weft_status *st = fill(code, module, options, on_device, saved);
   if (st) gpu_code_free(code);

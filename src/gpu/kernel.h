@@ -8,7 +8,7 @@
 
 /* A kernel, of a fusion, a sort or a top-k. Equal fusions share one. */
 typedef struct gpu_kernel {
-  const hlo_instr *fusion;    /* the instruction, or one of those that it is for */
+  const hlo_instr *fusion;    /* the instruction that the kernel computes, or one of several equal ones */
   uint64_t hash;              /* of the fusion's computation */
   gen_artefact artefact;
   weft_status *refused;       /* why there is no kernel; NULL: there is one */
@@ -27,12 +27,12 @@ typedef struct gpu_code {
   gpu_kernel **of_instr;      /* by instruction id; NULL: not a step that has a kernel */
   const char *program;        /* the module's name */
   const char *target;         /* the processor: "sm_90" */
-  int capability;             /* of the devices that the images are for; 0: there is no image */
-  gpu_kept *kept;             /* machine code, and what libraries have chosen */
+  int capability;             /* capability of the devices that the images are for; 0: there is no image */
+  gpu_kept *kept;             /* machine code, and algorithms that libraries have chosen */
   int64_t bytes;              /* of PTX */
 } gpu_code;
 
-/* What gpu_code_save has written. */
+/* The kernels of a saved program, as gpu_code_save has written them. */
 typedef struct gpu_saved_code {
   const void *data;
   size_t size;
@@ -40,10 +40,10 @@ typedef struct gpu_saved_code {
 
 /* Makes PTX for each fusion of the module's sequential computations, and machine code of the PTX, on the platform's
  * workers, and loads it on the devices that `on_device` marks by ordinal.  A fusion that code generation does not
- * support is no error: its kernel is `refused`.  `module` is borrowed for the code's life.  `saved`, unless it is NULL,
- * has the kernels of an equal module already: nothing is compiled then, and what machine code it has is used where it
- * fits. Errors: RESOURCE_EXHAUSTED; INTERNAL, with the words of LLVM or the driver; of `saved`: FAILED_PRECONDITION:
- * for other devices, INVALID_ARGUMENT: damaged. */
+ * support is no error: its kernel has `refused` set.  `module` is borrowed for the code's life.  `saved`, unless it is
+ * NULL, has the kernels of an equal module already: then nothing is compiled, and its machine code is used where it
+ * fits the devices. Errors: RESOURCE_EXHAUSTED; INTERNAL, with the message of LLVM or the driver; of `saved`:
+ * FAILED_PRECONDITION: for other devices, INVALID_ARGUMENT: damaged. */
 WEFT_NODISCARD weft_status *gpu_code_new(gpu_platform *platform, const hlo_module *module,
                                          const weft_compile_options *options, const bool *on_device,
                                          const gpu_saved_code *saved, gpu_code **out_code);
@@ -57,6 +57,6 @@ static inline const gpu_kernel *gpu_code_kernel(const gpu_code *code, const hlo_
   return code->of_instr[fusion->id];
 }
 
-enum { GPU_MOST_PARAMETERS = 512 /* of 8 bytes: what every device takes */ };
+enum { GPU_MOST_PARAMETERS = 512 /* of 8 bytes: the parameters that every device accepts */ };
 
 #endif

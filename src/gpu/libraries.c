@@ -1,4 +1,4 @@
-/* gpu/libraries.c -- see libraries.h. */
+/* gpu/libraries.c -- the states that NVIDIA's libraries keep for a device (libraries.h). */
 #include <config.h>
 
 #include "gpu/libraries.h"

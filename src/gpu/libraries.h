@@ -10,8 +10,8 @@
 
 /* A member of gpu_device. */
 typedef struct gpu_libraries {
-  weft_mutex mu;  /* held while a library is opened */
-  gpu_blas *blas WEFT_GUARDED_BY(mu); /* NULL: not yet; likewise below */
+  weft_mutex mu;  /* held while a library's state is opened */
+  gpu_blas *blas WEFT_GUARDED_BY(mu); /* NULL: not opened; likewise below */
   gpu_cublas *cublas WEFT_GUARDED_BY(mu);
   gpu_dnn *dnn WEFT_GUARDED_BY(mu);
   gpu_solver *solver WEFT_GUARDED_BY(mu);

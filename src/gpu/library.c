@@ -11,7 +11,7 @@
 
 static const char configured_dir[] = WEFT_CUDA_DIR; /* of ./configure --with-cuda=DIR; else empty */
 
-/* Opens `soname` in `dir`. On failure the loader's words are added to `words`. */
+/* Opens `soname` in `dir`. On failure the loader's message is added to `words`. */
 static void *open_in(const char *dir, const char *soname, char *words, size_t size)
 {
   char path[4096];

@@ -1,4 +1,4 @@
-/* gpu/library.h -- foreign libraries of the GPU, opened at run time: nothing of them is needed to build or to start. */
+/* gpu/library.h -- NVIDIA's libraries, opened at run time: Weft needs none of them to build or to start. */
 #ifndef WEFT_GPU_LIBRARY_H
 #define WEFT_GPU_LIBRARY_H
 
@@ -6,8 +6,8 @@
 
 /* Opens a shared library by its soname ("libcuda.so.1"): from the folder WEFT_CUDA_LIBDIR if that is set, and from
  * nowhere else then; otherwise a copy that the process has loaded already, or where the loader finds one, or from the
- * folder that was given to configure.  The library stays open for the life of the process.  Thread-safe.
- * Errors: UNAVAILABLE, with the loader's words for each place. */
+ * folder that was given to configure.  The library stays open for the life of the process.  Thread-safe.  Errors:
+ * UNAVAILABLE, with the loader's message for each place. */
 WEFT_NODISCARD weft_status *gpu_library_open(const char *soname, void **out_library);
 
 /* The address of a symbol; NULL: the library does not have it. */

@@ -108,7 +108,7 @@ static weft_status *plan_solve(const gpu_target *target, weft_arena *arena, cons
   return NULL;
 }
 
-/* Results that no routine writes because the matrices are empty become 0: `info`, most of all. */
+/* Results that no routine writes, because the matrices are empty, become 0; `info` for example. */
 static weft_status *clear_results(const rt_thunk *thunk, const rt_ctx *ctx, int first, int end, wcu_stream stream)
 {
   void *const *args = rt_args(thunk, ctx);
@@ -224,7 +224,7 @@ static weft_status *take_memory(void *ctx, size_t bytes, void **out_data)
   return rt_device_take(ctx, 0, (int64_t)bytes, RT_COMPUTE, out_data);
 }
 
-/* A point behind what the handler has queued so far orders the block's next use. */
+/* Records a point behind the work that the handler has queued so far: it orders the next use of the block. */
 static void give_memory(void *ctx, size_t bytes, void *data)
 {
   weft_stream *stream = weft_device_stream(ctx, WEFT_STREAM_COMPUTE);

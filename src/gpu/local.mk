@@ -10,6 +10,8 @@ libweftcore_la_SOURCES += \
   %D%/gpu_internal.h \
   %D%/graph.c \
   %D%/host_linalg.c \
+  %D%/host_numbers.h \
+  %D%/host_sparse.c \
   %D%/jobs.c %D%/jobs.h \
   %D%/kept.c %D%/kept.h \
   %D%/kernel.c %D%/kernel.h \

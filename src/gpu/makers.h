@@ -15,7 +15,7 @@
 typedef struct gpu_target {
   gpu_platform *platform;
   const gpu_code *code;
-  const gen_target *machine; /* its numbers */
+  const gen_target *machine; /* numbers of the machine, for code generation */
 } gpu_target;
 
 static inline const gpu_target *gpu_target_of(const low_step *step) { return step->target->ctx; }
@@ -76,6 +76,7 @@ WEFT_NODISCARD weft_status *gpu_begin_step(const rt_thunk *thunk, const rt_ctx *
 
 typedef weft_status *gpu_make_fn(low_step *step, rt_thunk **out_thunk);
 gpu_make_fn *gpu_find_host_routine(const char *target); /* NULL: there is none */
+gpu_make_fn gpu_sparse_make;                            /* host_sparse.c: cusolver_csrlsvqr_ffi */
 
 /* For the `enqueue` of a thunk: makes the context of the run's device current and gives the driver's handle of its
  * compute stream. gpu_end_work has to follow, also after an error of the work: it takes the error and adds the thunk's

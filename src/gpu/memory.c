@@ -1,9 +1,9 @@
 /* gpu/memory.c -- the memory of devices, and copies.
  *
  * The runtime caches device memory and reuses it in the order of the compute stream (runtime/device.h), so the driver
- * is asked only for what the cache lacks.  A copy between the host and a stream goes through *staging*: pinned host
- * memory that the device reads and writes by itself, so that the calling thread does not wait for the stream.  Both
- * kinds of host space are pinned. */
+ * is asked only for memory that the cache does not have.  A copy between the host and a stream goes through *staging*:
+ * pinned host memory that the device reads and writes by itself, so that the calling thread does not wait for the
+ * stream.  Both kinds of host space are pinned. */
 #include <config.h>
 
 #include <inttypes.h>
@@ -11,8 +11,8 @@
 
 #include "gpu/gpu_internal.h"
 
-enum { DEVICE_ALIGN = 256 /* the driver's */, LEAST_STAGING_LOG = 12 };
-static const int64_t MOST_SPARE_STAGING = 256 << 20; /* bytes a device keeps */
+enum { DEVICE_ALIGN = 256 /* alignment of the driver's allocations */, LEAST_STAGING_LOG = 12 };
+static const int64_t MOST_SPARE_STAGING = 256 << 20; /* bytes of spare blocks that a device keeps */
 
 const weft_memory_space gpu_memory_spaces[WEFT_MEMORY_SPACES] = {
   {"device", DEVICE_ALIGN, false}, {"pinned_host", BUF_ALIGN, true}, {"unpinned_host", BUF_ALIGN, true},
@@ -22,7 +22,7 @@ const weft_memory_space gpu_memory_spaces[WEFT_MEMORY_SPACES] = {
 
 static weft_status *describe_shortage(weft_device *device, int space, int64_t bytes, weft_status *st)
 {
-  weft_memory_stats held = weft_device_memory(device); /* the runtime counts the new block already */
+  weft_memory_stats held = weft_device_memory(device); /* the runtime has counted the new block already */
 
   return weft_status_note(st, __FILE__, __LINE__,
                           "cannot allocate %s (%" PRId64 " bytes) of %s memory on device %" PRId64
@@ -70,7 +70,7 @@ struct gpu_staging {
   gpu_staging *next;      /* among the spare blocks */
   gpu_device *gpu;
   void *host;             /* of a read: where the bytes go; else NULL */
-  int64_t bytes;          /* that are copied */
+  int64_t bytes;          /* bytes that are copied */
   int class;              /* the block has 2^(LEAST_STAGING_LOG + class) bytes */
 } __attribute__((aligned(64)));
 
@@ -136,7 +136,7 @@ static void staging_used(void *ctx, const weft_status *error)
   give_staging(block);
 }
 
-/* Has the stream give the block back once it has done what is queued. */
+/* Gives the block back when the stream has done the work that is queued. */
 static void release_behind(weft_stream *stream, gpu_staging *block)
 {
   block->call = (weft_stream_call){.fn = staging_used, .ctx = block};
@@ -147,7 +147,7 @@ static void release_behind(weft_stream *stream, gpu_staging *block)
 
 #define AT(p) ((wcu_ptr)(uintptr_t)(p))
 
-/* Copies on `stream`, or at once if it is NULL. The addresses tell the driver which of them are the host's. */
+/* Copies on `stream`, or at once if it is NULL. The driver recognises addresses of the host. */
 static weft_status *copy_on(gpu_device *gpu, weft_stream *stream, void *to, const void *from, int64_t bytes)
 {
   if (stream) {

@@ -3,8 +3,8 @@
  *   post (group's lock) -> waiting -> owner: queues it on the stream -> flying -> the stream has done it (completer)
  *     -> landed -> owner: frees what was staged -> ender: coll_communicator_ended
  *
- * After an abort or an error the owner aborts the library's communicator, which stops its device's work.  What is
- * waiting then ends at once; what is flying ends when the stream has drained.
+ * After an abort or an error the owner aborts the library's communicator, which stops its device's work.  Operations in
+ * `waiting` then end at once; operations that fly end when the stream has drained.
  *
  * Locks: a rank's lock is taken under the group's lock and under the completer's; it is a leaf, as the ender's is. */
 #include <config.h>
@@ -20,7 +20,7 @@
 #include "gpu/nccl_calls.h"
 
 enum { LEAST_POLL_US = 10, MOST_POLL_US = 1000, LOOK_MS = 20, ID_SLICE_MS = 50, GONE_MS = 200,
-       JOIN_MS = 10000 };
+       JOIN_MS = 10000, GRACE_MS = 700, MOST_TOGETHER = 64 };
 #define FINALIZE_NS (5 * WEFT_NS_PER_S)
 
 typedef struct rank rank;
@@ -41,9 +41,9 @@ struct rank {
   gpu_jobs waiting WEFT_GUARDED_BY(mu);
   gpu_jobs landed WEFT_GUARDED_BY(mu);
   int flying WEFT_GUARDED_BY(mu);
-  bool ready WEFT_GUARDED_BY(mu);   /* the library's communicator is there, or `failure` is */
+  bool ready WEFT_GUARDED_BY(mu);   /* the library's communicator has been made, or `failure` is set */
   bool stop WEFT_GUARDED_BY(mu);
-  weft_status *failure WEFT_GUARDED_BY(mu); /* of making it */
+  weft_status *failure WEFT_GUARDED_BY(mu); /* error of making the communicator */
   const char *state WEFT_GUARDED_BY(mu);    /* for reports; static */
   atomic_bool abort;
   gpu_job_pool pool;
@@ -51,14 +51,14 @@ struct rank {
 
 struct communicator {
   coll_communicator base;  /* first */
-  coll_communicator *whole; /* the one that the group knows: often this one */
+  coll_communicator *whole; /* the communicator that the group knows: often this one */
   weft_platform *platform;
   gpu_ender *ender;
   int size, count;
   int version;
   wnc_unique_id id;
   const weft_comm_spec *spec; /* while it is being made */
-  atomic_bool give_up;        /* likewise: the creation has failed elsewhere */
+  atomic_bool give_up;        /* likewise: another owner failed to make its communicator */
   _Atomic int64_t gone_ns;    /* likewise: when to ask next whether a rank has gone */
   rank ranks[];               /* [count] */
 };
@@ -72,18 +72,19 @@ static void set_state(rank *r, const char *state)
   weft_mutex_unlock(&r->mu);
 }
 
-/* Why the communicator will not be made; NULL: nothing speaks against it. */
+/* The reason why the communicator cannot be made; NULL: there is none. */
 static weft_status *creation_ends(const rank *r)
 {
   const weft_comm_spec *spec = r->all->spec;
 
   if (atomic_load(&r->all->give_up)) return WEFT_ERR(CANCELLED, "another rank of this process gave up");
-  if (spec->cancel && atomic_load(spec->cancel)) return WEFT_ERR(CANCELLED, "the communicator is not wanted any more");
+  if (spec->cancel && atomic_load(spec->cancel))
+    return WEFT_ERR(CANCELLED, "the creation of the communicator was cancelled");
   if (weft_deadline_passed(spec->deadline))
     return WEFT_ERR(DEADLINE_EXCEEDED, "NCCL has not connected rank %d with the %d others", r->rank, spec->size - 1);
   if (!spec->gone || spec->rank_count == spec->size || r->local > 0 || weft_now_ns() < atomic_load(&r->all->gone_ns))
     return NULL;
-  atomic_store(&r->all->gone_ns, weft_now_ns() + GONE_MS * WEFT_NS_PER_MS); /* it asks the store */
+  atomic_store(&r->all->gone_ns, weft_now_ns() + GONE_MS * WEFT_NS_PER_MS); /* asking reads the key-value store */
   for (int other = 0, here = 0; other < spec->size; other++) {
     if (here < spec->rank_count && spec->ranks[here] == other) {
       here++;
@@ -173,31 +174,53 @@ static void land(void *ctx, const weft_status *error)
   weft_mutex_unlock(&r->mu);
 }
 
-static weft_status *queue(rank *r, gpu_job *j)
+static weft_status *queue_one(rank *r, gpu_job *j, bool *out_in_progress)
 {
-  bool in_progress;
-
-  set_state(r, "in a call of the library");
-  WEFT_TRY(gpu_await_input(r->stream, &j->posting)); /* if that stream is broken, `land` gets its error */
+  WEFT_TRY(gpu_await_input(r->stream, &j->posting)); /* if that stream is broken, `land` gets the stream's error */
   gpu_nccl_place place = {
     .comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = gpu_stream_handle(r->stream), .staged = &j->staged};
-  weft_status *st = gpu_nccl_queue(&place, &j->posting, &in_progress);
-  if (!st && in_progress) st = await_call(r, weft_coll_kind_name(j->posting.args->kind), aborted);
+  return gpu_nccl_queue(&place, &j->posting, out_in_progress);
+}
+
+/* Queues jobs that may end together, as one group of the library. */
+static weft_status *queue_group(rank *r, gpu_job *first, bool *out_in_progress)
+{
+  WEFT_TRY(gpu_nccl_error(gpu_nccl()->ncclGroupStart(), "ncclGroupStart", r->comm));
+  weft_status *st = NULL;
+  for (gpu_job *j = first; j && !st; j = j->next) st = queue_one(r, j, out_in_progress);
+  wnc_result result = gpu_nccl()->ncclGroupEnd(); /* also after an error: the group must not stay open on this thread */
+  *out_in_progress = result == WNC_InProgress;
+  return st ? st : gpu_nccl_error(result, "ncclGroupEnd", r->comm);
+}
+
+static weft_status *queue(rank *r, gpu_job *first)
+{
+  bool in_progress = false;
+
+  set_state(r, "in a call of the library");
+  weft_status *st = first->next ? queue_group(r, first, &in_progress) : queue_one(r, first, &in_progress);
+  if (!st && in_progress) st = await_call(r, weft_coll_kind_name(first->posting.args->kind), aborted);
   gpu_stream_used(r->stream);
   return st;
 }
 
 /* The communicator of a rank whose operation has failed stops, so that the stream drains. */
-static void launch(rank *r, gpu_job *j)
+static void launch(rank *r, gpu_job *first)
 {
-  j->error = r->comm || r->all->size == 1 ? queue(r, j) : WEFT_ERR(ABORTED, "the communicator was aborted");
-  if (j->error) abort_comm(r);
-  weft_mutex_lock(&r->mu);
-  r->flying++;
-  r->state = "its stream is working";
-  weft_mutex_unlock(&r->mu);
-  j->call = (weft_stream_call){.fn = land, .ctx = j};
-  gpu_stream_notify(r->stream, &j->call);
+  weft_status *st = r->comm || r->all->size == 1 ? queue(r, first) : WEFT_ERR(ABORTED, "the communicator was aborted");
+
+  if (st) abort_comm(r);
+  for (gpu_job *j = first, *next; j; j = next) {
+    next = j->next;
+    j->error = weft_status_dup(st);
+    weft_mutex_lock(&r->mu);
+    r->flying++;
+    r->state = "its stream is working";
+    weft_mutex_unlock(&r->mu);
+    j->call = (weft_stream_call){.fn = land, .ctx = j};
+    gpu_stream_notify(r->stream, &j->call);
+  }
+  weft_status_free(st);
 }
 
 /* An error that the library reports by itself while operations are under way. */
@@ -215,11 +238,28 @@ static void look_for_errors(rank *r)
     r->all->whole, weft_status_note(st, __FILE__, __LINE__, "rank %d (device %lld)", r->rank, (long long)r->device_id));
 }
 
-/* What an owner does next. */
+/* What an owner has to do next. */
 typedef struct turn {
-  gpu_job *landed, *next;
+  gpu_job *landed, *next; /* next: jobs that the library gets at once, linked */
   bool stop, looks;
 } turn;
+
+/* Takes the job that has waited longest, and those behind it that may end together with it. */
+static gpu_job *take_waiting_locked(rank *r) WEFT_REQUIRES(r->mu)
+{
+  weft_mutex_assert_held(&r->mu);
+  gpu_job *first = gpu_jobs_pop(&r->waiting), *last = first;
+
+  if (first) first->next = NULL;
+  for (int n = 1;
+       first && first->posting.together && r->waiting.first && r->waiting.first->posting.together && n < MOST_TOGETHER;
+       n++) {
+    last->next = gpu_jobs_pop(&r->waiting);
+    last = last->next;
+    last->next = NULL;
+  }
+  return first;
+}
 
 static turn next_turn(rank *r)
 {
@@ -233,7 +273,7 @@ static turn next_turn(rank *r)
     t.looks = !weft_cond_wait(&r->wake, &r->mu, until);
   }
   t.landed = gpu_jobs_pop_all(&r->landed);
-  t.next = gpu_jobs_pop(&r->waiting);
+  t.next = take_waiting_locked(r);
   t.stop = r->stop && !r->flying && !t.landed && !t.next;
   if (!t.next && !r->flying) r->state = "idle";
   weft_mutex_unlock(&r->mu);
@@ -260,10 +300,10 @@ static void work(rank *r)
 
 static weft_status *finalizing_ends(const rank *r)
 {
-  return weft_deadline_passed(r->leave_by) ? WEFT_ERR(DEADLINE_EXCEEDED, "peers have not let go") : NULL;
+  return weft_deadline_passed(r->leave_by) ? WEFT_ERR(DEADLINE_EXCEEDED, "peers have not finished in time") : NULL;
 }
 
-/* Lets the peers finish, for a while; then leaves. */
+/* Waits for a while until the peers are done; then destroys the library's communicator. */
 static void leave(rank *r)
 {
   if (!r->comm) return;
@@ -298,7 +338,7 @@ static void *owner_run(void *arg)
 
 /* ---- the communicator -------------------------------------------------------------------------------------------- */
 
-/* Makes the owners leave. False: one of them is in a call of the library that does not return. */
+/* Makes the owners end. False: an owner is in a call of the library that does not return. */
 static bool stop_owners(communicator *c)
 {
   bool all = true;
@@ -322,7 +362,7 @@ static void destroy(coll_communicator *base) WEFT_UNSHARED
   communicator *c = (communicator *)base;
 
   if (!stop_owners(c)) {
-    gpu_platform_leave_thread(c->platform); /* what the owner uses stays */
+    gpu_platform_leave_thread(c->platform); /* the owner's memory is not freed */
     return;
   }
   for (int i = 0; i < c->count; i++) {
@@ -392,19 +432,42 @@ static weft_status *start_owners(communicator *c, const weft_comm_spec *spec)
   return NULL;
 }
 
-/* Waits for the owners' communicators.  Owners look at the deadline; so this wait needs none. */
-static weft_status *await_owners(communicator *c)
+/* Waits until an owner has made its communicator.  An owner ends its own creation in time unless it is in a call of the
+ * library that does not return; such an owner is not waited for.  `grace` is {0} until the creation has to end. */
+static bool is_ready(rank *r, weft_deadline *grace)
 {
+  for (;;) {
+    weft_mutex_lock(&r->mu);
+    if (!r->ready) weft_cond_wait(&r->wake, &r->mu, weft_deadline_after_ms(LOOK_MS));
+    bool ready = r->ready;
+    weft_mutex_unlock(&r->mu);
+    if (ready || (grace->at_ns && weft_deadline_passed(*grace))) return ready;
+    if (grace->at_ns) continue;
+    weft_status *st = creation_ends(&r->all->ranks[0]); /* without the rank's lock: it may take the group's */
+    if (st) *grace = weft_deadline_after_ms(GRACE_MS);
+    weft_status_free(st);
+  }
+}
+
+/* Waits until the owners have made their communicators.  *out_stuck: one of them is in a call of the library. */
+static weft_status *await_owners(communicator *c, bool *out_stuck)
+{
+  weft_deadline grace = {0};
   weft_status *st = NULL;
 
+  *out_stuck = false;
   for (int i = 0; i < c->count; i++) {
     rank *r = &c->ranks[i];
     if (!r->started) continue;
+    bool ready = is_ready(r, &grace);
     weft_mutex_lock(&r->mu);
-    while (!r->ready) weft_cond_wait(&r->wake, &r->mu, WEFT_NO_DEADLINE);
     weft_status *own = WEFT_MOVE(r->failure);
     weft_mutex_unlock(&r->mu);
-    /* the reason, not that another rank had one */
+    if (!ready) {
+      *out_stuck = true;
+      own = WEFT_ERR(DEADLINE_EXCEEDED, "rank %d is in a call of NCCL that does not return", r->rank);
+    }
+    /* the error itself, not the error of an owner that gave up because another had failed */
     if (!st || (own && weft_status_code(st) == WEFT_CANCELLED)) {
       weft_status_free(st);
       st = own;
@@ -415,8 +478,37 @@ static weft_status *await_owners(communicator *c)
   return st;
 }
 
+static void *destroy_later(void *arg)
+{
+  communicator *c = arg;
+  weft_platform *platform = c->platform;
+
+  destroy(&c->base);
+  weft_platform_release(platform);
+  return NULL;
+}
+
+/* Destroys what was not made.  If an owner is in a call of the library, another thread waits for the owner. */
+static void discard(communicator *c, bool stuck)
+{
+  pthread_t thread;
+
+  if (stuck) {
+    weft_platform_retain(c->platform);
+    weft_status *st = weft_thread_start(&thread, "weft-nccl-end", destroy_later, c);
+    if (!st) {
+      pthread_detach(thread);
+      return;
+    }
+    weft_status_free(st);
+    weft_platform_release(c->platform); /* not the last reference: the caller has one */
+  }
+  destroy(&c->base);
+}
+
 static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator)
 {
+  bool stuck;
   communicator *c = calloc(1, sizeof *c + (size_t)spec->rank_count * sizeof c->ranks[0]);
   char key[300];
 
@@ -440,13 +532,14 @@ static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communica
   if (!st && c->size > 1) st = agree_on_id(c, spec, key);
   if (!st) st = start_owners(c, spec);
   if (st) atomic_store(&c->give_up, true);
-  weft_status *unmade = await_owners(c);
+  weft_status *unmade = await_owners(c, &stuck);
   if (st) weft_status_free(unmade);
   else st = unmade;
   /* all ranks have read the id, or the next attempt has another one */
   if (spec->ranks[0] == 0 && spec->rank_count < spec->size) weft_status_ignore(weft_kv_remove(spec->kv, key));
   if (st) {
-    destroy(&c->base);
+    atomic_store(&c->give_up, true); /* an owner that comes back looks at this, not at the spec */
+    discard(c, stuck);
     return st;
   }
   c->spec = NULL;

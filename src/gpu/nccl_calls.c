@@ -237,7 +237,7 @@ weft_status *gpu_nccl_queue(gpu_nccl_place *place, const coll_posting *posting, 
   WEFT_TRY(separate(place, p, &send, args->recv));
   if (p->kind == WEFT_PERMUTE && p->source < 0) { /* the result may lie where the operand was */
     WEFT_TRY(zero(place, args->recv, p->bytes));
-    if (p->target < 0) return NULL; /* the rank has no part */
+    if (p->target < 0) return NULL; /* the rank sends and receives nothing */
   }
   if (reduces && !gpu_nccl_reduction(args->dtype, args->reduction, &type, &op, &per_elem))
     return WEFT_ERR(INTERNAL, "a reduction that NCCL does not have");

@@ -15,7 +15,8 @@ typedef struct gpu_nccl_entries {
 /* The library's entry points, once gpu_nccl_open has succeeded; constant from then on. */
 const gpu_nccl_entries *gpu_nccl(void);
 
-/* NULL for Success and InProgress; otherwise an error with the call and the library's words.  `comm` may be NULL. */
+/* NULL for Success and InProgress; otherwise an error with the name of the call and the library's message.  `comm` may
+ * be NULL. */
 WEFT_NODISCARD weft_status *gpu_nccl_error(wnc_result result, const char *call, wnc_comm comm);
 
 /* Where one operation of one rank runs. */
@@ -30,7 +31,7 @@ typedef struct gpu_nccl_place {
  * with the call.  Errors: UNIMPLEMENTED for kinds that gpu_nccl_moves refuses; those of the library and the driver. */
 WEFT_NODISCARD weft_status *gpu_nccl_queue(gpu_nccl_place *place, const coll_posting *posting, bool *out_in_progress);
 
-/* The reduction in NCCL's terms.  False: NCCL does not have it, or not with the same results. */
+/* The reduction in NCCL's terms.  False: NCCL does not have the reduction, or its results differ from Weft's. */
 bool gpu_nccl_reduction(weft_dtype dtype, weft_reduction reduction, wnc_type *out_type, wnc_op *out_op,
                         int *out_per_elem);
 

@@ -9,15 +9,15 @@
  *                      when all ranks have begun the first, and so have read the scratch.
  *   all-reduce         meet, fold (each rank a slice of the operands), meet, copy (the slices of the others), meet
  *   reduce-scatter, reduce    meet, fold, meet
- *   what moves data    meet, copy from the operands of the others, meet
+ *   other operations  meet, copy from the operands of the others, meet
  *
  * To *meet* is a barrier kernel on each rank, which waits for the signals of the others (peer_ptx.h).  Where ranks
  * share a GPU, kernels that wait for each other might wait for ever, since the GPU need not run them at the same time;
  * there, streams wait for events instead, and no operation is small.
  *
  * An abort sets a word of the host's memory at which waiting kernels look, so the streams drain.  A rank reads the
- * operands of the others, so the buffers of an operation are in use until the streams of all ranks have done it; of a
- * small all-reduce, until its own stream has.
+ * operands of the others, so the buffers of an operation are in use until the streams of all ranks have done it; those
+ * of a small all-reduce, until the rank's own stream has done it.
  *
  * Locks: gpu_platform.launching is held while the kernels of one operation are queued, and while a module is loaded:
  * the driver may let a load wait for kernels that run, and those wait for kernels that are not queued yet.  Then the
@@ -35,8 +35,8 @@
 #include "gpu/peer_ptx.h"
 
 enum {
-  ONE_SHOT_BYTES = 256 << 10, /* of all blocks of a small operation */
-  MOST_BLOCKS = 256,          /* of a kernel without a barrier */
+  ONE_SHOT_BYTES = 256 << 10, /* bytes of all blocks of a small operation */
+  MOST_BLOCKS = 256,          /* most blocks of a kernel without a barrier */
   JOIN_MS = 10000,
 };
 _Static_assert(GPU_PEER_AREA_BYTES <= 4096, "scratch begins behind it");
@@ -49,7 +49,7 @@ typedef struct job {
   gpu_job base;      /* first */
   rank *owner;
   struct job *mate;  /* the job of the next rank in the same operation */
-  struct job *first; /* that of rank 0, which counts for operations whose ranks end together */
+  struct job *first; /* the job of rank 0, which holds the count for operations whose ranks end together */
   int left;
   bool together;
 } job;
@@ -61,7 +61,7 @@ struct rank {
   int64_t device_id;
   weft_stream *stream;
   wcu_ptr own;       /* memory on the device: the signal area, then two scratches */
-  gpu_jobs waiting;  /* under the communicator's lock */
+  gpu_jobs waiting;  /* guarded by the communicator's lock */
   gpu_job_pool pool;
 };
 
@@ -71,7 +71,7 @@ struct communicator {
   int size;
   bool shared;            /* ranks share a GPU */
   uint32_t *abort;        /* pinned memory of the host, which kernels read */
-  uint64_t small_count;   /* of small operations; the conductor's */
+  uint64_t small_count;   /* small operations so far; used by the conductor only */
   pthread_t thread;
   bool started;
   weft_mutex mu;
@@ -80,7 +80,7 @@ struct communicator {
   int flying WEFT_GUARDED_BY(mu);
   bool stop WEFT_GUARDED_BY(mu);
   bool aborted WEFT_GUARDED_BY(mu);
-  weft_status *failure WEFT_GUARDED_BY(mu); /* set once: of an operation */
+  weft_status *failure WEFT_GUARDED_BY(mu); /* set once: the error of an operation */
   rank ranks[];
 };
 
@@ -126,7 +126,7 @@ static weft_status *load(gpu_platform *p, gpu_peer_kernels *k)
   weft_status *st = text ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
 
   for (int d = 0; d < p->gpu_count && !st; d++) {
-    if (atomic_load_explicit(&p->gpus[d].hung, memory_order_acquire)) continue; /* no rank works there any more */
+    if (atomic_load_explicit(&p->gpus[d].hung, memory_order_acquire)) continue; /* no rank's stream has work left */
     st = gpu_enter(&p->gpus[d]);
     if (st) break;
     st = load_on(k, d, text);
@@ -177,8 +177,8 @@ typedef struct operation {
   communicator *all;
   job *jobs[GPU_PEER_RANKS];
   const void *send[GPU_PEER_RANKS]; /* operands, or copies of them */
-  const coll_problem *problem;      /* rank 0's, for what is the same on all ranks */
-  const gpu_peer_kernels *kernels;  /* of the reduction, or with the barrier alone */
+  const coll_problem *problem;      /* the problem of rank 0, for properties that are the same on all ranks */
+  const gpu_peer_kernels *kernels;  /* kernels of the reduction, or only the barrier */
   int64_t count;                    /* elements of an operand that the kernels fold, or of a block */
   int64_t elem_bytes;
 } operation;
@@ -216,7 +216,7 @@ static uint64_t steps_of(const gpu_peer_args *args, int ranks, int64_t count, in
   return addresses % GPU_PEER_STEP_BYTES ? 0 : (uint64_t)(count * elem_bytes / GPU_PEER_STEP_BYTES);
 }
 
-/* Blocks for work of `units` that each take one thread. */
+/* The number of blocks for `units` units of work, one thread for each. */
 static int64_t blocks_for(int64_t units, int most)
 {
   return WEFT_MAX(WEFT_MIN((units + GPU_PEER_THREADS - 1) / GPU_PEER_THREADS, most), 1);
@@ -257,7 +257,7 @@ static weft_status *meet_by_events(communicator *c)
   return NULL;
 }
 
-/* What a rank queues behind this runs after what every rank has queued before this. */
+/* After this, work that a rank queues runs after all work that any rank queued before this. */
 static weft_status *meet(operation *o)
 {
   if (o->all->size == 1) return NULL;
@@ -312,7 +312,7 @@ static weft_status *one_kernel(operation *o, rank *r)
 
   args.block = kind == WEFT_ALL_REDUCE ? 0 : (uint64_t)o->problem->bytes;
   uint64_t addresses =
-    args.block; /* of all ranks: blocks meet by number, so every rank has to cut the elements alike */
+    args.block; /* the same on all ranks: blocks meet by number, so every rank has to cut the elements alike */
   for (int k = 0; k < o->all->size; k++) {
     args.in[k] = o->all->ranks[k].own + scratch_at + (kind == WEFT_REDUCE_SCATTER ? (uint64_t)r->rank * args.block : 0);
     addresses |= at(args_of(o, k)->send) | at(args_of(o, k)->recv);
@@ -351,7 +351,8 @@ static weft_status *fold_slice(operation *o, rank *r)
 static weft_status *copy_slices(operation *o, rank *r)
 {
   for (int d = 1; d < o->all->size; d++) {
-    int k = (r->rank + d) % o->all->size; /* not all from one rank at the same time */
+    /* each rank begins with another rank, so that not all copy from one rank at the same time */
+    int k = (r->rank + d) % o->all->size;
     int64_t first, count;
     slice_of(o, k, &first, &count);
     int64_t offset = first * o->elem_bytes;
@@ -481,7 +482,7 @@ static weft_status *queue(operation *o) WEFT_REQUIRES(o->all->platform->launchin
     return WEFT_ERR(UNIMPLEMENTED, "%s of %s is not done between GPUs", weft_coll_kind_name(args->kind),
                     weft_dtype_name(args->dtype));
   if (reduction) gpu_peer_reduces(args->dtype, reduction, &dtype, &per_elem);
-  else dtype = WEFT_U8; /* any: these kernels have no elements */
+  else dtype = WEFT_U8; /* any type: these kernels have no elements */
   o->elem_bytes = (int64_t)weft_dtype_bytes(dtype);
   o->count = o->problem->prefix ? o->problem->prefix[o->all->size] / o->elem_bytes : o->problem->bytes / o->elem_bytes;
   WEFT_TRY(find_kernels(o->all->platform, dtype, reduction, o->all->size, &o->kernels));
@@ -495,7 +496,7 @@ static void set_abort(communicator *c)
   if (c->abort) __atomic_store_n(c->abort, 1, __ATOMIC_RELEASE);
 }
 
-/* Keeps why the communicator has failed; from then on its waiting kernels end. */
+/* Keeps the error with which the communicator has failed, and ends its waiting kernels. */
 static void fail_locked(communicator *c, const weft_status *st) WEFT_REQUIRES(c->mu)
 {
   weft_mutex_assert_held(&c->mu);
@@ -516,7 +517,7 @@ static void land(void *ctx, const weft_status *error)
   weft_mutex_unlock(&c->mu);
 }
 
-/* After a failure no result counts: a kernel that did not meet the others has read anything. */
+/* After a failure no result counts: a kernel that did not meet the others may have read wrong bytes. */
 static void finish(communicator *c, job *j)
 {
   weft_mutex_lock(&c->mu);
@@ -528,12 +529,12 @@ static void finish(communicator *c, job *j)
       gpu_job_free_staged(&j->base);
       gpu_leave();
     }
-    weft_status_ignore(st); /* the device hangs: what it holds is not given back */
+    weft_status_ignore(st); /* the device hangs: what it holds is not freed */
   }
   gpu_ender_take(c->platform->ender, &j->base);
 }
 
-/* A job's stream has done it. */
+/* The stream of a job has done the job. */
 static void take_landed(communicator *c, job *j)
 {
   job *first = j->first, *next;
@@ -578,7 +579,7 @@ static void conduct(communicator *c, operation *o)
   for (int k = 0; k < c->size; k++) gpu_stream_notify(c->ranks[k].stream, &o->jobs[k]->base.call);
 }
 
-/* What the conductor does next. */
+/* What the conductor has to do next. */
 typedef struct turn {
   gpu_job *landed, *dropped;
   operation operation;
@@ -618,7 +619,7 @@ static turn next_turn(communicator *c)
     t.landed = gpu_jobs_pop_all(&c->landed);
     t.stop = c->stop && !c->flying && !t.landed;
     if (t.landed || t.dropped || t.has_operation || t.stop) break;
-    weft_cond_wait(&c->wake, &c->mu, WEFT_NO_DEADLINE); /* ends by a post, the completer, or `destroy` */
+    weft_cond_wait(&c->wake, &c->mu, WEFT_NO_DEADLINE); /* a post, the completer or `destroy` ends the wait */
   }
   weft_mutex_unlock(&c->mu);
   return t;

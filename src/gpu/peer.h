@@ -13,10 +13,10 @@ struct gpu_platform;
 /* The context of `create` is the platform. */
 extern const coll_communicator_ops gpu_peer_communicator;
 
-/* Whether these communicators have an operation. */
+/* Whether these communicators can do an operation. */
 bool gpu_peer_has(weft_coll_kind kind, weft_dtype dtype, weft_reduction reduction);
 
-/* Whether the ranks of a communicator, or all devices of a platform, are few enough, are of this process, and reach
+/* Whether the ranks of a communicator, or all devices of a platform, are few enough, belong to this process, and reach
  * each other's memory. */
 bool gpu_peer_can_connect(const struct weft_platform *platform, const weft_comm_spec *spec);
 bool gpu_peer_can_connect_all(const struct weft_platform *platform);
@@ -25,6 +25,6 @@ bool gpu_peer_any_shared(const struct weft_platform *platform);
 
 /* The kernels of a platform, loaded when they are first used. */
 typedef struct gpu_peer_kernels gpu_peer_kernels;
-void gpu_peer_kernels_free(struct gpu_platform *platform); /* no communicator is left */
+void gpu_peer_kernels_free(struct gpu_platform *platform); /* all communicators must have been destroyed */
 
 #endif

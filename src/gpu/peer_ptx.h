@@ -14,7 +14,7 @@ enum {
   GPU_PEER_BLOCKS = 32,       /* most blocks of a kernel that has a barrier: few enough to run at the same time */
   GPU_PEER_THREADS = 512,     /* of a block that folds */
   GPU_PEER_BARRIER_THREADS = 32,
-  GPU_PEER_STEP_BYTES = 16,   /* what a thread loads at once */
+  GPU_PEER_STEP_BYTES = 16,   /* bytes that a thread loads at once */
   GPU_PEER_COUNTERS_AT = 0,
   GPU_PEER_SLOTS_AT = 4 * GPU_PEER_BLOCKS,
   GPU_PEER_AREA_BYTES = GPU_PEER_SLOTS_AT + 4 * GPU_PEER_BLOCKS * GPU_PEER_RANKS,
@@ -35,7 +35,7 @@ typedef struct gpu_peer_args {
   uint64_t steps;      /* of GPU_PEER_STEP_BYTES: the elements behind them are done one by one; 0 if an address of these
                           is no multiple of GPU_PEER_STEP_BYTES */
   uint64_t area[GPU_PEER_RANKS]; /* the signal area of each rank */
-  uint64_t abort;      /* memory of the host */
+  uint64_t abort;      /* memory of the host: not 0 after an abort */
   uint32_t rank, unused;
 } gpu_peer_args;
 

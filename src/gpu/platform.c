@@ -14,7 +14,7 @@
 #include "gpu/jobs.h"
 #include "gpu/peer.h"
 
-enum { MOST_THREADS = 16 /* by default: the host's part is launching, and steps without a kernel */ };
+enum { MOST_THREADS = 16 /* default number of workers: the host only launches, and does steps without a kernel */ };
 
 static const weft_option options[] = {
   {"WEFT_CUDA_LIBDIR", WEFT_OPT_STRING, "", offsetof(gpu_settings, libdir),
@@ -41,7 +41,8 @@ static void destroy(weft_platform *platform)
   gpu_platform *gpu = (gpu_platform *)platform;
 
   rt_platform_end(platform);
-  if (atomic_load(&gpu->threads_left) > 0) return; /* what a thread that is left uses stays */
+  /* memory that a thread in a call which does not return uses is not freed */
+  if (atomic_load(&gpu->threads_left) > 0) return;
   gpu_peer_kernels_free(gpu);
   gpu_ender_free(gpu->ender);
   gpu_completer_stop(&gpu->completer);
@@ -108,14 +109,14 @@ static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
     if (wanted->device_ordinals[i] >= there)
       return WEFT_ERR(INVALID_ARGUMENT, "GPU %d is asked for, the driver shows %d", wanted->device_ordinals[i], there);
   threads = wanted->threads > 0 ? wanted->threads : (int)gpu->settings.threads;
-  /* a process that sees no other GPUs than its own has them from 0 on */
+  /* a process that sees only its own GPUs counts them from 0 */
   int first = wanted->first_device <= there - count ? wanted->first_device : 0;
   WEFT_TRY(open_devices(gpu, wanted, first, count));
   gpu->completer.timeout_ns = gpu->settings.timeout_ns;
   WEFT_TRY(gpu_completer_start(&gpu->completer));
   WEFT_TRY(gpu_ender_new(base, &gpu->ender));
   WEFT_TRY(rt_platform_add_devices(base, wanted, first, count, kind));
-  /* the runtime gives idle blocks back when the driver has no memory left */
+  /* the runtime frees idle blocks when the driver has no memory left */
   for (int i = 0; i < count; i++) base->devices[i].cache_limit = gpu->gpus[i].bytes;
   WEFT_TRY(rt_platform_join_job(base, wanted));
   return rt_pool_new(&(rt_pool_options){.threads = threads > 0 ? threads : usable_threads()}, &base->pool);

@@ -1,5 +1,5 @@
-/* gpu/solver.c -- see solver.h.  Matrices are given to the library one after the
- * other, small ones of a batch all at once.
+/* gpu/solver.c -- dense linear algebra by cuSOLVER (solver.h).  Matrices are given to the library one after the other,
+ * small ones of a batch all at once.
  *
  * The workspace of a step holds the addresses of the matrices for routines that want them, or else an `info` for
  * routines whose custom call has none; then the library's own part. */
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/swap.h"
 #include "base/thread.h"
 #include "gpu/table.h"
 #include "runtime/ffi.h"
@@ -154,11 +155,7 @@ static weft_status *read_attrs(gpu_solve *solve, const hlo_instr *instr)
     solve->by_qr = attr_byte(&attrs, "algorithm", 0) == ALGORITHM_QR;
     solve->left = attr_byte(&attrs, "left", true);
     solve->adjoint = attr_byte(&attrs, "transpose", false);
-    if (attr_byte(&attrs, "transposed", false)) {
-      int m = solve->m;
-      solve->m = solve->n;
-      solve->n = m;
-    }
+    if (attr_byte(&attrs, "transposed", false)) WEFT_SWAP(solve->m, solve->n);
   }
   weft_arena_fini(&arena);
   return st;
@@ -232,9 +229,10 @@ static weft_status *check_results(const gpu_solve *s, const hlo_instr *instr)
   return info ? check_array(s, result_shape(instr, info), 1, WEFT_S32, "info") : NULL;
 }
 
-enum { MOST_JACOBI = 32 /* rows and columns up to which the library's Jacobi methods do a batch at once */ };
+/* Most rows and columns for which the library's Jacobi methods take all matrices of a batch in one call. */
+enum { MOST_JACOBI = 32 };
 
-/* Whether the library has a call for all matrices that is meant for such. */
+/* Whether the library has a call for all matrices of a batch that is meant for matrices of this size. */
 static bool is_batched(const gpu_solve *s)
 {
   if (s->matrices < 2 || s->matrices > INT_MAX) return false;
@@ -306,7 +304,7 @@ static wbl_operation operation_of(const gpu_solve *s)
 }
 static int order_of(const gpu_solve *s) { return s->left ? s->m : s->n; }
 
-/* For routines that do all matrices at once. */
+/* The workspace of routines that take all matrices in one call. */
 static weft_status *measure_batched(gpu_solve *s, const gpu_solver *solver)
 {
   wsv_vectors vectors = s->vectors ? WSV_VECTOR : WSV_NOVECTOR;
@@ -388,7 +386,7 @@ static weft_status *measure_locked(gpu_solve *s, const gpu_solver *solver) WEFT_
   return NULL;
 }
 
-/* What stands before the library's part of the workspace: the addresses of the matrices, or an `info`. */
+/* The part of the workspace before the library's: the addresses of the matrices, or an `info`. */
 static size_t head_bytes(const gpu_solve *s)
 {
   return WEFT_ALIGN_UP(WEFT_MAX((size_t)gpu_solve_addresses(s) * sizeof(wcu_ptr), (size_t)1),
@@ -403,7 +401,7 @@ weft_status *gpu_solve_measure(gpu_solve *solve, gpu_solver *solver)
   weft_mutex_lock(&solver->mu);
   st = measure_locked(solve, solver);
   weft_mutex_unlock(&solver->mu);
-  /* alignment, what stands before the library's part, and that part on its own alignment */
+  /* alignment, the part before the library's, and the library's part with its own alignment */
   solve->workspace_bytes = WORKSPACE_ALIGNMENT + head_bytes(solve) + solve->device_bytes;
   return st;
 }

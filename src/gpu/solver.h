@@ -31,7 +31,7 @@ WEFT_DEFINE_AUTO(gpu_solver, gpu_solver_free)
  * Small matrices of a batch are given to the library all at once (gpu_solve.batched). */
 typedef enum gpu_routine { GPU_POTRF, GPU_GETRF, GPU_GEQRF, GPU_ORGQR, GPU_SYEVD, GPU_GESVDJ, GPU_GESVDP, GPU_GESVD, GPU_ORMQR, GPU_SYTRD } gpu_routine;
 
-enum { GPU_SOLVE_ARRAYS = 7 }; /* operands and results of a routine, at most */
+enum { GPU_SOLVE_ARRAYS = 7 }; /* most operands and results of a routine */
 
 typedef struct gpu_solve {
   gpu_routine routine;
@@ -42,7 +42,7 @@ typedef struct gpu_solve {
   bool by_qr;                    /* attribute `algorithm` of SYEVD asks for QR */
   bool left, adjoint;            /* attributes `left` and `transpose` of ORMQR */
   bool batched;                  /* one call of the library does all matrices */
-  /* by gpu_solve_measure: */
+  /* filled by gpu_solve_measure: */
   size_t device_bytes, host_bytes;
   size_t workspace_bytes;        /* of the memory that gpu_solve_enqueue is given, alignment included */
 } gpu_solve;

@@ -1,7 +1,7 @@
 /* gpu/steps.c -- thunks of library calls: dot, convolution and fft.
  *
- * What a library lacks for a step, or a library that is not there, makes the planner return UNIMPLEMENTED, and the step
- * runs on the host. */
+ * If a library cannot do a step, or is not installed, the planner returns UNIMPLEMENTED, and the step runs on the
+ * host. */
 #include <config.h>
 
 #include "gpu/steps.h"
@@ -66,7 +66,7 @@ typedef struct dot_thunk {
   const gpu_dot *dot;
 } dot_thunk;
 
-/* The algorithm is the one that was kept for this product, or the library chooses one, which is kept. */
+/* Uses the algorithm that was kept for this product, or lets the library choose one and keeps it. */
 static weft_status *choose(const gpu_target *target, gpu_dot *dot, const gpu_blas *blas)
 {
   const gpu_device *gpu = gpu_planner(target);

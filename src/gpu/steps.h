@@ -1,4 +1,4 @@
-/* gpu/steps.h -- what the files of library steps share (steps.c, linalg_steps.c). */
+/* gpu/steps.h -- declarations that the files of library steps share (steps.c, linalg_steps.c). */
 #ifndef WEFT_GPU_STEPS_H
 #define WEFT_GPU_STEPS_H
 
@@ -10,7 +10,7 @@ static inline gpu_device *gpu_planner(const gpu_target *target) { return &target
 
 static inline wcu_ptr gpu_address(const void *p) { return (wcu_ptr)(uintptr_t)p; }
 
-/* Takes `st`.  A library that is not there (UNAVAILABLE) is a reason to run the step on the host (UNIMPLEMENTED). */
+/* Takes `st`.  Turns UNAVAILABLE (the library is not installed) into UNIMPLEMENTED (the step runs on the host). */
 WEFT_NODISCARD weft_status *gpu_or_on_host(weft_status *st);
 
 /* Queues a copy of operand `from` to result `to` of the thunk, unless they share their memory. */

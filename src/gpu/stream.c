@@ -1,13 +1,13 @@
 /* gpu/stream.c -- streams, points on them, and the completion thread.
  *
- * A point is an event of the driver.  Work that was queued since the last point makes the stream *dirty*; a point of a
- * stream that is not dirty is the last one again.  The driver's own host functions are not used, since the driver drops
- * them once a stream has failed.  Instead one thread, the *completer*, asks the driver for the oldest event of every
- * stream, and calls what waits for the points that are done.
+ * A point is an event of the driver.  Work that was queued since the last point makes the stream *dirty*; a stream that
+ * is not dirty returns its last point again.  The driver's own host functions are not used, since the driver drops them
+ * once a stream has failed.  Instead one thread, the *completer*, asks the driver for the oldest event of every stream,
+ * and makes the calls that wait for points which are reached.
  *
- * If an event cannot be recorded (no memory, a failed call), the calling thread waits for the stream instead; the
- * point is then reached at once.  If the driver answers MOST_STRIKES times in a row that a stream has failed, the
- * stream is *broken*: its context is lost, nothing that was queued will be done, and all calls get the error.
+ * If an event cannot be recorded (no memory, a failed call), the calling thread waits for the stream instead; the point
+ * is then reached at once.  If the driver answers MOST_STRIKES times in a row that a stream has failed, the stream is
+ * *broken*: its context is lost, the queued work will not be done, and all waiting calls get the error.
  *
  * If nothing happens on any device for gpu_settings.timeout_ns while work is queued, the devices that have work count
  * as hung, and their streams are broken. The message names the steps that were queued behind the last point that was
@@ -29,7 +29,7 @@ enum { MOST_STRIKES = 3, YIELDS = 50, LEAST_SLEEP_US = 5, MOST_SLEEP_US = 100, M
 
 /* A step that was queued. */
 typedef struct queued_step {
-  uint64_t number; /* of the point that stands for it */
+  uint64_t number; /* number of the point that stands for the step */
   char name[56];
 } queued_step;
 
@@ -41,7 +41,7 @@ struct weft_stream {
   weft_stream *next;          /* in the completer's list */
   atomic_bool dirty;
   weft_mutex mu;
-  wcu_event *events WEFT_GUARDED_BY(mu); /* a ring: of the points that are recorded and not reached */
+  wcu_event *events WEFT_GUARDED_BY(mu); /* a ring: the events of the points that are recorded and not reached */
   int first WEFT_GUARDED_BY(mu);
   int count WEFT_GUARDED_BY(mu);
   int capacity WEFT_GUARDED_BY(mu);
@@ -51,7 +51,7 @@ struct weft_stream {
   weft_stream_call **last WEFT_GUARDED_BY(mu);
   int strikes WEFT_GUARDED_BY(mu);
   weft_status *broken WEFT_GUARDED_BY(mu); /* set once */
-  queued_step steps[KEPT_STEPS] WEFT_GUARDED_BY(mu); /* a ring: the last ones */
+  queued_step steps[KEPT_STEPS] WEFT_GUARDED_BY(mu); /* a ring: the last steps */
   uint64_t step_count WEFT_GUARDED_BY(mu);
   gpu_times times WEFT_GUARDED_BY(mu);
 };
@@ -140,7 +140,7 @@ static void pop_event(weft_stream *s) WEFT_REQUIRES(s->mu)
   s->count--;
 }
 
-/* All points that are recorded count as reached: the stream has been waited for, or will do nothing any more. */
+/* Marks all recorded points as reached: the caller has waited for the stream, or the stream is broken. */
 static void reach_all(weft_stream *s) WEFT_REQUIRES(s->mu)
 {
   while (s->count > 0) pop_event(s);
@@ -192,7 +192,7 @@ static void reach_by_waiting(weft_stream *s) WEFT_REQUIRES(s->mu)
   break_stream(s, st);
 }
 
-/* A point that stands for all that is queued now; 0: the stream is broken. The caller has entered the device. */
+/* Records a point behind all work that is queued now; 0: the stream is broken. The caller has entered the device. */
 static uint64_t mark(weft_stream *s) WEFT_REQUIRES(s->mu)
 {
   if (s->broken) return 0;
@@ -235,7 +235,7 @@ uint64_t gpu_stream_record(weft_stream *s)
   uint64_t number = mark(s);
   weft_mutex_unlock(&s->mu);
   if (!outside) gpu_leave();
-  weft_status_ignore(outside); /* the driver then refuses what needs the context */
+  weft_status_ignore(outside); /* the driver then refuses all calls that need the context */
   wake(s->completer);
   return number;
 }
@@ -279,7 +279,7 @@ void gpu_stream_notify(weft_stream *s, weft_stream_call *call)
 
 /* ---- the completer --------------------------------------------------------------------------------------------- */
 
-/* Asks for the oldest points.  True: one was reached, or the stream has broken. */
+/* Asks the driver for the stream's oldest points.  True: one was reached, or the stream has broken. */
 static bool poll(weft_stream *s) WEFT_REQUIRES(s->mu)
 {
   bool progress = false;
@@ -288,7 +288,7 @@ static bool poll(weft_stream *s) WEFT_REQUIRES(s->mu)
     wcu_result result = gpu_cu.cuEventQuery(s->events[s->first]);
     if (result == WCU_ERROR_NOT_READY) break;
     if (result != WCU_SUCCESS) {
-      if (++s->strikes < MOST_STRIKES) continue; /* a lost context answers so every time */
+      if (++s->strikes < MOST_STRIKES) continue; /* a lost context gives this answer every time */
       break_stream(s, gpu_error(result, "cuEventQuery"));
       return true;
     }
@@ -314,7 +314,7 @@ static weft_stream_call *take_calls(weft_stream *s) WEFT_REQUIRES(s->mu)
   return taken;
 }
 
-/* Adds to *pending what the stream still waits for.  True: something happened. */
+/* Adds to *pending the points that the stream has not reached, and 1 if calls wait.  True: something happened. */
 static bool attend(weft_stream *s, int *pending)
 {
   weft_status *outside = enter_surely(s->gpu);
@@ -339,7 +339,7 @@ static bool attend(weft_stream *s, int *pending)
   return progress;
 }
 
-/* Attends to all streams once.  False: nothing happened, and *out_pending is left. */
+/* Looks at all streams once.  False: nothing happened; *out_pending is 0 if no stream has work. */
 static bool sweep(gpu_completer *completer, int *out_pending)
 {
   bool progress = false;
@@ -368,7 +368,7 @@ static void name_steps(weft_stream *s, char *out, size_t size) WEFT_REQUIRES(s->
              s->steps[last % KEPT_STEPS].name);
 }
 
-/* The devices that have work hang. */
+/* Marks the devices that have work as hung. */
 static void give_up(gpu_completer *completer)
 {
   char words[200] = "";
@@ -491,7 +491,7 @@ void gpu_stream_destroy(weft_stream *s) WEFT_UNSHARED
   weft_mutex_unlock(&completer->streams_mu);
   weft_status *st = gpu_enter(s->gpu);
   if (!st) {
-    /* what it still does is local, and uses memory that is freed next */
+    /* the thread's remaining work is local, and uses memory that is freed next */
     weft_status_ignore(gpu_await(s->gpu, s->handle));
     while (s->count > 0) pop_event(s);
     gpu_times_fini(&s->times, s->gpu);

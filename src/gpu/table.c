@@ -1,4 +1,4 @@
-/* gpu/table.c -- see table.h. */
+/* gpu/table.c -- the entry points of a foreign library in a struct of function pointers (table.h). */
 #include <config.h>
 
 #include "gpu/table.h"

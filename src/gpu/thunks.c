@@ -1,4 +1,4 @@
-/* gpu/thunks.c -- thunks that every program may have: kernels, copies and ids, queued on the compute stream. */
+/* gpu/thunks.c -- thunks that queue kernels, copies and ids on the compute stream. */
 #include <config.h>
 
 #include <string.h>

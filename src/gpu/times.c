@@ -1,4 +1,4 @@
-/* gpu/times.c -- see times.h. */
+/* gpu/times.c -- how long steps take on a device (times.h). */
 #include <config.h>
 
 #include "gpu/times.h"
@@ -10,7 +10,8 @@
 #include "gpu/gpu_internal.h"
 #include "runtime/trace.h"
 
-static const int64_t FAR_NS = WEFT_NS_PER_S / 10; /* an anchor is replaced that long before an end of a step */
+/* an anchor is replaced if it is that much older than the end of a step */
+static const int64_t FAR_NS = WEFT_NS_PER_S / 10;
 
 /* The step that the calling thread is queuing; `begin` NULL: none. */
 static _Thread_local gpu_timed open_step;

@@ -1,8 +1,8 @@
 /* gpu/times.h -- how long steps take on a device, for traces (runtime/trace.h).
  *
- * While events are recorded, a step stands between two events of the driver that keep the time. When the stream has
- * passed both, the driver tells how far they are apart, and the step is reported in the host's time. Otherwise nothing
- * of this happens.
+ * While events are recorded, each step is queued between two events of the driver that record the time. When the stream
+ * has passed both, the driver tells the time between them, and the step is reported in the host's time. Unless events
+ * are recorded, nothing of this happens.
  *
  * A device has a clock of its own: the driver tells only differences of its times. The clock of a device is therefore
  * an *anchor*, an event and the host's time of it. A step cannot have begun before it was queued, nor have ended after
@@ -27,7 +27,7 @@ typedef struct gpu_clock {
 
 /* A step whose work is queued. */
 typedef struct gpu_timed {
-  uint64_t number;   /* of the stream's point behind its end */
+  uint64_t number;   /* number of the stream's point behind the step's end */
   wcu_event begin, end;
   int64_t queued_ns; /* when the host began to queue it */
   int device;        /* local ordinal, for the trace, as are: */
@@ -50,7 +50,7 @@ void gpu_times_end(gpu_times *times, struct gpu_device *gpu, wcu_stream stream, 
 bool gpu_times_are_open(void);
 /* Reports the steps up to the stream's point `number`, which is reached. */
 void gpu_times_reach(gpu_times *times, struct gpu_device *gpu, uint64_t number);
-/* Drops what is queued. */
+/* Drops the steps that are queued. */
 void gpu_times_fini(gpu_times *times, struct gpu_device *gpu);
 
 #endif

@@ -1,4 +1,4 @@
-/* gpu/triangular.c -- see triangular.h.
+/* gpu/triangular.c -- HLO triangular-solve, and scaling of arrays, by cuBLAS (triangular.h).
  *
  * A row-major matrix is its transpose in the library's column-major terms.  The transposed system of op(a) x = b is
  * x^T op(a)^T = b^T: the side changes, and so does the triangle in which a lies; op stays. */
@@ -98,7 +98,7 @@ weft_status *gpu_triangular_init(gpu_triangular *t, const hlo_instr *instr)
   return NULL;
 }
 
-enum { LARGE_ORDER = 512 /* of a matrix that fills the device by itself */ };
+enum { LARGE_ORDER = 512 /* rows of a matrix that is large enough to use the whole device */ };
 
 static int order_of(const gpu_triangular *t) { return t->side == WB3_SIDE_LEFT ? t->cols : t->rows; }
 

@@ -22,7 +22,7 @@ WEFT_NODISCARD weft_status *gpu_scale_enqueue(gpu_cublas *cublas, wcu_stream str
 /* op(a) x = b or x op(a) = b, dense and row-major, for each matrix of a batch. */
 typedef struct gpu_triangular {
   weft_dtype type;
-  int rows, cols; /* of b */
+  int rows, cols; /* sizes of b */
   int64_t matrices;
   wb3_side side;  /* in the library's column-major terms, as are the next three */
   wb3_triangle triangle;

@@ -3,6 +3,7 @@
 #include "world.h"
 
 #include "collective/clique.h"
+#include "collective/inquiry.h"
 #include "fake.h"
 
 enum { RANKS = 3, ELEMS = 50, ROUNDS = 4 };
@@ -370,7 +371,36 @@ TEST(the_host_has_no_streams)
   world_close(&w);
 }
 
-TEST_MAIN(UNIT(operations_of_devices_run_in_order_on_their_streams),
+/* What a report says of a rank whose communicator is spent by `spent`. */
+static void told(const char *spent, const char *want)
+{
+  coll_inquiry *q = calloc(1, sizeof *q);
+  char text[600] = "";
+  FILE *out = fmemopen(text, sizeof text, "w");
+
+  assert_true(q && out);
+  snprintf(q->answer.spent, sizeof q->answer.spent, "%s", spent);
+  coll_inquiry_tell_spent(q, "all-reduce f32[1] \"sum\" (seq 2, 4 bytes) on communicator c", out);
+  fclose(out);
+  T_EQ_STR(text, want);
+  free(q);
+}
+
+TEST(a_report_does_not_repeat_the_operation_that_it_is_about)
+{
+  told(
+    "all-reduce f32[1] \"sum\" (seq 2, 4 bytes) on communicator c passed its deadline by rank 1's clock\n  arrived: 3 of 4",
+    " (its communicator is spent: the operation passed its deadline by rank 1's clock)");
+  told(
+    "all-reduce f32[1] \"sum\" (seq 3, 4 bytes) on communicator c passed its deadline by rank 1's clock",
+    " (its communicator is spent: all-reduce f32[1] \"sum\" (seq 3, 4 bytes) on communicator c passed its deadline by "
+    "rank 1's clock)");
+  told("rank 3 died: its connection closed", " (its communicator is spent: rank 3 died: its connection closed)");
+  told("", "");
+}
+
+TEST_MAIN(UNIT(a_report_does_not_repeat_the_operation_that_it_is_about),
+          UNIT(operations_of_devices_run_in_order_on_their_streams),
           UNIT(operations_of_processes_run_in_order_on_their_streams),
           UNIT(devices_that_disagree_are_found_before_data_moves),
           UNIT(processes_that_disagree_are_found_before_data_moves),

@@ -16,8 +16,15 @@
  * deadlines, and in all of them a case that ended late, or before the fault came, is played again while no other is;
  * only then it counts. Nothing else is excused.
  *
- * Cases that are others under another name are left out of them: see is_worth_it, first_move, next_move and is_tail. */
+ * Cases that are others under another name are left out of them: see is_worth_it, first_move, next_move and is_tail.
+ *
+ * With ON_GPUS (tests/gpu/process_faults_test) the ranks are processes with an emulated GPU each, whose data moves by
+ * NCCL: the host's moves are those by which ranks meet, and there are faults of NCCL besides. */
 #include "test.h"
+
+#ifdef ON_GPUS
+#include "gpus.h"
+#endif
 
 #include "entries.h"
 
@@ -67,7 +74,7 @@ typedef struct arena {
   volatile unsigned long created, before_end;
   unsigned long moves, fired_at;     /* the victim's, if it was alive to report them */
   volatile int64_t struck_ns;        /* when the victim was seen dead or stopped */
-  sem_t go[MOST], done[MOST];
+  sem_t go[MOST], done[MOST], victim_ready;
 } arena;
 
 static arena *shared; /* of this shard */
@@ -87,6 +94,22 @@ static char directory[64];
 static const char *transport;
 
 /* ---- a rank ---- */
+
+#ifdef ON_GPUS
+static weft_status *run_staged(weft_comm *comm, const weft_coll_op *op)
+{
+  gpu_operands staged;
+  weft_coll_op even = *op;
+  even.recv_counts = even.send_counts = NULL; /* NCCL moves blocks of one size */
+  weft_coll_op on_device = gpus_stage(weft_comm_rank(comm), weft_comm_size(comm), &even, &staged);
+  weft_status *st = weft_coll_run(comm, &on_device, NULL);
+
+  gpus_unstage(weft_comm_rank(comm), &staged);
+  return st;
+}
+#else
+static weft_status *run_staged(weft_comm *comm, const weft_coll_op *op) { return weft_coll_run(comm, op, NULL); }
+#endif
 
 static weft_status *run_once(weft_comm *comm)
 {
@@ -109,7 +132,7 @@ static weft_status *run_once(weft_comm *comm)
                      .target = (rank + 1) % size, .ragged = &ragged};
   if (op.kind == WEFT_ALL_REDUCE || op.kind == WEFT_REDUCE || op.kind == WEFT_REDUCE_SCATTER) op.reduction = WEFT_SUM;
   if (op.kind == WEFT_REDUCE_SCATTER) op.recv_counts = NULL;
-  if (op.kind != WEFT_SEND) return weft_coll_run(comm, &op, NULL);
+  if (op.kind != WEFT_SEND) return run_staged(comm, &op);
   weft_coll_op both[2] = {op, op};
   both[0].peer = op.target;
   both[1].kind = WEFT_RECV;
@@ -129,10 +152,15 @@ static weft_status *take_part(int rank, weft_comm **comm)
   WEFT_TRY(weft_kv_file_new(directory, &kv));
   weft_comm_spec spec = {.kv = kv, .name = shared->name, .size = shared->size, .ranks = &rank, .rank_count = 1,
                          .timeout_ns = shared->timeout_ns, .deadline = weft_deadline_after_ns(shared->timeout_ns)};
+#ifdef ON_GPUS
+  gpus_bring(&spec);
+#endif
   st = weft_comm_create(&spec, comm);
   weft_kv_destroy(kv);
   if (st) return weft_status_note(st, __FILE__, __LINE__, "creating");
+#ifndef ON_GPUS /* where the host only lets the ranks meet */
   (*comm)->group->forced_algorithm = (int)shared->algorithm;
+#endif
   if (rank == shared->victim) shared->created = coll_fault_seen().moves;
   for (int i = 0; i < (shared->size <= FEW ? 2 : 1); i++) { /* again over connections that exist */
     shared->of[rank].began_ns = weft_now_ns();
@@ -230,17 +258,28 @@ static pid_t start_slot(int slot)
   settle("", slot % 2);
   for (;;) {
     while (sem_wait(&shared->go[slot]) != 0) {}
-    if (shared->size == 0) exit(0); /* so that a leak checker reports */
+    if (shared->size == 0) {
+#ifdef ON_GPUS
+      gpus_close();
+#endif
+      exit(0); /* so that a leak checker reports */
+    }
     play(shared->rank_of_slot[slot]);
     sem_post(&shared->done[slot]);
   }
 }
 
-static pid_t start_victim(const char *faults)
+/* `faults` are of the host's moves, unless they are NCCL's or the driver's. */
+static pid_t start_victim(const char *faults, const char *setting)
 {
   pid_t pid = fork_child();
   if (pid != 0) return pid;
-  settle(faults, 1);
+  settle(setting ? "" : faults, 1);
+  if (setting) setenv(setting, faults, 1);
+#ifdef ON_GPUS
+  gpus(); /* not in the time that the deadlines count */
+#endif
+  sem_post(&shared->victim_ready);
   play(shared->victim);
   shared->moves = coll_fault_seen().moves;
   shared->fired_at = coll_fault_seen().fired_at;
@@ -250,20 +289,33 @@ static pid_t start_victim(const char *faults)
 /* ---- a case ---- */
 
 typedef struct fault {
-  const char *spec; /* of move %lu; and milliseconds */
-  enum { HARMLESS, FATAL, CUT, LATE, GARBLED } kind;
+  const char *spec; /* of move %lu; and milliseconds; with `setting`, of the rank %lu */
+  /* BROKEN: the victim's communicator fails at once */
+  enum { HARMLESS, FATAL, CUT, LATE, GARBLED, BROKEN } kind;
   int timeout_ms, delay_ms;
   bool of_sends; /* strikes at the first move, from the given one on, that sends */
   bool may_pass; /* a connection that closes after the data, or a message that nobody reads: no harm */
+  const char *setting; /* of the emulated NCCL or driver in the victim's process; NULL: a fault of the host's moves */
 } fault;
 
 /* A deadline that must pass is short; one that must not is long. */
 static const fault faults[] = {
-  {"kill@%lu", FATAL, 10000, 0, false, false},      {"stop@%lu", LATE, 250, 0, false, false},
-  {"delay@%lu=%d", LATE, 250, 600, true, false},    {"delay@%lu=%d", HARMLESS, 20000, 15, true, true},
-  {"disconnect@%lu", CUT, 10000, 0, false, true},   {"stall@%lu", LATE, 250, 0, true, false},
-  {"drop@%lu", GARBLED, 250, 0, true, false},       {"corrupt@%lu", GARBLED, 500, 0, true, false},
-  {"duplicate@%lu", GARBLED, 500, 0, true, true},
+  {"kill@%lu", FATAL, 10000, 0, false, false, NULL},      {"stop@%lu", LATE, 250, 0, false, false, NULL},
+  {"delay@%lu=%d", LATE, 250, 600, true, false, NULL},    {"delay@%lu=%d", HARMLESS, 20000, 15, true, true, NULL},
+  {"disconnect@%lu", CUT, 10000, 0, false, true, NULL},   {"stall@%lu", LATE, 250, 0, true, false, NULL},
+  {"drop@%lu", GARBLED, 250, 0, true, false, NULL},       {"corrupt@%lu", GARBLED, 500, 0, true, false, NULL},
+  {"duplicate@%lu", GARBLED, 500, 0, true, true, NULL},
+#ifdef ON_GPUS
+  {"kill:%lu@1", FATAL, 10000, 0, false, false, "WEFT_EMU_NCCL"},
+  {"kill:%lu@2", FATAL, 10000, 0, false, false, "WEFT_EMU_NCCL"},
+  {"absent:%lu", LATE, 500, 0, false, false, "WEFT_EMU_NCCL"},
+  {"silent:%lu@1", LATE, 500, 0, false, false, "WEFT_EMU_NCCL"},
+  {"silent:%lu@2", LATE, 500, 0, false, false, "WEFT_EMU_NCCL"},
+  {"async:%lu@1=6", BROKEN, 10000, 0, false, false, "WEFT_EMU_NCCL"},
+  {"async:%lu@2=6", BROKEN, 10000, 0, false, false, "WEFT_EMU_NCCL"},
+  {"ncclCommInitRankConfig:1=3", BROKEN, 10000, 0, false, false, "WEFT_EMU_FAULTS"},
+  {"ncclCommInitRankConfig:1=delay:1500ms", LATE, 500, 0, false, false, "WEFT_EMU_FAULTS"},
+#endif
 };
 
 /* ---- how much is tried ---- */
@@ -389,6 +441,7 @@ static bool is_expected(const fault *f, int code, const char *text, bool finishe
     return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED ||
            (code == WEFT_FAILED_PRECONDITION &&
             (!strstr(text, "is not connected") || strstr(text, "cannot be reached")));
+  case BROKEN: return code == WEFT_ABORTED;
   }
   return false;
 }
@@ -412,12 +465,14 @@ static strike play_case(const fault *f, unsigned long at)
   int status = 0, slots = shared->size - 1;
   strike s = {0};
 
+  if (f->setting) at = (unsigned long)shared->victim;
   spell(f, at, spec);
   snprintf(shared->name, sizeof shared->name, "%.20s-%d-%d", transport, (int)getpid(), number++);
   shared->timeout_ns = scaled(f->timeout_ms) * WEFT_NS_PER_MS;
   shared->created = shared->before_end = shared->moves = shared->fired_at = 0;
   memset(shared->of, 0, sizeof shared->of);
-  pid_t victim = start_victim(spec);
+  pid_t victim = start_victim(spec, f->setting);
+  if (!wait_for(&shared->victim_ready, 120000)) complain(spec, "(the victim) does not begin", shared->victim);
   for (int i = 0, r = 0; i < slots; i++, r++) {
     r += r == shared->victim;
     shared->rank_of_slot[i] = r;
@@ -436,6 +491,7 @@ static strike play_case(const fault *f, unsigned long at)
     complain(spec, "(the victim) crashed", shared->victim);
   if (!killed) s.death_ns = 0;
   s.at = killed ? at : shared->fired_at;
+  if (f->setting) s.at = 1;
   s.finished = !s.at || (shared->before_end && s.at > shared->before_end);
   return s;
 }
@@ -507,7 +563,7 @@ static unsigned long run_case(const fault *f, unsigned long at)
 /* Runs the case without a fault: the layer that injects faults only counts moves. */
 static void run_without(void)
 {
-  static const fault none = {"stop@%lu", HARMLESS, 20000, 0, false, true};
+  static const fault none = {"stop@%lu", HARMLESS, 20000, 0, false, true, NULL};
   run_case(&none, UINT32_MAX);
 }
 
@@ -544,6 +600,10 @@ static void sweep(unsigned salt)
   for (size_t i = 0; i < WEFT_COUNT(faults); i++) {
     const fault *f = &faults[i];
     if (only && !strstr(f->spec, only)) continue;
+    if (f->setting) { /* of an operation that NCCL has */
+      if (shared->kind != WEFT_BARRIER && (extends.stride || (salt + i) % 2 == 0)) run_case(f, 1);
+      continue;
+    }
     if (shared->count == LARGE && strncmp(f->spec, "corrupt", 7) == 0) continue; /* payloads carry no checksum */
     if (!extends.stride) {                                                       /* half of the faults */
       if ((salt + i) % 2 == 0) run_case(f, 1 + (salt * 7919u + (unsigned)i * 104729u) % moves);
@@ -554,11 +614,16 @@ static void sweep(unsigned salt)
   }
 }
 
+#ifdef ON_GPUS
+static const weft_coll_kind kinds[] = {WEFT_BARRIER,    WEFT_ALL_REDUCE, WEFT_REDUCE,  WEFT_REDUCE_SCATTER, WEFT_BROADCAST,
+                                       WEFT_ALL_GATHER, WEFT_ALL_TO_ALL, WEFT_PERMUTE};
+#else
 static const weft_coll_kind kinds[] = {
   WEFT_BARRIER, WEFT_ALL_REDUCE, WEFT_REDUCE, WEFT_REDUCE_SCATTER, WEFT_BROADCAST, WEFT_ALL_GATHER, WEFT_ALL_GATHER_V,
   WEFT_GATHER, WEFT_GATHER_V, WEFT_SCATTER, WEFT_SCATTER_V, WEFT_ALL_TO_ALL, WEFT_ALL_TO_ALL_V, WEFT_RAGGED_ALL_TO_ALL,
   WEFT_PERMUTE, WEFT_SEND,
 };
+#endif
 
 typedef struct problem {
   int size, victim;
@@ -651,6 +716,21 @@ static bool is_worth_it(const problem *p, uint64_t *seen, int *seen_count)
 static problem problems[MOST_PROBLEMS];
 static unsigned problem_count;
 
+#ifdef ON_GPUS
+static void list_problems(void)
+{
+  problem_count = 0;
+  for (int size = 2; size <= FEW; size++)
+    for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
+      for (int large = 0; large <= (kinds[k] != WEFT_BARRIER); large++)
+        for (int victim = 0; victim < size; victim++) {
+          bool one_of_few = size == 2 + (int)k % (FEW - 1) && large == ((int)k % 2 == 1) &&
+                            victim == ((int)k + large) % size;
+          if (extends.is_long || one_of_few)
+            problems[problem_count++] = (problem){size, victim, kinds[k], COLL_ALG_AUTO, large ? LARGE : SMALL};
+        }
+}
+#else
 static void list_problems(void)
 {
   static const int sizes_short[] = {4}, sizes_long[] = {2, 3, 4, 5, 8};
@@ -669,6 +749,7 @@ static void list_problems(void)
             if (is_worth_it(&one, seen, &seen_count) && problem_count < MOST_PROBLEMS) problems[problem_count++] = one;
           }
 }
+#endif
 
 static void take_up(const problem *p, unsigned salt)
 {
@@ -717,6 +798,9 @@ static outcome take_stock(void)
   shared->size = extends.is_long ? MOST : 4;
   shared->victim = 0;
   shared->kind = WEFT_ALL_REDUCE;
+#ifdef ON_GPUS
+  shared->size = FEW;
+#endif
   shared->algorithm = COLL_ALG_RING;
   shared->count = LARGE;
   shared->counts_descriptors = true;
@@ -730,6 +814,7 @@ static int supervise(const char *over, unsigned shard)
   static const int caught[] = {SIGFPE, SIGILL, SIGSEGV, SIGBUS, SIGSYS, SIGABRT};
   pid_t slots[MOST];
   outcome before, after;
+  int status;
 
   if (strcmp(over, "shm") != 0) warm_libfabric();
   for (size_t s = 0; s < WEFT_COUNT(caught); s++)
@@ -743,6 +828,7 @@ static int supervise(const char *over, unsigned shard)
     sem_init(&shared->done[s], 1, 0);
     slots[s] = start_slot(s);
   }
+  sem_init(&shared->victim_ready, 1, 0);
   for (int i = 0; i < 3; i++) before = take_stock(); /* what is allocated once */
   run_shard(shard);
   after = take_stock();
@@ -761,7 +847,8 @@ static int supervise(const char *over, unsigned shard)
   shared->size = 0;
   for (int s = 0; s < MOST - 1; s++) {
     sem_post(&shared->go[s]);
-    waitpid(slots[s], NULL, 0);
+    waitpid(slots[s], &status, 0);
+    if (status) complain("end", "ends badly: leaves something on its device, or breaks a rule of NCCL", 0);
   }
   return 0;
 }
@@ -818,6 +905,9 @@ static void over(const char *which)
   munmap(total, sizeof *total);
 }
 
+#ifdef ON_GPUS
+TEST(every_fault_of_every_operation_between_processes_with_gpus) { over("shm"); }
+#else
 TEST(every_fault_at_every_step_over_shared_memory) { over("shm"); }
 TEST(every_fault_at_every_step_over_libfabric) { over("fabric"); }
 TEST(every_fault_at_every_step_between_two_nodes) { over("nodes"); } /* shared memory in each, libfabric between them */
@@ -956,11 +1046,17 @@ TEST(a_partition_ends_in_deadlines_and_the_next_communicator_works)
   }
 }
 
+#endif /* !ON_GPUS */
+
 int main(void)
 {
   const struct CMUnitTest units[] = {
+#ifdef ON_GPUS
+    UNIT(every_fault_of_every_operation_between_processes_with_gpus),
+#else
     UNIT(every_fault_at_every_step_over_shared_memory), UNIT(every_fault_at_every_step_over_libfabric),
     UNIT(every_fault_at_every_step_between_two_nodes), UNIT(a_partition_ends_in_deadlines_and_the_next_communicator_works),
+#endif
   };
   char command[128];
 

@@ -313,6 +313,32 @@ TEST(making_a_communicator_can_be_cancelled)
   gpus_close();
 }
 
+/* A call that makes a communicator returns long after the deadline: the creation ends without it, and what it has left
+ * goes when it is back. */
+TEST(a_call_of_the_library_that_does_not_return_delays_nobody)
+{
+  static const int ranks[GPUS] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+  gpus_use("nccl");
+  gpus();
+  *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
+  inject("ncclCommInitRankConfig:3=delay:6s", NULL);
+  weft_comm_spec spec = {.name = "stuck", .size = GPUS, .ranks = ranks, .rank_count = GPUS,
+                         .deadline = weft_deadline_after_ms(DEADLINE_MS)};
+  gpus_bring(&spec);
+  int64_t began_ns = weft_now_ns();
+  weft_status *st = weft_comm_create(&spec, comms_made);
+  int64_t took_ms = (weft_now_ns() - began_ns) / WEFT_NS_PER_MS;
+  T_EQ_INT(weft_status_code(st), WEFT_DEADLINE_EXCEEDED);
+  weft_status_free(st);
+  if (took_ms > DEADLINE_MS + PAST_MS + SLACK_MS) fail_msg("it took %lld ms", (long long)took_ms);
+  inject(NULL, NULL);
+  make_communicator(NULL); /* while that call has not returned */
+  T_OK(made);
+  for (int r = 0; r < GPUS; r++) weft_comm_destroy(comms_made[r]);
+  gpus_close(); /* waits for what is left */
+}
+
 /* ---- a death ----------------------------------------------------------------------------------------------------- */
 
 /* A communicator of the first `size` of processes whose incarnations are 1001, 1002, ... */
@@ -371,4 +397,5 @@ TEST(every_fault_of_every_operation_by_nccl_between_processes) { run_all(NCCL_OF
 
 TEST_MAIN(UNIT(every_fault_of_every_operation_between_peers), UNIT(every_fault_of_every_operation_by_nccl),
           UNIT(every_fault_of_every_operation_by_nccl_between_processes), UNIT(making_a_communicator_can_be_cancelled),
+          UNIT(a_call_of_the_library_that_does_not_return_delays_nobody),
           UNIT(a_death_ends_the_communicators_with_the_dead_and_no_other))

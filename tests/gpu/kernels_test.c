@@ -1,8 +1,8 @@
 /* tests/gpu/kernels_test.c -- the grid walker (codegen/nvptx): its PTX, run on the emulated GPU for sm_75, sm_80
  * and sm_90 in each order of blocks and warps with all checks on, gives the bits of the host's kernels; in another
  * order of summation, nearly. WEFT_TEST_SEEDS=N makes N random programs of each kind, from WEFT_TEST_SEED on;
- * WEFT_TEST_TARGETS=all runs each of them for all three processors; WEFT_TEST_VERBOSE names them and what is refused.
- * WEFT_TEST_FILTER=PATTERN runs the tests of such names. */
+ * WEFT_TEST_TARGETS=all runs each of them for all three processors; WEFT_TEST_VERBOSE names them and what is refused,
+ * and prints the PTX of kernels that spill registers. WEFT_TEST_FILTER=PATTERN runs the tests of such names. */
 #include "random_program.h"
 
 #include "codegen/harness.h"
@@ -1238,11 +1238,11 @@ TEST(scans_read_each_element_once_or_twice)
 typedef struct assembled {
   const char *ptxas;
   char folder[64];
-  int kernels, most_registers, stack;
+  int kernels, most_registers, stack, spilled;
 } assembled;
 
-/* Gives the instruction's kernels to ptxas. An error of ptxas or a register that
- * is spilled to memory fails the test. */
+/* Gives the instruction's kernels to ptxas. An error of ptxas fails the test; kernels whose registers are spilled to
+ * memory are named and counted. */
 static void assemble(const hlo_instr *root, const char *processor, const char *what, assembled *all)
 {
   char path[128], command[512], line[512];
@@ -1267,7 +1267,9 @@ static void assemble(const hlo_instr *root, const char *processor, const char *w
     if (sscanf(line, " %d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stack, &stores, &loads) !=
         3)
       continue;
-    if (stores + loads) fail_msg("%s (%s): %d bytes of registers spilled\n%s", what, processor, stores, a.text);
+    if (stores + loads) print_message("# %s (%s): %d bytes of registers spilled\n", what, processor, stores);
+    if (stores + loads && getenv("WEFT_TEST_VERBOSE")) print_message("%s\n", a.text);
+    all->spilled += stores + loads > 0;
     if (stack) print_message("# %s (%s): %d bytes of stack\n", what, processor, stack);
     all->stack += stack > 0;
   }
@@ -1297,8 +1299,9 @@ TEST(ptxas_takes_all_kernels_and_spills_no_register)
   if (system(command))
     T_SKIP("there is no ptxas: WEFT_CUDA_PTXAS names none, and PATH has none (pip install nvidia-cuda-nvcc-cu12)");
   T_TRUE(mkdtemp(all.folder));
-  /* Eight reductions of 31 bytes, and sines in a loop: as straight code, they want more registers than there are. */
-  static const int found[] = {271, 47};
+  /* Eight reductions of 31 bytes, and sines in a loop: as straight code, they want more registers than there are.
+   * Five reductions inside each other: ptxas spills some of 88 registers where it chooses how many blocks fit. */
+  static const int found[] = {271, 47, 338};
   for (int i = 0; i < count + (int)WEFT_COUNT(found); i++) {
     int seed = i < count ? from + i : found[i - count];
     const hlo_literal *arguments[ARGUMENTS];
@@ -1329,6 +1332,7 @@ TEST(ptxas_takes_all_kernels_and_spills_no_register)
   print_message("# %d kernels, at most %d registers, %d with a stack\n", all.kernels, all.most_registers, all.stack);
   snprintf(command, sizeof command, "rm -r '%s'", all.folder);
   T_EQ_INT(system(command), 0);
+  T_EQ_INT(all.spilled, 0);
 }
 
 /* ---- broken kernels --------------------------------------------------------------------------------------------- */

@@ -598,6 +598,87 @@ TEST(three_diagonals_are_solved_with_exchanges_of_rows)
   weft_platform_release(platform);
 }
 
+/* Systems with three diagonals of one column: `n` rows of l, d, u and b. */
+static void solve_perturbed(const char *type, int n, const float *l, const float *d, const float *u, const float *b,
+                            float *x)
+{
+  weft_platform *platform = test_platform(1, 1);
+  char text[1024];
+
+  snprintf(text, sizeof text,
+           "HloModule m\n"
+           "ENTRY e {\n"
+           "  l = f32[%d] parameter(0)\n"
+           "  d = f32[%d] parameter(1)\n"
+           "  u = f32[%d] parameter(2)\n"
+           "  b = f32[%d,1] parameter(3)\n"
+           "  m = %s[%d] convert(l)\n"
+           "  e = %s[%d] convert(d)\n"
+           "  v = %s[%d] convert(u)\n"
+           "  c = %s[%d,1] convert(b)\n"
+           "  x = %s[%d,1] custom-call(m, e, v, c), custom_call_target=\"cu_tridiagonal_solve_perturbed\", "
+           "api_version=API_VERSION_TYPED_FFI\n"
+           "  ROOT r = f32[%d,1] convert(x)\n"
+           "}\n",
+           n, n, n, n, type, n, type, n, type, n, type, n, type, n, n);
+  weft_executable *exe = test_compile(platform, text, BUF_SEQUENTIAL);
+  T_OK(test_run(exe, (const void *[]){l, d, u, b}, (void *[]){x}));
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+/* What jaxlib 0.10.2 gives on the CPU (lax.linalg.tridiagonal_solve with perturb_singular). The second matrix has the
+ * null vector {1, 1, 1}, the third is 0. */
+TEST(a_singular_matrix_of_three_diagonals_is_perturbed)
+{
+  static const float l[3] = {0, 2, 1}, d[3] = {0, 1, 2}, u[3] = {1, 1, 0}, b[3] = {2, 7, 8};
+  static const float l1[3] = {0, -1, -1}, d1[3] = {1, 2, 1}, u1[3] = {-1, -1, 0}, b1[3] = {1, 2, 4};
+  static const float zero[1] = {0}, three[1] = {3};
+  float x[3];
+
+  solve_perturbed("f32", 3, l, d, u, b, x);
+  for (int i = 0; i < 3; i++) assert_float_equal(x[i], (float)(i + 1), 1e-6);
+  solve_perturbed("f32", 3, l1, d1, u1, b1, x);
+  for (int i = 0; i < 3; i++) assert_float_equal(x[i] / 5.8720252e+07F, 1, 1e-6);
+  solve_perturbed("f64", 3, l1, d1, u1, b1, x);
+  for (int i = 0; i < 3; i++) assert_float_equal(x[i] / 3.15251974e+16F, 1, 1e-6);
+  solve_perturbed("f32", 1, zero, zero, zero, three, x);
+  assert_float_equal(x[0] / 8.507059e+37F, 1, 1e-6);
+}
+
+static const char sparse_text[] =
+  "HloModule m\n"
+  "ENTRY e {\n"
+  "  v = f64[8] parameter(0)\n"
+  "  c = s32[8] parameter(1)\n"
+  "  s = s32[5] parameter(2)\n"
+  "  b = f64[4] parameter(3)\n"
+  "  ROOT x = f64[4] custom-call(v, c, s, b), custom_call_target=\"cusolver_csrlsvqr_ffi\", "
+  "api_version=API_VERSION_TYPED_FFI, backend_config={reorder = 1 : i32, tol = 1.0e-6 : f64}\n"
+  "}\n";
+
+/* The matrix {{4,0,1,0},{0,2,0,0},{3,0,5,1},{0,1,0,6}}, whose third row is not in the order of columns, times
+ * {1,2,3,4} is {7,4,22,26}. */
+TEST(a_sparse_system_is_solved)
+{
+  static const double v[8] = {4, 1, 2, 5, 1, 3, 1, 6}, b[4] = {7, 4, 22, 26};
+  static const double singular[8] = {4, 1, 2, 5, 1, 3, 1, 0}, same[8] = {4, 1, 0, 5, 1, 3, 1, 6};
+  static const int32_t c[8] = {0, 2, 1, 2, 3, 0, 1, 3}, s[5] = {0, 2, 3, 6, 8};
+  static const int32_t far[8] = {0, 2, 1, 2, 4, 0, 1, 3}, back[5] = {0, 2, 1, 6, 8};
+  weft_platform *platform = test_platform(1, 1);
+  weft_executable *exe = test_compile(platform, sparse_text, BUF_SEQUENTIAL);
+  double x[4];
+
+  T_OK(test_run(exe, (const void *[]){v, c, s, b}, (void *[]){x}));
+  for (int i = 0; i < 4; i++) assert_float_equal(x[i], i + 1, 1e-12);
+  T_FAILS(test_run(exe, (const void *[]){same, c, s, b}, (void *[]){x}), "the matrix is singular");
+  T_FAILS(test_run(exe, (const void *[]){singular, c, s, b}, (void *[]){x}), "the matrix is singular");
+  T_FAILS(test_run(exe, (const void *[]){v, far, s, b}, (void *[]){x}), "column 4 of a matrix with 4 columns");
+  T_FAILS(test_run(exe, (const void *[]){v, c, back, b}, (void *[]){x}), "row 1 has entries 2 to 1 of 8");
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
 /* r^T r + w w^T of r = {{3,1},{0,2}}, w = {4,0} is {{25,3},{3,5}}. */
 TEST(a_factor_is_updated_by_a_vector)
 {
@@ -634,6 +715,7 @@ int main(void)
   }
   const struct CMUnitTest units[] = {
           UNIT(three_diagonals_are_solved_with_exchanges_of_rows), UNIT(a_factor_is_updated_by_a_vector),
+          UNIT(a_singular_matrix_of_three_diagonals_is_perturbed), UNIT(a_sparse_system_is_solved),
           UNIT(steps_are_library_calls_and_give_the_evaluators_results),
           UNIT(convolutions_of_all_forms_run_on_the_device), UNIT(a_window_of_no_elements_gives_zeros),
           UNIT(without_cudnn_convolutions_are_products_of_patches),

@@ -144,6 +144,11 @@ check_PROGRAMS += %D%/emulated_plugin_test
 %C%_emulated_plugin_test_CFLAGS = $(TEST_CFLAGS)
 %C%_emulated_plugin_test_LDADD = $(TEST_LIBS)
 EXTRA_tests_gpu_emulated_plugin_test_DEPENDENCIES = $(EMULATORS)
+check_PROGRAMS += %D%/enqueue_test
+%C%_enqueue_test_SOURCES = %D%/enqueue_test.c %D%/emulated_symbol.h tests/pjrt/client.h src/pjrt/plugin.c $(EMULATED) tests/test.h
+%C%_enqueue_test_CFLAGS = $(TEST_CFLAGS)
+%C%_enqueue_test_LDADD = $(TEST_LIBS)
+EXTRA_tests_gpu_enqueue_test_DEPENDENCIES = $(EMULATORS)
 check_PROGRAMS += %D%/transfers_test
 %C%_transfers_test_SOURCES = %D%/transfers_test.c tests/pjrt/client.h src/pjrt/plugin.c $(EMULATED) tests/test.h
 %C%_transfers_test_CFLAGS = $(TEST_CFLAGS)
@@ -215,6 +220,12 @@ check_PROGRAMS += %D%/collective_faults_test
 %C%_collective_faults_test_CFLAGS = $(TEST_CFLAGS)
 %C%_collective_faults_test_LDADD = $(TEST_LIBS)
 EXTRA_tests_gpu_collective_faults_test_DEPENDENCIES = $(EMULATORS)
+# tests/collective/faults_test.c on 2 to 4 processes with a GPU each.
+check_PROGRAMS += %D%/process_faults_test
+%C%_process_faults_test_SOURCES = tests/collective/faults_test.c tests/collective/entries.h tests/collective/gpus.h %D%/emulated_symbol.h $(EMULATED) tests/test.h
+%C%_process_faults_test_CFLAGS = $(TEST_CFLAGS) -DON_GPUS -Wno-unused-function
+%C%_process_faults_test_LDADD = $(TEST_LIBS)
+EXTRA_tests_gpu_process_faults_test_DEPENDENCIES = $(EMULATORS)
 check_PROGRAMS += %D%/graph_test
 %C%_graph_test_SOURCES = %D%/graph_test.c %D%/driver.h tests/cpu/run.h $(EMULATED) tests/test.h
 %C%_graph_test_CFLAGS = $(TEST_CFLAGS)
@@ -234,8 +245,8 @@ check_PROGRAMS += %D%/device_ffi_test
 EXTRA_tests_gpu_device_ffi_test_DEPENDENCIES = $(EMULATORS)
 TESTS += %D%/jax_memory_test.py
 EXTRA_DIST += %D%/jax_memory_test.py
-TESTS += %D%/on_device_test.sh %D%/profile_test.sh
-EXTRA_DIST += %D%/on_device.sh %D%/on_device_test.sh %D%/profile_test.sh
+TESTS += %D%/bench_test.sh %D%/on_device_test.sh %D%/profile_test.sh
+EXTRA_DIST += %D%/bench_test.sh %D%/on_device.sh %D%/on_device_test.sh %D%/profile_test.sh
 
 # What on_device.sh carries to a machine with a GPU; made only for it, since it is linked as the plugin is, with LLVM inside.
 EXTRA_PROGRAMS += %D%/on_device

@@ -108,6 +108,10 @@ has_jax_cuda() {
 sys.exit(not any(u.find_spec("jax_plugins." + p) for p in ("xla_cuda12", "xla_cuda13")))' 2>/dev/null
 }
 
+# here_are: the GPUs that the driver shows. share N: each of them is N devices, where a program wants more than there are.
+here_are() { grep -c '^  device [0-9]' "$out/devices.info" 2>/dev/null; }
+share() { [ "$1" -le "$(here_are)" ] || export WEFT_CUDA_SHARE=$1; }
+
 # A part writes TAP to standard output. Its status: 0 done (ok or not ok, the TAP says), 124 it ran out of time.
 part_devices() {
   timeout "$1" "$bundle/bin/weft" info >"$out/devices.info" 2>&1
@@ -154,14 +158,13 @@ part_kernels() {
 
 part_conformance() {
   if [ ! -d "$bundle/shared/testdata" ]; then echo "1..0 # SKIP the bundle has no ../shared/testdata"; return; fi
-  [ -z "$quick" ] || export CONFORMANCE=add
-  CMOCKA_MESSAGE_OUTPUT=TAP timeout "$1" "$bundle/bin/on_device" conformance
+  [ -z "$quick" ] || export CONFORMANCE=all_reduce
+  (share 8; CMOCKA_MESSAGE_OUTPUT=TAP timeout "$1" "$bundle/bin/on_device" conformance)
 }
 
 # Programs of ../shared/testdata/hlo and of the tree, on the device and by the CPU's kernels.
 part_programs() {
-  local deadline=$(($(date +%s) + $1)) n=0 file name limit status there wanted
-  there=$(grep -c '^  device [0-9]' "$out/devices.info")
+  local deadline=$(($(date +%s) + $1)) n=0 file name limit status wanted reasons='RESOURCE_EXHAUSTED|devices, the|no handler is registered'
   mkdir -p "$out/programs"
   for file in "$bundle"/programs/*.hlo "$bundle"/shared/testdata/hlo/*.hlo; do
     [ -e "$file" ] || continue
@@ -169,14 +172,14 @@ part_programs() {
     [ -z "$quick" ] || [ "$(stat -c %s "$file")" -lt 3000 ] || continue
     n=$((n + 1))
     wanted=$(expr "$name" : '.*_1x\([0-9]*\)$') # devices, of a name such as u4_all_gather_1x8
-    if [ "${wanted:-1}" -gt "$there" ]; then
-      echo "ok - $name # SKIP it wants $wanted devices, here are $there" >"$out/programs/$name"
+    if [ -n "$emulated" ] && [ "${wanted:-1}" -gt 1 ] && [ "$(stat -c %s "$file")" -gt 20000 ]; then
+      echo "ok - $name # SKIP it is a large program for $wanted devices, which are emulated" >"$out/programs/$name"
     elif [ ! -e "$out/programs/$name" ]; then
       limit=$((deadline - $(date +%s)))
       [ $limit -gt 0 ] || return 124
       [ $limit -lt 120 ] || limit=120
       rm -rf "$out/programs/arrays" && mkdir -p "$out/programs/arrays"
-      timeout $limit "$bundle/bin/weft" run "$file" --alone --devices "${wanted:-1}" --quiet --save-inputs "$out/programs/arrays" --output-dir "$out/programs/arrays" >"$out/programs/$name.log" 2>&1
+      (share "${wanted:-1}"; timeout $limit "$bundle/bin/weft" run "$file" --alone --devices "${wanted:-1}" --quiet --save-inputs "$out/programs/arrays" --output-dir "$out/programs/arrays") >"$out/programs/$name.log" 2>&1
       status=$?
       if [ $status = 0 ]; then
         inputs=()
@@ -192,7 +195,7 @@ part_programs() {
         0) echo "ok - $name" ;;
         124) [ $(($(date +%s) + 2)) -lt $deadline ] || return 124
           echo "ok - $name # SKIP takes longer than $limit s" ;;
-        *) if grep -qE 'RESOURCE_EXHAUSTED|devices, the' "$out/programs/$name.log"; then echo "ok - $name # SKIP $(grep -m 1 -E 'RESOURCE_EXHAUSTED|devices, the' "$out/programs/$name.log" | cut -c 1-160)"
+        *) if grep -qE "$reasons" "$out/programs/$name.log"; then echo "ok - $name # SKIP $(grep -m 1 -E "$reasons" "$out/programs/$name.log" | cut -c 1-160)"
           else echo "not ok - $name"; tail -n 5 "$out/programs/$name.log" | cut -c 1-300 | sed 's/^/# /'; fi ;;
       esac >"$out/programs/$name.tap"
       mv "$out/programs/$name.tap" "$out/programs/$name"

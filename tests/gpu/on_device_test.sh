@@ -11,7 +11,7 @@ check() { # NAME COMMAND...
   n=$((n + 1))
   if "$@" >"$work/log" 2>&1; then echo "ok $n - $name"; else echo "not ok $n - $name"; sed 's/^/# /' "$work/log" | tail -n 30; fi
 }
-run() { MAKEFLAGS='' timeout 550 "$here/on_device.sh" --emulated --quick --seeds 8 --out "$work/out" --parts "devices kernels faults bench" --python /bin/false "$@"; }
+run() { MAKEFLAGS='' timeout 550 "$here/on_device.sh" --emulated --quick --seeds 8 --out "$work/out" --parts "devices kernels conformance faults bench" --python /bin/false "$@"; }
 run_out_of_time() { run --seconds 0; [ $? = 3 ] && ! ls "$work"/out/*.tap; }
 says() { grep -qF "$2" "$work/out/$1" || { cat "$work/out/$1"; false; }; }
 # Another result on the device than on the emulated GPU of the bundle
@@ -26,6 +26,9 @@ check "it runs whole" run
 check "the device is listed" says devices.tap "Emulated sm_90"
 check "programs have the bits of the emulated GPU" says kernels.tap "ok 1 - programs 1 to"
 check "an illegal address" says faults.tap "ok 2 - an_illegal_address"
+if [ -d "$here/../../../shared/testdata" ]; then # without it the bundle has no such programs
+  check "one GPU does for programs of several devices" says conformance.tap "ok 3 - operations_one_by_one"
+fi
 check "what needs JAX is skipped by reason" says bench.tap "# SKIP /bin/false has no jax"
 check "a part that is done is not done again" eval 'run >"$work/again" && grep -q "faults: done before" "$work/again"'
 check "other bits are found" run_with_other_bits

@@ -114,15 +114,16 @@ static void meet(const char *where)
 
 /* ---- a process ---- */
 
-static void *symbol(const char *name)
+static void *symbol_of(const char *library, const char *name)
 {
   char path[4096];
 
-  snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("WEFT_CUDA_LIBDIR"));
+  snprintf(path, sizeof path, "%s/%s", getenv("WEFT_CUDA_LIBDIR"), library);
   void *found = dlsym(dlopen(path, RTLD_NOW), name);
   assert_non_null(found);
   return found;
 }
+static void *symbol(const char *name) { return symbol_of("libcuda.so.1", name); }
 
 static void inject(const char *faults)
 {
@@ -326,6 +327,43 @@ static void both_ways(void)
   close_client();
 }
 TEST(buffers_go_both_ways_by_communicators_that_are_kept) { run((pair){{both_ways, both_ways}}); }
+enum { GROUPED = 20 };
+
+/* While the first buffer is in a call of the library, the others come, and go at once. */
+static void many(void)
+{
+  PJRT_Buffer *buffers[GROUPED];
+  PJRT_Event *events[GROUPED];
+  int64_t keys[GROUPED], elems[GROUPED];
+  int (*jobs)(void) = NULL;
+
+  one_goes_well(1000);
+  *(void **)&jobs = symbol_of("libnccl.so.2", "weft_emu_nccl_jobs");
+  int before = jobs();
+  for (int i = 0; i < GROUPED; i++) {
+    keys[i] = i;
+    elems[i] = 1000 + i;
+  }
+  inject(side == SENDER ? "ncclSend:1=delay:700ms" : "ncclRecv:1=delay:700ms");
+  if (side == SENDER) {
+    for (int i = 0; i < GROUPED; i++) {
+      buffers[i] = make(elems[i], (float)i);
+      T_OK(buffer_outcome(buffers[i])); /* its bytes are there */
+    }
+    send_all(GROUPED, buffers, keys, events);
+    for (int i = 0; i < GROUPED; i++) T_OK(outcome(events[i]));
+  } else {
+    receive_all(GROUPED, elems, keys, buffers);
+    for (int i = 0; i < GROUPED; i++) check(buffers[i], elems[i], (float)i);
+  }
+  for (int i = 0; i < GROUPED; i++) destroy_buffer(buffers[i]);
+  T_EQ_INT((int)emu_calls(side == SENDER ? "ncclSend" : "ncclRecv"), GROUPED + 1);
+  if (jobs() - before > GROUPED / 2) fail_msg("%d buffers went in %d jobs", (int)GROUPED, jobs() - before);
+  inject(NULL);
+  close_client();
+}
+TEST(buffers_whose_bytes_are_there_go_at_once) { run((pair){{many, many}}); }
+
 TEST(buffers_go_by_the_host_where_nccl_is_not_used)
 {
   setenv("WEFT_CUDA_COLLECTIVES", "peers", 1);
@@ -579,7 +617,7 @@ __attribute__((constructor)) static void one_device_and_short_deadlines(void)
 }
 
 TEST_MAIN(UNIT(buffers_go_both_ways_by_communicators_that_are_kept),
-          UNIT(buffers_go_by_the_host_where_nccl_is_not_used),
+          UNIT(buffers_whose_bytes_are_there_go_at_once), UNIT(buffers_go_by_the_host_where_nccl_is_not_used),
           UNIT(a_send_is_queued_before_its_buffer_is_computed), UNIT(an_error_of_one_transfer_leaves_the_others_alone),
           UNIT(a_receive_without_a_send_ends_at_the_deadline), UNIT(a_call_of_the_library_that_fails_ends_both_sides),
           UNIT(a_device_that_hangs_ends_both_sides), UNIT(a_process_that_dies_ends_the_transfers_of_its_peer),

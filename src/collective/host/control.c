@@ -22,14 +22,15 @@ static weft_code code_for_peers(int32_t code)
   return code == WEFT_FAILED_PRECONDITION ? WEFT_FAILED_PRECONDITION : WEFT_ABORTED;
 }
 
-/* Has every rank of this process left the group?  Then only the answers to its farewell matter. */
+/* True if every rank of this process has left the group.  Then only the answers to the process's farewell matter. */
 static bool is_left_locked(const coll_group *g) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);
   return g->live_count == 0;
 }
 
-/* The peer has left, after it had sent `sent` messages on each channel.  What is still to come of them is taken in. */
+/* The peer has left, after it had sent `sent` messages on each channel.  Those that have not come yet are still
+ * received. */
 static void has_left(coll_link *link, const uint64_t sent[COLL_CHANNELS])
 {
   coll_group *g = link->group;
@@ -91,8 +92,8 @@ static void close_socket(coll_link *link)
   link->fd = -1;
 }
 
-/* The control connection of a link has ended, and neither side said that it would.  On a local socket the peer is
- * dead.  Over a network somebody on the way may have cut the connection: the diagnosis asks the peer's process. */
+/* The control connection of a link has ended, and neither side said that it would.  On a local socket the peer is dead.
+ * Over a network an attacker between the hosts may have cut the connection: the diagnosis asks the peer's process. */
 static void on_end(coll_link *link, bool given_up)
 {
   coll_group *g = link->group;
@@ -138,7 +139,7 @@ static void on_accept(coll_link *link)
 static void on_frame(coll_link *link)
 {
   switch (link->reader.frame.type) {
-  case COLL_FRAME_BELL: return; /* the wake-up was its purpose */
+  case COLL_FRAME_BELL: return; /* its only purpose was to wake the thread */
   case COLL_FRAME_ACCEPT: on_accept(link); return;
   case COLL_FRAME_REFUSE:
   case COLL_FRAME_ENDING:

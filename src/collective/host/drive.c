@@ -16,10 +16,10 @@
  * it was connected, pass on what it said. */
 #define REFUSED_WORD_NS WEFT_NS_PER_S
 
-/* Has every message of a schedule come that the peer, which has left, had sent? */
+/* True if all messages of schedules have come that the peer, which has left, had sent. */
 static bool has_all_steps(const coll_link *link) { return !link->rx_open && link->rx_count[0] >= link->rx_last[0]; }
 
-/* Does this side need something of a peer that has left which cannot come any more? */
+/* True if this side needs a message of a peer that has left, and the message cannot come any more. */
 static bool waits_in_vain(const coll_link *link)
 {
   bool p2p = link->offered.head || link->incoming.head;
@@ -61,7 +61,7 @@ static void data_connection_lost(coll_link *link, const char *why)
   coll_link_peer_died(link, false, how);
 }
 
-/* A link on which something is wanted does not move: finds out why. */
+/* An operation needs the link and nothing moves on it: finds out why. */
 static void look_what_is_wrong(coll_link *link)
 {
   coll_group *g = link->group;
@@ -138,7 +138,7 @@ bool coll_links_poll_locked(coll_group *g)
   return any;
 }
 
-/* Looks at data of a peer from which nothing is expected: the peer may be at another operation than this rank. */
+/* Looks at the header of a message that no operation of this rank expects: the peer may be at another operation. */
 static void look_for_strays(coll_link *link)
 {
   const coll_op *op = link->group->locals[link->local] ? link->group->locals[link->local]->head : NULL;

@@ -123,9 +123,10 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st)
 
 /* ---- leaving ----
  *
- * Somebody on the way may remove the farewell, and then the end of the connection, which follows, looks like that of a
- * process that was killed.  So a process waits until its peers have heard it.  Of one that does not answer, the
- * connection is ended while this process is still there to be asked: it answers that it has left. */
+ * An attacker between the hosts may remove the farewell, and then the end of the connection, which follows, looks like
+ * that of a process that was killed.  So a process waits until its peers have heard it.  If a peer does not answer,
+ * this process ends the connection and stays for a moment: if the peer then asks this process, it answers that it has
+ * left. */
 
 #define HEARD_SOON_NS (300 * WEFT_NS_PER_MS)
 #define STAYS_NS WEFT_NS_PER_S
@@ -151,7 +152,8 @@ static void say_goodbyes_locked(coll_group *g) WEFT_REQUIRES(g->mu)
   }
 }
 
-/* Is a link left whose peer has not heard the farewell?  `ends`: ends this side of its connection. */
+/* True if a link is left whose peer has not confirmed the farewell.  `ends`: ends this side of the connection of each
+ * such link. */
 static bool is_unheard_locked(coll_group *g, bool ends) WEFT_REQUIRES(g->mu)
 {
   weft_mutex_assert_held(&g->mu);

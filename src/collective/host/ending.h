@@ -21,8 +21,8 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st) WEFT_REQUIRES(
 void coll_links_leave(coll_group *g);
 void coll_links_close_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
-/* Has the peer ended its communicator, and so shut its side of the connection?  Then it needs nothing from this
- * process any more. */
+/* True if the peer has ended its communicator, and so shut its side of the connection.  Then the peer needs nothing
+ * from this process any more. */
 bool coll_link_peer_has_ended(const coll_link *link);
 
 #endif

@@ -34,8 +34,8 @@ static void run_local(coll_op *op, const coll_step *step)
   case COLL_ZERO: memset(dst, 0, (size_t)step->bytes); return;
   default: { /* COLL_FOLD */
     const void *few[PARTS_ON_STACK] = {NULL}, **parts = step->peer <= PARTS_ON_STACK ? few : malloc((size_t)step->peer * sizeof *parts);
-    /* A fold in pairs would need no array, but it rounds narrow floats more often, so that ranks could get different
-     * bits. */
+    /* A fold of one pair after the other would need no array, but it rounds narrow floats after each pair, so ranks
+     * could get different bits. */
     if (!parts) {
       coll_group_fail_locked(op->comm->group, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a fold"));
       return;
@@ -241,7 +241,7 @@ static bool run_rounds(coll_op *op)
 
   while (op->next_step < s->count) {
     size_t begin = op->next_step;
-    op->unmatched = 1; /* one count is held here until all messages are posted */
+    op->unmatched = 1; /* one count is held here until all messages are posted, so that the round cannot end earlier */
     op->next_step = post_round(op, begin);
     for (size_t i = begin; i < op->next_step && !g->error; i++) /* while the messages travel */
       if (s->steps[i].kind > COLL_RECV_REDUCE) run_local(op, &s->steps[i]);

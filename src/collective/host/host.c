@@ -12,7 +12,7 @@
 #include "collective/host/link_state.h"
 #include "collective/host/steps.h"
 
-/* Can anything move on the links?  To look costs a system call where there is libfabric. */
+/* True if anything can move on the links.  With libfabric, finding out costs a system call. */
 static bool links_matter(const coll_group *g)
 {
   return g->open_links && (g->all_pending || atomic_load_explicit(&g->unsent, memory_order_relaxed));

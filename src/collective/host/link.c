@@ -291,7 +291,7 @@ weft_status *coll_link_open_stream(coll_link *link, const coll_hello *theirs, in
   return t->stream(&ends, &link->stream);
 }
 
-/* May the group take a greeting?  The error says why not. */
+/* Checks whether the group may take a greeting.  The error says why it may not. */
 static weft_status *check_hello(const coll_group *g, const coll_hello *hello)
 {
   int me = hello->dst, peer = hello->src;
@@ -302,7 +302,7 @@ static weft_status *check_hello(const coll_group *g, const coll_hello *hello)
                                                                                   : WEFT_ABORTED,
                            __FILE__, __LINE__, "%s", weft_status_message(g->error));
   if (!g->links || !g->addresses[me].magic) return WEFT_ERR(UNAVAILABLE, "being made");
-  if (g->live_count == 0) return WEFT_ERR(UNAVAILABLE, "left"); /* it is gone in a moment */
+  if (g->live_count == 0) return WEFT_ERR(UNAVAILABLE, "left"); /* the group is about to be freed */
   if (hello->size != g->size || peer < 0 || peer >= g->size || g->local_of[peer] >= 0 || !g->locals[g->local_of[me]])
     return WEFT_ERR(FAILED_PRECONDITION, "communicator %s has %d ranks for rank %d, and %d for rank %d", g->name,
                     g->size, me, hello->size, peer);

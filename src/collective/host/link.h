@@ -55,8 +55,8 @@ WEFT_NODISCARD weft_status *coll_link_dial_locked(coll_group *g, int local, int 
 /* The messages between a rank of this process and a peer, which may be any number; zeros where nothing counts them. */
 coll_stream_counts coll_link_counts(coll_group *g, int rank, int peer);
 
-/* How many messages have not come that a peer which said goodbye had handed to the network?  Only if they are so few
- * that this machine had room for them, however slow the rank was; else 0. */
+/* The number of messages that a peer which has left had handed to the network, and that have not come. 0 also if there
+ * are more of them than this machine had room for, because then a slow rank may be the cause. */
 uint64_t coll_link_owed_by_left(coll_group *g, int rank, int peer);
 
 /* One side of the control connection between a rank of this process and a peer, which may be any number, after its
@@ -66,7 +66,7 @@ coll_control coll_link_control_locked(coll_group *g, int rank, int peer) WEFT_RE
 /* Sends a frame that says nothing, over a network: if the peer's system has forgotten the connection, it says so. */
 void coll_link_probe_locked(coll_group *g, int rank, int peer) WEFT_REQUIRES(g->mu);
 
-/* Asks all peers to ring.  True if no link has anything to do now. */
+/* Asks all peers to wake this process when they send or make room.  True if no link has anything to do now. */
 bool coll_links_arm_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
 #endif

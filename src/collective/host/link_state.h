@@ -24,7 +24,8 @@ typedef enum link_state {
   LINK_GREETING,   /* HELLO sent */
   LINK_READY,
   LINK_REFUSED,    /* no process listens at the peer's address; see link.c */
-  LINK_LEFT,       /* the peer said goodbye; data that it sent before is still taken in, and may still be on its way */
+  /* the peer has sent its farewell; data that it sent earlier is still received, and may still be on its way */
+  LINK_LEFT,
 } link_state;
 
 /* An offer or an eager message that no receive has met yet. */
@@ -48,13 +49,13 @@ struct coll_link {
   coll_handshake shake;      /* of a connection that this side made */
   coll_session session;      /* set once the peer has proven itself */
   coll_frame_reader reader;
-  int redials;               /* tries that are left; 0: none has failed yet; -1: none is left */
+  int redials;               /* connection attempts that are left; 0: none has failed yet; -1: none is left */
   char why[200];             /* see coll_link_why */
   int64_t spoke_ns;          /* when this side last sent a message of the handshake */
-  bool unheard;              /* this side has said farewell, and the peer has not said that it heard it */
+  bool unheard;              /* this side has sent its farewell, and the peer has not confirmed it */
   bool cut_here;             /* the control connection was cut by a fault that was asked for (fault.c) */
-  /* the control connection ended and nobody said why; the diagnosis asks the peer's process, which may be alive, or has
-   * asked it */
+  /* the control connection ended without a farewell or a reason; the diagnosis asks, or has asked, the peer's process,
+   * which may be alive */
   bool doubted, asked;
   coll_fifo sends, recvs;    /* channel 0 */
   coll_header rx;            /* of the message that is coming in on channel 0 */
@@ -66,7 +67,7 @@ struct coll_link {
   char *scratch;             /* BULK_PIECE_BYTES for payloads that are borrowed and then reduced; NULL until needed */
   uint64_t tx_count[COLL_CHANNELS], rx_count[COLL_CHANNELS]; /* messages begun */
   uint64_t rx_last[COLL_CHANNELS]; /* of a peer that has left: how many messages it sent */
-  coll_farewell farewell;          /* of a peer that said goodbye; else zeros */
+  coll_farewell farewell;          /* of a peer that has sent its farewell; else zeros */
   coll_fifo frames;          /* channel 1: operations with something to send */
   coll_fifo offered;         /* this side's offers that wait for ACCEPT */
   coll_fifo incoming;        /* receives that were accepted and wait for DATA */
@@ -115,13 +116,14 @@ bool coll_links_poll_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 
 /* ---- message.c ---- */
 
-/* Are magic number, checksum and size those of a header that a peer's Weft wrote? */
+/* True if magic number, checksum and size are those of a header that Weft wrote. */
 bool coll_header_is_sound(const coll_header *h);
 
 /* Writes a header into one unit and, for COLL_MESSAGE_HAS_SITE, the site into the next.  Returns the bytes used. */
 size_t coll_header_put(char *at, const coll_op *op, int type, uint64_t id, int64_t bytes);
 
-/* Two ways in which a peer fails the group: it is at another operation than `mine`; or it sends what no Weft sends. */
+/* Two ways in which a peer fails the group: it is at another operation than `mine`; or it sends bytes that Weft never
+ * sends. */
 void coll_link_disagree(coll_link *link, const coll_header *h, const char *site, const coll_op *mine);
 void coll_link_garbage(coll_link *link, const char *what);
 
@@ -131,11 +133,13 @@ void coll_link_forged(coll_link *link, const char *where);
 /* Each moves as much of one message as can be moved now.  True when the message is complete. */
 bool coll_link_send_some(coll_link *link, int channel, coll_msg *msg, int type);
 bool coll_link_receive_some(coll_link *link, int channel, coll_msg *msg, int64_t total);
-bool coll_link_borrow_some(coll_link *link, coll_msg *msg, size_t total); /* ... for a payload that the peer lends */
-bool coll_link_is_bulk(const coll_link *link, const coll_msg *msg);       /* worth lending? */
+/* the same for a payload that the peer lends */
+bool coll_link_borrow_some(coll_link *link, coll_msg *msg, size_t total);
+/* True if the payload is large enough to be lent. */
+bool coll_link_is_bulk(const coll_link *link, const coll_msg *msg);
 void coll_link_lend(coll_link *link, int channel, coll_msg *msg,
                     int type);           /* announces the loan, if there is space for that now */
-bool coll_link_is_lent(coll_link *link); /* does the peer have all of the loan? */
+bool coll_link_is_lent(coll_link *link); /* True if the peer has read all of the loan. */
 
 /* Move messages of schedules.  True if anything moved. */
 bool coll_link_send_steps(coll_link *link);
@@ -146,7 +150,7 @@ bool coll_link_receive_steps(coll_link *link);
 bool coll_link_send_p2p(coll_link *link);
 bool coll_link_receive_p2p(coll_link *link);
 bool coll_link_has_p2p(const coll_link *link);     /* is any send or receive pending? */
-bool coll_link_has_all_p2p(const coll_link *link); /* has all come that a peer which left had sent? */
+bool coll_link_has_all_p2p(const coll_link *link); /* True if all messages have come that a peer which left had sent. */
 
 /* Posts a send or receive.  True: a link has the operation.  False: it is a receive that no offer meets. */
 bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op) WEFT_REQUIRES(g->mu);
@@ -154,6 +158,6 @@ bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op) WEFT_REQUIRES(g
 void coll_links_end_p2p_locked(coll_group *g)
   WEFT_REQUIRES(g->mu); /* ends, with g->ending, sends and receives for which nothing can come any more */
 bool coll_links_owe_p2p_locked(coll_group *g)
-  WEFT_REQUIRES(g->mu); /* has data not been received that a peer sent before it gave up? */
+  WEFT_REQUIRES(g->mu); /* True if the peer sent data before it gave up that has not been received. */
 
 #endif

@@ -1,4 +1,4 @@
-/* collective/host/message.c -- the messages of schedules between processes: headers, payloads, what is lent. */
+/* collective/host/message.c -- the messages of schedules between processes: headers, payloads and loans. */
 #include <config.h>
 
 #include "collective/host/link_state.h"
@@ -212,7 +212,7 @@ static bool open_step(coll_link *link, const coll_op *op)
   return true;
 }
 
-/* Takes in the payload of message `msg`, `total` bytes long.  True when it is complete. */
+/* Receives the payload of message `msg`, `total` bytes long.  True when it is complete. */
 bool coll_link_receive_some(coll_link *link, int channel, coll_msg *msg, int64_t total)
 {
   coll_stream *s = link->stream;
@@ -228,7 +228,8 @@ bool coll_link_receive_some(coll_link *link, int channel, coll_msg *msg, int64_t
   return true;
 }
 
-/* The same for a payload that is lent: it is read into its place as a whole, or piece by piece to be reduced. */
+/* The same for a payload that the peer lends: the whole payload is read into its place, or it is read piece by piece
+ * and reduced. */
 bool coll_link_borrow_some(coll_link *link, coll_msg *msg, size_t total)
 {
   coll_stream *s = link->stream;

@@ -37,7 +37,7 @@ static bool send_data(coll_link *link, coll_msg *msg)
   return false;
 }
 
-/* Announces room that is free again, if it is worth a message and none is half sent. */
+/* Announces room that is free again, if there is enough of it to be worth a message and no message is half sent. */
 static void give_room(coll_link *link)
 {
   coll_header h = {.type = COLL_MESSAGE_ROOM, .bytes = link->room_due};
@@ -116,7 +116,7 @@ static void receive_rest(coll_link *link, coll_op *recv, const coll_header *h)
   link->rx1_msg = &recv->p2p;
 }
 
-/* Gives a receive what was kept for it, as far as that has come. */
+/* Gives a receive the part of the kept payload that has come. */
 static void receive_kept(coll_link *link, coll_op *recv, const coll_offer *o)
 {
   if (o->got) coll_engine_deliver(&recv->p2p, o->payload, o->got);
@@ -189,7 +189,7 @@ static void on_send(coll_link *link, const coll_header *h)
   else if (meet(link, recv->op, h) && eager) receive_rest(link, recv->op, h);
 }
 
-/* Takes in the payload of an eager message that is kept.  True when it is complete. */
+/* Receives the payload of an eager message that is kept.  True when it is complete. */
 static bool store_some(coll_link *link)
 {
   coll_stream *s = link->stream;
@@ -197,7 +197,7 @@ static bool store_some(coll_link *link)
 
   while (o->got < o->header.bytes) {
     const void *at;
-    size_t n = s->ops->data(s, 1, &at); /* asked once, because the peer may write meanwhile */
+    size_t n = s->ops->data(s, 1, &at); /* read once, because the peer may write meanwhile */
     n = WEFT_MIN(n, (size_t)o->header.bytes - o->got);
     if (n == 0) return false;
     memcpy(o->payload + o->got, at, n);
@@ -255,7 +255,9 @@ bool coll_link_receive_p2p(coll_link *link)
                (met = take(&link->incoming, has_id, &h, 0)) && (int64_t)h.bytes == met->op->problem.bytes) {
       receive_rest(link, met->op, &h);
       if (h.type & COLL_MESSAGE_IS_LENT)
-        break; /* reading it takes long: first lend what the peer has accepted, so that both sides read at once */
+        /* reading the payload takes long: first lend the sends that the peer has accepted, so that both sides read at
+         * the same time */
+        break;
     } else {
       coll_link_garbage(link, "a message that answers nothing");
     }
@@ -323,15 +325,15 @@ bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op)
 
 /* ---- sends and receives of a communicator that ends ---- */
 
-/* Has the peer sent more than has come?  Others may tell which rank gave up first, before that rank's own frame says
- * how much it sent. */
+/* True if the peer has sent messages that have not come.  Other ranks may say which rank gave up first, before that
+ * rank's own frame says how many messages it sent. */
 static bool is_awaited(const coll_link *link)
 {
   return link->state == LINK_LEFT ? !coll_link_has_all_p2p(link)
                                   : link->state == LINK_READY && link->peer == link->group->origin;
 }
 
-/* May a message that was sent before still meet this receive? */
+/* True if a message that was sent earlier may still meet this receive. */
 static bool may_come(const coll_group *g, const coll_msg *recv)
 {
   for (const coll_link *link = g->open_links; link; link = link->next_open)

@@ -99,8 +99,8 @@ typedef struct coll_problem {
   int64_t segment_bytes; /* of pipelined algorithms; 0: a default */
 } coll_problem;
 
-/* Can the algorithm do the problem?  That depends on the kind, the size, the order of reductions and the shape of
- * the nodes. */
+/* True if the algorithm can solve the problem.  That depends on the kind, the size, the order of reductions and the
+ * shape of the nodes. */
 bool coll_algorithm_applies(coll_algorithm algorithm, const coll_problem *problem);
 
 /* Builds this rank's schedule into *out, whose memory is reused.  `algorithm` must apply.

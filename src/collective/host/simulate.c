@@ -31,7 +31,7 @@ typedef struct sim_rank {
   coll_schedule schedule;
   size_t round_begin, next; /* steps of the current round: [round_begin, next) */
   size_t unmatched;         /* messages of the round that have not met their counterparts */
-  double round_end_ns;      /* so far */
+  double round_end_ns;      /* bytes so far */
   int64_t rounds, sent_bytes;
   char *memory[COLL_MEMORY_COUNT];
 } sim_rank;
@@ -267,7 +267,7 @@ static uint64_t expected(const coll_problem *p, int rank, int64_t i)
   case WEFT_SCATTER: return value(p->root, rank * n + i);
   case WEFT_ALL_TO_ALL: return value((int)block, rank * n + within);
   case WEFT_PERMUTE: return value((rank + p->size - 1) % p->size, i);
-  default: return value((int)block, within); /* gathers */
+  default: return value((int)block, within); /* the kinds that gather */
   }
 }
 

@@ -1,5 +1,5 @@
-/* collective/host/simulate.h -- runs the schedules of all ranks on a model of a network: are they right, and what do
- * they cost? */
+/* collective/host/simulate.h -- runs the schedules of all ranks on a model of a network: finds out whether the
+ * schedules are right and what they cost. */
 #ifndef WEFT_COLLECTIVE_HOST_SIMULATE_H
 #define WEFT_COLLECTIVE_HOST_SIMULATE_H
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* NULL if the operation has no such memory, of which nothing is touched then. */
+/* NULL if the operation has no such memory: a step with no bytes may still name it. */
 static char *place(const coll_op *op, int memory, int64_t offset)
 {
   char *base = op->memory[memory];
@@ -69,7 +69,8 @@ void coll_engine_hand_over_locked(coll_op *op)
   weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
   coll_posting posting = {.op = op, .rank = op->comm->rank, .local = op->comm->local, .seq = op->seq, .args = &op->args,
-                          .problem = &op->problem, .stream = op->stream, .stream_point = op->stream_point};
+                          .problem = &op->problem, .stream = op->stream, .stream_point = op->stream_point,
+                          .together = op->together};
 
   op->below = true;
   g->below_count++;

@@ -1,13 +1,13 @@
-/* collective/transport/fault.c -- a stream that misbehaves on purpose: for tests of everything that must survive.
+/* collective/transport/fault.c -- a stream that injects faults on purpose, for tests of what must survive them.
  *
  * The specification is a list of faults, "what@n" or "what@n=value", separated by commas.  n counts the moves of this
  * process, from 1: the pieces that it sends (commits) and that it takes in, over all its connections.  Each fault
  * happens once: at move n, or, where it is about what is sent, at the first commit from move n on:
  *   drop@n        the commit's bytes never arrive
- *   duplicate@n   they arrive twice
+ *   duplicate@n   the commit's bytes arrive twice
  *   corrupt@n     their first eight bytes are inverted
- *   delay@n=ms    they, and all after them on this connection, arrive so much later
- *   stall@n       nothing goes out on this connection from then on, and it stays
+ *   delay@n=ms    the bytes, and all bytes after them on this connection, arrive that many milliseconds later
+ *   stall@n       nothing is sent on this connection from then on, but the connection stays open
  *   disconnect@n  the control connection closes
  *   stop@n        the process stops (SIGSTOP)
  *   kill@n        the process dies (SIGKILL)
@@ -161,7 +161,7 @@ static size_t fault_bulk_least(coll_stream *base)
   return inner->ops->bulk_least ? inner->ops->bulk_least(inner) : SIZE_MAX;
 }
 
-/* To lend and to borrow are moves without a commit. */
+/* Lending and borrowing count as moves without a commit. */
 static void fault_lend(coll_stream *base, const void *data, size_t bytes)
 {
   fault_stream *f = outer(base);

@@ -1,8 +1,8 @@
 /* collective/transport/shm.c -- a stream through memory that two processes of a node share.
  *
- * A memfd holds one ring for each direction and channel.  The producer owns `head` and the consumer owns `tail`;
- * both count bytes since the stream was made.  Each ring is mapped twice in a row, so that any run of bytes in it is
- * contiguous.  The memfd has no name and lives as long as a process maps it: a SIGKILL leaves nothing behind.
+ * A memfd holds one ring for each direction and channel.  The producer owns `head` and the consumer owns `tail`; both
+ * count bytes since the stream was made.  Each ring is mapped twice in a row, so that any run of bytes in it is
+ * contiguous.  The memfd has no name and lives as long as a process maps it: after a SIGKILL the kernel frees it.
  *
  * Large payloads are read by the receiver straight out of the sender's memory (process_vm_readv), where the kernel
  * allows that.  At the start each side tries to read a number that only the right process has.  A sender whose
@@ -99,7 +99,7 @@ static size_t shm_space(coll_stream *base, int channel, void **at)
   return r->size - (size_t)(r->mine - r->theirs);
 }
 
-/* Rings if the other side has said that it sleeps. */
+/* Wakes the other side (the stream's bell) if it has said that it sleeps. */
 static void wake(shm_stream *s, atomic_int *sleeps)
 {
   atomic_thread_fence(memory_order_seq_cst); /* pairs with shm_arm: one of the two sides sees the other's store */

@@ -40,7 +40,8 @@ typedef struct coll_stream_ops {
   size_t (*data)(coll_stream *s, int channel, const void **at);
   void (*consume)(coll_stream *s, int channel, size_t bytes);
 
-  /* Call it before sleeping: asks the peer to ring when it sends or makes room.  True if there is nothing to do now. */
+  /* Call it before sleeping: asks the peer to wake this process (the stream's `ring`) when the peer sends or makes
+   * room.  True if there is nothing to do now. */
   bool (*arm)(coll_stream *s);
 
   /* Optional: moves what the transport itself has to move.  True if anything moved. */
@@ -59,7 +60,7 @@ typedef struct coll_stream_ops {
   bool (*borrowed)(coll_stream *s);
   void (*revoke)(coll_stream *s);
 
-  /* Optional: the messages so far.  What is not filled in counts as 0. */
+  /* Optional: the messages so far.  Members that a transport does not fill in count as 0. */
   void (*counts)(coll_stream *s, coll_stream_counts *out);
 
   /* The reason why the stream broke, owned by the caller; NULL while it works. */

@@ -20,7 +20,7 @@ typedef struct coll_transport_ops {
   const char *name;
   bool is_local; /* only between processes of one user on one node: the control connection is a local socket */
 
-  /* Can a stream lead from one address to the other? */
+  /* True if a stream can be opened between the two addresses. */
   bool (*reaches)(const coll_address *from, const coll_address *to);
 
   /* Optional: prepares a group for its first stream; fills the fields of `own` that the peer must know. */
@@ -50,7 +50,7 @@ typedef struct coll_transport_ops {
    * reliable; 0: until it is woken. */
   int64_t (*nap_ns)(const coll_group *g, int64_t now_ns);
 
-  /* Was committed data dropped before it was sent, because a loan had to be revoked? */
+  /* True if committed data was dropped before it was sent, because a loan had to be revoked. */
   bool (*lost_some)(const coll_group *g);
 
   /* Closes what `open` opened and frees the streams. */
@@ -67,7 +67,7 @@ const coll_transport_ops *coll_transport_of(int32_t number);
 /* The first transport that reaches; if none does, the last one, which reports the reason. */
 coll_transport coll_transport_between(const coll_address *from, const coll_address *to);
 
-/* Does any transport keep a state for the group? */
+/* True if a transport keeps a state for the group. */
 static inline bool coll_transports_open(const coll_group *g)
 {
   bool any = false;

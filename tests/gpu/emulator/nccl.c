@@ -7,7 +7,8 @@
  *   version:V       the library's version
  *   absent:R        rank R never comes
  *   silent:R@N      the device of rank R hangs in its N-th operation until the abort
- *   async:R@N=CODE  likewise, and ncclCommGetAsyncError answers CODE */
+ *   kill:R@N        the process of rank R is killed (SIGKILL) in its N-th operation
+ *   async:R@N=CODE  as silent, and ncclCommGetAsyncError answers CODE */
 #include <config.h>
 
 #include <stdarg.h>
@@ -104,7 +105,7 @@ static const char *setting(const char *name)
 static void read_faults(wnc_comm c)
 {
   const char *polls = setting("polls"), *absent = setting("absent"), *silent = setting("silent"),
-             *async = setting("async");
+             *async = setting("async"), *kills = setting("kill");
   unsigned long long number;
   int rank, code;
 
@@ -112,6 +113,7 @@ static void read_faults(wnc_comm c)
   if (c->size < 2) return;
   c->absent = absent && atoi(absent) == c->rank;
   if (silent && sscanf(silent, "%d@%llu", &rank, &number) == 2 && rank == c->rank) c->silent_at = number;
+  if (kills && sscanf(kills, "%d@%llu", &rank, &number) == 2 && rank == c->rank) c->kill_at = number;
   if (async && sscanf(async, "%d@%llu=%d", &rank, &number, &code) == 3 && rank == c->rank)
     c->async_at = number, c->async_code = code;
 }
@@ -167,10 +169,15 @@ static _Thread_local struct {
 
 static bool is_live(wnc_comm c) { return c && c->magic == MAGIC; }
 
+void emu_nccl_unref(wnc_comm c)
+{
+  if (atomic_fetch_sub(&c->refs, 1) == 1) emu_nccl_close(c->world, c->size), c->world = NULL;
+}
+
 static void drop(wnc_comm c)
 {
   c->magic = GONE;
-  if (atomic_load(&c->jobs) == 0) emu_nccl_close(c->world, c->size), c->world = NULL; /* else a job may still look */
+  emu_nccl_unref(c);
 }
 
 /* Two ranks on one device of one process. */
@@ -245,7 +252,8 @@ static wnc_result open_comm(uint64_t token, int size, int rank, const wnc_config
                             .size = size,
                             .rank = rank,
                             .device = device,
-                            .blocking = !config || config->blocking != 0};
+                            .blocking = !config || config->blocking != 0,
+                            .refs = 1};
   pthread_mutex_init(&c->running, NULL);
   read_faults(c);
   c->world = emu_nccl_open(token, size);
@@ -641,10 +649,12 @@ static wnc_result queue(const emu_nccl_op *ops, size_t count)
   memcpy(job->ops, ops, count * sizeof *ops);
   atomic_fetch_add(&jobs_queued, 1);
   atomic_fetch_add(&c->jobs, 1);
+  atomic_fetch_add(&c->refs, 1);
   int failed = weft_emu_enqueue(ops[0].stream, emu_nccl_run, job, sizeof *job + count * sizeof *ops);
   free(job);
   if (!failed) return WNC_Success;
   atomic_fetch_sub(&c->jobs, 1);
+  emu_nccl_unref(c);
   snprintf(last_text, sizeof last_text, "the driver answers %d", failed);
   return WNC_UnhandledCudaError;
 }

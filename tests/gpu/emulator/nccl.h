@@ -83,7 +83,7 @@ struct wnc_comm_st {
   int polls, registered, windows;
   /* faults of WEFT_EMU_NCCL for this rank; 0: none */
   bool absent;
-  uint64_t silent_at, async_at;
+  uint64_t silent_at, async_at, kill_at;
   int async_code;
   /* a split or shrink under way */
   wnc_comm part;
@@ -94,6 +94,7 @@ struct wnc_comm_st {
 };
 
 void emu_nccl_fail(wnc_comm comm, wnc_result result, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void emu_nccl_unref(wnc_comm comm);
 size_t emu_nccl_type_bytes(wnc_type type);
 
 /* ---- nccl_data.c ---- */

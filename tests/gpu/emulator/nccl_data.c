@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -343,6 +344,7 @@ static bool falls_out(wnc_comm c)
 
   if (number == c->async_at)
     emu_nccl_fail(c, (wnc_result)c->async_code, "an injected error of operation %llu", (unsigned long long)number);
+  if (number == c->kill_at) kill(getpid(), SIGKILL);
   if (number != c->silent_at && number != c->async_at) return false;
   while (!atomic_load(&c->aborted)) rest(&turns); /* the device hangs until the abort */
   return true;
@@ -368,5 +370,6 @@ int emu_nccl_run(const void *args, int device, char *error, size_t size)
     rest(&turns);
   pthread_mutex_unlock(&c->running);
   atomic_fetch_sub(&c->jobs, 1);
+  emu_nccl_unref(c);
   return result;
 }

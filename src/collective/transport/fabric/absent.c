@@ -1,4 +1,5 @@
-/* collective/transport/fabric/absent.c -- the transport between machines of a build without libfabric: it says so. */
+/* collective/transport/fabric/absent.c -- the transport between machines in a build without libfabric: its error says
+ * that libfabric is missing. */
 #include <config.h>
 
 #include "base/macros.h"
