@@ -1,4 +1,4 @@
-/* cli/allocation.c -- the hosts of a batch system's allocation, from what it says in the environment. */
+/* cli/allocation.c -- the hosts of a batch system's allocation, which the batch system names in the environment. */
 #include <config.h>
 
 #include <stdio.h>

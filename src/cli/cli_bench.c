@@ -7,6 +7,76 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "collective/bench.h"
+#include "platform/registry.h"
+#include "runtime/runtime_internal.h"
+
+/* ---- devices ---- */
+
+/* coll_bench_devices: `ctx` is a place for the platform. */
+static weft_platform *platform_in(void *ctx) { return *(weft_platform **)ctx; }
+static weft_device *device_of(void *ctx, int device) { return weft_platform_device(platform_in(ctx), device); }
+
+static weft_status *open_platform(void *ctx, int count, weft_comm_spec *spec)
+{
+  WEFT_TRY(plat_new(&(weft_platform_options){.device_count = count}, ctx));
+  weft_platform *platform = platform_in(ctx);
+  if (weft_platform_device_count(platform) < count)
+    return WEFT_ERR(FAILED_PRECONDITION, "%d ranks need %d devices; platform %s has %d", count, count,
+                    weft_platform_name(platform), weft_platform_device_count(platform));
+  spec->communicator = platform->ops->communicator;
+  spec->communicator_ctx = platform;
+  return NULL;
+}
+
+static void close_platform(void *ctx) { weft_platform_release(WEFT_MOVE(*(weft_platform **)ctx)); }
+
+static bool moves(void *ctx, weft_coll_kind kind, weft_dtype dtype, weft_reduction reduction)
+{
+  return weft_platform_moves(platform_in(ctx), kind, dtype, reduction);
+}
+
+static weft_status *take(void *ctx, int device, int64_t bytes, void **out_data)
+{
+  return rt_device_take(device_of(ctx, device), 0, bytes, RT_ANYONE, out_data);
+}
+
+static void give(void *ctx, int device, void *data, int64_t bytes)
+{
+  rt_device_give(device_of(ctx, device), 0, data, bytes);
+}
+
+static weft_status *write_to(void *ctx, int device, void *to, const void *host, int64_t bytes)
+{
+  return weft_device_write(device_of(ctx, device), NULL, to, host, bytes);
+}
+
+static weft_status *read_from(void *ctx, int device, void *host, const void *from, int64_t bytes)
+{
+  return weft_device_read(device_of(ctx, device), NULL, host, from, bytes);
+}
+
+static weft_platform *opened; /* in the process of the ranks */
+static coll_bench_devices devices_of_platform = {.open = open_platform, .close = close_platform, .moves = moves, .take = take,
+                                                 .give = give, .write = write_to, .read = read_from, .ctx = &opened};
+
+/* The platform is opened later, in the processes of the ranks. */
+static weft_status *choose_platform(const char *name, coll_bench_options *o)
+{
+  const weft_platform_ops *ops;
+
+  if (!name) return NULL;
+  setenv("WEFT_PLATFORM", name, 1);
+  WEFT_TRY(plat_default(&ops));
+  if (!ops->communicator) return NULL; /* its arrays are in the host's memory */
+  if (o->tune) return WEFT_ERR(INVALID_ARGUMENT, "--tune is for ranks without devices");
+  if (o->ops && (strstr(o->ops, "memcpy") || strstr(o->ops, "wait")))
+    return WEFT_ERR(INVALID_ARGUMENT, "memcpy and wait are measured on the host only");
+  devices_of_platform.name = name;
+  o->devices = &devices_of_platform;
+  return NULL;
+}
+
+/* ---- options ---- */
 
 static weft_status *set_how(void *out, const char *text)
 {
@@ -42,9 +112,11 @@ static weft_status *set_scale(void *out, const char *text)
 static weft_status *parse_options(int argc, char **argv, coll_bench_options *o, bool *simulate, bool *out_helped)
 {
   int64_t ranks = o->ranks;
+  const char *platform = NULL;
   const cli_option options[] = {
       {"--how", "HOW", "what ranks are: devices (threads of one process), shm (processes that share memory; the\n"
                        "default), fabric (processes that talk through libfabric)", .set = set_how, .out = &o->how},
+      {"--platform", "NAME", "the devices that ranks have: cpu (the default) or cuda, where rank r has GPU r", .type = WEFT_OPT_STRING, .out = &platform},
       {"--ranks", "N", "how many (default 2)", .type = WEFT_OPT_INT, .out = &ranks, .most = COLL_BENCH_MOST_RANKS},
       {"--ops", "LIST", "of all-reduce,all-gather,reduce-scatter,all-to-all,broadcast,send,barrier (default: these);\n"
                         "besides memcpy (of every rank's vector) and wait (CPU time of a process that waits)", .set = set_ops, .out = &o->ops},
@@ -68,7 +140,7 @@ static weft_status *parse_options(int argc, char **argv, coll_bench_options *o, 
     return WEFT_ERR(INVALID_ARGUMENT, "sizes from %s to %s: expected 4 bytes to 4 GiB, the lesser first",
                     WEFT_BYTES(o->min_bytes), WEFT_BYTES(o->max_bytes));
   o->ranks = (int)ranks;
-  return NULL;
+  return choose_platform(platform, o);
 }
 
 int cli_bench_main(int argc, char **argv)

@@ -84,7 +84,8 @@ static weft_status *serve(int argc, char **argv)
 
   WEFT_TRY(weft_coord_service_options_load(&options));
   WEFT_TRY(take_options(&weft_coord_service_option_table, &options, &argc, argv));
-  if (argc > 0) return WEFT_ERR(INVALID_ARGUMENT, "serve: what is \"%s\"? (see `weft coord serve --help`)", argv[0]);
+  if (argc > 0)
+    return WEFT_ERR(INVALID_ARGUMENT, "serve: unexpected argument \"%s\" (see `weft coord serve --help`)", argv[0]);
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
@@ -270,7 +271,7 @@ static weft_status *status(int argc, char **argv)
   WEFT_AUTO(weft_coord_agent) agent = NULL;
 
   WEFT_TRY(open_agent(&argc, &argv, &agent));
-  if (argc > 0) return WEFT_ERR(INVALID_ARGUMENT, "status: what is \"%s\"?", argv[0]);
+  if (argc > 0) return WEFT_ERR(INVALID_ARGUMENT, "status: unexpected argument \"%s\"", argv[0]);
   for (;;) {
     WEFT_AUTO(weft_coord_status_report) report = NULL;
     WEFT_TRY(weft_coord_agent_status(agent, &report));

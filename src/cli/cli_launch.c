@@ -1,9 +1,9 @@
 /* cli/cli_launch.c -- weft launch: starts N processes on this machine or on others, with the coordination service in
  * the launcher.
  *
- * One loop over poll(2) handles the output of the processes, signals (through a signalfd), and the next timed action
- * (a fault to inject, a restart, the end of a grace period). With --hosts the processes belong to a node on each host
- * (hosts.h), which tells of their output and their ends. With a runner (srun, mpirun) the loop watches the runner
+ * One loop over poll(2) handles the output of the processes, signals (through a signalfd), and the next timed action (a
+ * fault to inject, a restart, the end of a grace period). With --hosts the processes belong to a node on each host
+ * (hosts.h), which sends their output and reports their ends. With a runner (srun, mpirun) the loop watches the runner
  * alone. */
 #include <config.h>
 
@@ -392,7 +392,7 @@ static const weft_coord_status_task *find_culprit(const weft_coord_status_report
   return found;
 }
 
-/* Says which rank failed first. The runner's exit code says nothing about ranks, but the service knows the tasks
+/* Reports which rank failed first. The runner's exit code says nothing about ranks, but the service knows the tasks
  * that joined the job. */
 static weft_status *say_which_rank(const launch *l)
 {
@@ -653,7 +653,7 @@ static void on_signal(launch *l, int signal_number)
   for (int i = 0; i < l->count; i++) signal_process(l, &l->processes[i], signal_number);
   if (signal_number != SIGINT && signal_number != SIGTERM && signal_number != SIGHUP) return;
   if (!l->exit_code) l->exit_code = EXIT_SIGNAL + signal_number;
-  if (++l->signals_seen > 1) { /* the user insists */
+  if (++l->signals_seen > 1) { /* a second signal of the user */
     for (int i = 0; i < l->count; i++) signal_process(l, &l->processes[i], SIGKILL);
     int64_t until_ns = weft_now_ns() + ANSWER_S * WEFT_NS_PER_S; /* then hosts that do not answer are given up */
     for (int i = 0; i < l->machines.count; i++) {

@@ -49,6 +49,9 @@ void cli_show_sizes(const buf_plan *plan, cli_json *json)
   cli_json_int(json, "steps", buf_plan_step_count(plan));
   cli_json_int(json, "peak_step", peak);
   cli_json_int(json, "peak_bytes", peak_bytes);
+  cli_json_int(json, "reused_buffers", s->reused_count);
+  cli_json_int(json, "added_dependences", s->added_edge_count);
+  cli_json_number(json, "critical_path_by_data_us", s->critical_path_free / 1e3);
   cli_json_number(json, "critical_path_us", s->critical_path / 1e3);
   cli_json_number(json, "work_us", s->total_cost / 1e3);
 }

@@ -1,4 +1,4 @@
-/* cli/frames.c -- what `weft launch` and its nodes say to each other (frames.h). */
+/* cli/frames.c -- the messages between `weft launch` and its nodes (frames.h). */
 #include <config.h>
 
 #include "cli/frames.h"

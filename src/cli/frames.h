@@ -1,4 +1,4 @@
-/* cli/frames.h -- what `weft launch` and its nodes (node.h) say to each other: frames, each about one rank.
+/* cli/frames.h -- the messages between `weft launch` and its nodes (node.h): frames, each about one rank.
  *
  * A frame is its kind, its rank and the number of its bytes as little-endian numbers of four bytes, and its bytes. A
  * queue holds bytes that wait to be written, or bytes that were read and are not a whole frame yet. */

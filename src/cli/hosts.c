@@ -216,7 +216,7 @@ static void write_queued(cli_host *host)
   ssize_t n = send(host->to_fd, host->to.data + host->to.begin, cli_queue_size(&host->to), MSG_NOSIGNAL | MSG_DONTWAIT);
 
   if (n > 0) host->to.begin += (size_t)n;
-  else if (errno != EAGAIN && errno != EINTR) close_fd(&host->to_fd); /* its end comes as that of its output */
+  else if (errno != EAGAIN && errno != EINTR) close_fd(&host->to_fd); /* its end is seen as the end of its output */
 }
 
 static void tell_lines(cli_host *host, cli_queue *queue, const cli_host_sink *sink, bool is_last)
@@ -245,12 +245,12 @@ static weft_status *look_for_hello(cli_host *host, const cli_host_sink *sink)
       break;
     }
     if (hello)
-      return WEFT_ERR(FAILED_PRECONDITION, "it has weft %s, and this is weft %s", hello + sizeof program - 1,
-                      PACKAGE_VERSION);
+      return WEFT_ERR(FAILED_PRECONDITION, "the host has weft %s, and the launcher is weft %s",
+                      hello + sizeof program - 1, PACKAGE_VERSION);
     sink->said(sink->context, host, line);
   }
   if (!host->is_ready && cli_queue_size(&host->from) > MOST_LINE_BYTES)
-    return WEFT_ERR(FAILED_PRECONDITION, "what runs there is not weft");
+    return WEFT_ERR(FAILED_PRECONDITION, "the program that ssh started there is not weft");
   return NULL;
 }
 
@@ -265,7 +265,7 @@ static weft_status *take_frames(cli_host *host, const cli_host_sink *sink)
     WEFT_TRY(cli_queue_next_frame(&host->from, &frame, &found));
     if (!found) return NULL;
     if (frame.rank < host->first || frame.rank >= host->first + host->count)
-      return WEFT_ERR(INVALID_ARGUMENT, "it tells of rank %d, which is not on that host", frame.rank);
+      return WEFT_ERR(INVALID_ARGUMENT, "the node sent a frame about rank %d, which is not on that host", frame.rank);
     switch (frame.kind) {
     case CLI_FRAME_OUTPUT: sink->output(sink->context, frame.rank, 0, frame.data, frame.size); break;
     case CLI_FRAME_ERROR: sink->output(sink->context, frame.rank, 1, frame.data, frame.size); break;

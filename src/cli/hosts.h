@@ -19,8 +19,8 @@ typedef struct cli_host {
   int first, count; /* its ranks */
   pid_t pid;        /* of the ssh process; 0: not connected */
   int to_fd;        /* a socket, ssh's standard input; -1: closed */
-  int out_fds[CLI_STREAMS]; /* what the node sends, and what ssh and the node complain of; -1: closed */
-  bool is_ready;    /* the node has said that it is there */
+  int out_fds[CLI_STREAMS]; /* the node's messages; error messages of ssh and of the node; -1: closed */
+  bool is_ready;    /* the node has sent its first line */
   cli_queue to, from, errors;
   int64_t kill_at_ns; /* when ssh is killed: unless the node is there by then, or as its output has ended; 0: never */
 } cli_host;
@@ -28,8 +28,8 @@ typedef struct cli_host {
 typedef struct cli_hosts {
   cli_host *list;
   int count, slots;
-  const char *ssh; /* the words in front of the host's name */
-  sigset_t mask;   /* with which ssh starts */
+  const char *ssh; /* the words of the ssh command before the host's name */
+  sigset_t mask;   /* the signal mask with which ssh starts */
   char *secret;    /* of the job; NULL: none. From malloc, freed with the hosts */
 } cli_hosts;
 
@@ -38,7 +38,7 @@ typedef struct cli_host_sink {
   void *context;
   void (*output)(void *context, int rank, int stream, const char *data, size_t size);
   void (*ended)(void *context, int rank, int wait_status);
-  void (*said)(void *context, const cli_host *host, const char *line); /* ssh or the node complain */
+  void (*said)(void *context, const cli_host *host, const char *line); /* an error message of ssh or of the node */
 } cli_host_sink;
 
 /* Reads "a,b:4": each host with the number of its processes, 1 where there is none. A host may be named again. Errors:

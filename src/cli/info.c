@@ -196,7 +196,8 @@ int cli_info_main(int argc, char **argv)
   bool helped;
   weft_status *st = cli_parse_options(&command, &argc, argv, &helped);
 
-  if (!st && !helped && argc > 1) st = WEFT_ERR(INVALID_ARGUMENT, "what is \"%s\"? (see `weft info --help`)", argv[1]);
+  if (!st && !helped && argc > 1)
+    st = WEFT_ERR(INVALID_ARGUMENT, "unexpected argument \"%s\" (see `weft info --help`)", argv[1]);
   if (!st && !helped && job) return cli_report("info", cli_print_job(stdout));
   if (st || helped) return cli_report("info", st);
   if (json) {

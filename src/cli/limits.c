@@ -1,4 +1,4 @@
-/* cli/limits.c -- what a step has to compute and to move, and how fast this machine can do either (limits.h). */
+/* cli/limits.c -- the work of a step in arithmetic and in bytes, and how fast this machine can do either (limits.h). */
 #include <config.h>
 
 #include "cli/limits.h"

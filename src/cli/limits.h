@@ -1,4 +1,4 @@
-/* cli/limits.h -- what a step has to compute and to move, and how fast this machine can do either. */
+/* cli/limits.h -- the work of a step in arithmetic and in bytes, and how fast this machine can do either. */
 #ifndef WEFT_CLI_LIMITS_H
 #define WEFT_CLI_LIMITS_H
 
@@ -19,8 +19,8 @@ typedef struct cli_limits {
 /* Measures for about 50 ms. Zeros if threads or memory are missing. */
 cli_limits cli_limits_measure(int threads);
 
-/* The share of the machine's limit that a step reaches which does `work` in `ns`: of the limit that holds it up. 0 if
- * the work is not known. *out_by_memory: that limit is the memory's. */
+/* The share of the machine's limit that a step reaches which does `work` in `ns`: of the limit that takes more of its
+ * time. 0 if the work is not known. *out_by_memory: that limit is the memory's. */
 double cli_share_of_limit(cli_work work, double ns, cli_limits limits, bool *out_by_memory);
 
 #endif

@@ -91,7 +91,7 @@ static weft_status *take_string(const char *text, start *s)
   case CLI_START_VARIABLE: return cli_environment_put(&s->env, strdup(text + 1));
   case CLI_START_BIND: return bind_as(text + 1, s);
   case CLI_START_ARGUMENT: s->command[s->words++] = (char *)(uintptr_t)(text + 1); return NULL;
-  default: return WEFT_ERR(INVALID_ARGUMENT, "the launcher sends what this node does not know: \"%.40s\"", text);
+  default: return WEFT_ERR(INVALID_ARGUMENT, "the launcher sent a string of an unknown kind: \"%.40s\"", text);
   }
 }
 
@@ -101,13 +101,13 @@ static weft_status *take_apart(const node *n, const cli_frame *frame, start *s)
   size_t strings = 0;
 
   if (frame->size == 0 || frame->data[frame->size - 1] != '\0')
-    return WEFT_ERR(INVALID_ARGUMENT, "the launcher sends no strings");
+    return WEFT_ERR(INVALID_ARGUMENT, "the launcher sent a command without its final NUL");
   for (size_t i = 0; i < frame->size; i++) strings += frame->data[i] == '\0';
   s->command = calloc(strings + 1, sizeof *s->command);
   WEFT_TRY_ALLOC(s->command);
   WEFT_TRY(cli_environment_inherit(&s->env));
   for (size_t at = 0; at < frame->size; at += strlen(frame->data + at) + 1) WEFT_TRY(take_string(frame->data + at, s));
-  if (s->words == 0) return WEFT_ERR(INVALID_ARGUMENT, "the launcher sends no command");
+  if (s->words == 0) return WEFT_ERR(INVALID_ARGUMENT, "the launcher sent no command");
   return n->secret.file ? cli_environment_set(&s->env, "WEFT_COORD_SECRET_FILE=%s", n->secret.file) : NULL;
 }
 

@@ -11,7 +11,8 @@
 typedef struct cli_option {
   const char *name;      /* with its hyphens */
   const char *value;     /* the name of the value in --help; NULL: the option takes none */
-  const char *help;      /* lines with '\n' between them; NULL: the row before describes this option too */
+  /* lines with '\n' between them; NULL: the text of the previous row describes this option too */
+  const char *help;
   /* the type of *out, as the enum's comments say; an integer is 0 to `most` if `most` is not 0 */
   weft_option_type type;
   void *out;

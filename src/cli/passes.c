@@ -1,4 +1,4 @@
-/* cli/passes.c -- what each pass of a compilation did (passes.h). */
+/* cli/passes.c -- records and prints what each pass of a compilation did (passes.h). */
 #include <config.h>
 
 #include "cli/passes.h"
@@ -152,6 +152,23 @@ static void put_line(cli_json *json, const cli_diff_line *line)
   cli_json_text(json, NULL, text);
 }
 
+static void put_totals(const cli_passes *p, cli_json *json)
+{
+  total *totals = calloc((size_t)p->count + 1, sizeof *totals);
+
+  cli_json_array(json, "pass_totals");
+  for (int i = 0, count = totals ? add_up(p, totals) : 0; i < count; i++) {
+    cli_json_object(json, NULL);
+    cli_json_text(json, "name", totals[i].name);
+    cli_json_int(json, "runs", totals[i].runs);
+    cli_json_int(json, "changes", totals[i].changes);
+    cli_json_number(json, "ms", (double)totals[i].ns / 1e6);
+    cli_json_end_object(json);
+  }
+  cli_json_end_array(json);
+  free(totals);
+}
+
 void cli_passes_json(const cli_passes *p, size_t most_lines, cli_json *json)
 {
   cli_json_array(json, "passes");
@@ -172,4 +189,5 @@ void cli_passes_json(const cli_passes *p, size_t most_lines, cli_json *json)
     cli_json_end_object(json);
   }
   cli_json_end_array(json);
+  put_totals(p, json);
 }

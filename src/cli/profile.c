@@ -267,9 +267,19 @@ void cli_profile_print(const cli_profile *p, FILE *out)
 
 void cli_profile_json(const cli_profile *p, cli_json *json)
 {
+  cli_json_object(json, "profiled_run");
+  cli_json_number(json, "ms", (double)(p->end - p->begin) / 1e6);
+  cli_json_number(json, "busy_ms", (double)p->busy_ns / 1e6);
+  cli_json_int(json, "threads", (int64_t)p->thread_count - p->device_count);
+  cli_json_int(json, "devices", p->device_count);
+  cli_json_number(json, "queuing_ms", (double)p->queuing_ns / 1e6);
+  cli_json_number(json, "limit_gflops", p->limits.flops);
+  cli_json_number(json, "limit_gbytes", p->limits.bytes);
+  cli_json_end_object(json);
   cli_json_array(json, "profile");
   for (size_t i = 0; i < p->step_count; i++) {
     const cli_step *step = &p->steps[i];
+    char where[320];
     cli_json_object(json, NULL);
     cli_json_text(json, "kind", step->sample->kind);
     cli_json_text(json, "name", step->sample->name);
@@ -278,6 +288,7 @@ void cli_profile_json(const cli_profile *p, cli_json *json)
     cli_json_number(json, "mean_us", ns_of(step) / 1e3);
     cli_json_number(json, "flops", step->work.flops);
     cli_json_number(json, "bytes", step->work.bytes);
+    if (step->instr) cli_json_text(json, "step", hlo_describe(step->instr, where, sizeof where));
     if (step->rounds >= 0) cli_json_int(json, "rounds", step->rounds);
     cli_json_end_object(json);
   }

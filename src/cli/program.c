@@ -92,7 +92,9 @@ weft_status *cli_load_program(const char *path, int input_count, const char *con
          : parse_program(data, size, &p->module);
   weft_arena_fini(&scratch);
   if (st && is_stablehlo && input_count == 0 && strstr(weft_status_message(st), "unknown size"))
-    st = weft_status_note(st, __FILE__, __LINE__, "give `--input FILE.npy` for every argument: their shapes decide it");
+    st =
+      weft_status_note(st, __FILE__, __LINE__,
+                       "give `--input FILE.npy` for every argument: the sizes follow from the shapes of the arguments");
   WEFT_TRY_NOTE(st, "in %s", path);
   WEFT_TRY_NOTE(hlo_verify(p->module), "in %s", path);
   p->code = (cli_code){data, size, weft_saved_is(data, size) ? "weft" : "mlir"};

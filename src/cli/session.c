@@ -245,7 +245,8 @@ weft_status *cli_session_param_shape(cli_session *s, int param, const hlo_shape 
   }
   CALL(s, partitions, Executable_NumPartitions, .executable = s->exe);
   if (partitions.num_partitions > 1)
-    return WEFT_ERR(UNIMPLEMENTED, "inputs of partitioned programs on %s, which does not tell their shapes", s->plugin);
+    return WEFT_ERR(UNIMPLEMENTED, "inputs of partitioned programs on %s: the plugin does not report their shapes",
+                    s->plugin);
   return NULL;
 }
 

@@ -11,7 +11,7 @@
 #include "codegen/nvptx/nvptx.h"
 #include "passes/util.h"
 
-/* How long a launch takes that does little: measured on an H200. */
+/* The time of a launch that does little: that of an H200. */
 static const double LAUNCH_US = 2;
 
 typedef struct report {

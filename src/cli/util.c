@@ -1,4 +1,4 @@
-/* cli/util.c -- what subcommands share. */
+/* cli/util.c -- functions that subcommands share. */
 #include <config.h>
 
 #include <errno.h>

@@ -229,8 +229,8 @@ PJRT_WeftAgent_Extension pjrt_agent_extension = {
 
 /* ---- the watch of processes ---- */
 
-/* The observer is an agent of its own: it sees the other processes' states even after the first agent has been told
- * that the job has failed. */
+/* The observer is an agent of its own: it sees the other processes' states even after the first agent has learnt that
+ * the job has failed. */
 struct pjrt_watch {
   void (*take)(void *ctx, const PJRT_ProcessInfo *info);
   void *ctx; /* borrowed: it outlives the watch */

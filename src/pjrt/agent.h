@@ -12,7 +12,7 @@ void pjrt_agent_release(PJRT_WeftAgent *agent); /* NULL is fine */
 /* The job's keys.  Borrows the agent. */
 WEFT_NODISCARD weft_status *pjrt_agent_kv(PJRT_WeftAgent *agent, weft_kv **out_kv);
 
-/* A thread that reports processes that die or restart. */
+/* A watch: a thread that reports processes which die or restart. */
 typedef struct pjrt_watch pjrt_watch;
 
 /* Calls take(ctx, info) for every process before this function returns, and on the thread for every process at each

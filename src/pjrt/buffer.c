@@ -1,4 +1,4 @@
-/* pjrt/buffer.c -- buffers: in from the host, out to the host, views, copies, deletion, external references. */
+/* pjrt/buffer.c -- buffers: copies from and to the host and between devices, views, deletion, external references. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -211,14 +211,14 @@ static weft_status *view(const pjrt_placement *at, void *data, bool stays, void 
 /* A transfer to a device with streams. */
 typedef struct sending {
   char *staging;    /* the elements in the order of the device; NULL: they are sent from the client's memory */
-  weft_event *done; /* retained: the client's memory is not needed any more; NULL with `staging` */
+  weft_event *done; /* retained; set when the client's memory is not needed any more; NULL with `staging` */
 } sending;
 
 static void sent(void *ctx, const weft_status *error)
 {
   sending *s = ctx;
 
-  (void)error; /* the buffer has it */
+  (void)error; /* the buffer has the error */
   if (s->done) weft_event_set(s->done, NULL);
   weft_event_release(s->done);
   free(s->staging);
@@ -521,7 +521,8 @@ PJRT_Error *pjrt_Buffer_DecreaseExternalReferenceCount(PJRT_Buffer_DecreaseExter
 typedef struct host_copy {
   weft_buffer *buffer; /* retained; NULL where the runtime does the copy */
   weft_event *done;    /* retained */
-  char *staging;       /* where the runtime copies a whole buffer whose elements are to lie otherwise, else NULL */
+  /* the whole buffer, if the runtime copies it and the elements get another order afterwards; else NULL */
+  char *staging;
   char *to;
   int64_t offset, bytes;
   bool as_it_lies;          /* bytes [offset, +bytes) of the storage; else elements by the strides: */
@@ -606,7 +607,8 @@ static weft_status *start_copy(PJRT_Buffer *buffer, const host_copy *copy, weft_
   return NULL;
 }
 
-/* Reads how the elements lie at the destination. Errors: INVALID_ARGUMENT if they need more than `room` bytes. */
+/* Reads the order that the elements get at the destination. Errors: INVALID_ARGUMENT if they need more than `room`
+ * bytes. */
 static weft_status *read_host_layout(const PJRT_Buffer *buffer, const PJRT_Buffer_MemoryLayout *given, int64_t room,
                                      host_copy *c)
 {

@@ -1,9 +1,9 @@
-/* pjrt/check.c -- the border of the plugin: a call of any function of the table is first checked by the function's
- * row in checks.def. Arguments that are missing, too short or destroyed become errors here, so the functions behind
- * need not check.
+/* pjrt/check.c -- checks of the arguments of every call: a call of any function of the table is first checked by the
+ * function's row in checks.def. Arguments that are missing, too short or destroyed become errors here, so the functions
+ * behind need not check.
  *
- * Debug builds keep the set of live handles. They tell a live handle from one that was never made, is of another
- * kind or has been destroyed, without touching its memory. */
+ * Debug builds keep the set of live handles. With the set they distinguish a live handle from one that was never made,
+ * is of another kind or has been destroyed, without touching the handle's memory. */
 #include <config.h>
 
 #include <search.h>
@@ -47,7 +47,8 @@ void pjrt_handle_born(const void *handle, pjrt_handle_kind kind)
     *l = (live){handle, kind};
     found = tsearch(l, &handles, compare);
   }
-  if (found && *found != l) (*found)->kind = kind; /* the old handle's end was not seen, and its memory is used again */
+  /* the set was not updated when the old handle was destroyed, and a new handle uses its memory */
+  if (found && *found != l) (*found)->kind = kind;
   if (!found || *found != l) free(l);
   incomplete |= !found;
   weft_mutex_unlock(&mu);

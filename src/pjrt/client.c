@@ -71,7 +71,7 @@ static weft_status *read_devices(const PJRT_NamedValue *value, const char *name,
   return NULL;
 }
 
-/* An option that the platform alone has. False: it has none of that name. */
+/* An option that only the platform has. False: the platform has none of that name. */
 static bool read_platform_option(const PJRT_NamedValue *value, const char *name, client_settings *s, weft_status **out)
 {
   const weft_client_option *option = pjrt_platform()->client_options;
@@ -146,10 +146,10 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
   return NULL;
 }
 
-/* What a process says of its devices: their number, and a line with the kind of each. */
+/* What a process publishes about its devices: their number, and a line with the kind of each. */
 typedef struct process_devices {
   int count;
-  char *kinds; /* lines, each after a line break; NULL: not said */
+  char *kinds; /* lines, each after a line break; NULL: not published */
 } process_devices;
 
 static void process_devices_free(process_devices *all, int count)
@@ -158,7 +158,7 @@ static void process_devices_free(process_devices *all, int count)
   free(all);
 }
 
-/* The kind of device `ordinal`; what the text does not say is "". */
+/* The kind of device `ordinal`; "" if the text does not have it. */
 static void kind_of(const process_devices *of, int ordinal, char *out, size_t size)
 {
   const char *at = of->kinds;
@@ -188,7 +188,7 @@ static weft_status *say_devices(PJRT_Client *client)
   return NULL;
 }
 
-/* Every process publishes its devices and learns the others'.  Deadlines as XLA:CPU's exchange. */
+/* Every process publishes its devices and reads those of the others.  The deadlines are those of XLA:CPU's exchange. */
 static weft_status *exchange_devices(PJRT_Client *client, process_devices *all)
 {
   weft_deadline deadline = weft_deadline_after_ms(5 * 60 * 1000);
@@ -245,6 +245,7 @@ void pjrt_client_release(PJRT_Client *client) WEFT_UNSHARED
   free(client->memory_list);
   free(client->incarnations);
   weft_mutex_fini(&client->mu);
+  weft_mutex_fini(&client->links_mu);
   free(client);
 }
 WEFT_DEFINE_AUTO(PJRT_Client, pjrt_client_release)
@@ -284,7 +285,7 @@ static weft_status *make_devices(PJRT_Client *client, const process_devices *all
   return st;
 }
 
-/* Records one process's state. Collectives that wait for an incarnation which is gone are made to fail. */
+/* Records one process's state. Makes collectives fail that wait for an incarnation which does not exist any more. */
 static void take_process_info(void *ctx, const PJRT_ProcessInfo *info)
 {
   PJRT_Client *client = ctx;
@@ -328,6 +329,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   /* relaxed: a number, and nothing is published by it */
   client->serial = __atomic_add_fetch(&last_serial, 1, __ATOMIC_RELAXED);
   weft_mutex_init(&client->mu);
+  weft_mutex_init(&client->links_mu);
   WEFT_TRY(pjrt_settings_check());
   WEFT_TRY(read_settings(args, &s));
   client->process_index = (int)s.node_id;

@@ -11,7 +11,11 @@
  *   the buffer is defined, the operation ended:   ->  ends when its own operation has ended too
  *   VERDICT, with the buffer's error if there is one
  *
- * An OFFER or GO with an error ends this transfer on both sides and no other one.  All other errors are the link's. */
+ * Transfers whose bytes are there when they are offered may go to the library as a group.  Others may not: a program
+ * that computes one buffer may wait for a process that waits for another one.
+ *
+ * An OFFER or GO with an error ends this transfer on both sides, and no other transfer.  Every other error fails the
+ * whole link. */
 #include <config.h>
 
 #include "pjrt/cross_link.h"
@@ -26,18 +30,18 @@ typedef struct message {
   int32_t code;  /* a weft_code; WEFT_OK: no error */
   int32_t dtype; /* OFFER */
   int64_t bytes; /* OFFER */
-  uint64_t number; /* GO */
+  uint64_t number; /* GO; in an OFFER: 1 if the buffer's bytes are there */
   char text[TEXT_BYTES];
 } message;
 
 typedef struct device_transfer transfer;
 struct device_transfer {
-  pjrt_turn turn;        /* to post the operation */
+  pjrt_turn turn;        /* its turn to post the operation */
   rt_job job;
   pjrt_link *link;       /* a reference */
   int side;
   weft_buffer *buffer;   /* of a send: being read; else NULL */
-  weft_storage *storage; /* retained: it has the bytes; NULL: there are none */
+  weft_storage *storage; /* retained: it holds the bytes; NULL: the buffer is empty */
   weft_event *done, *operation, *message_ended;
   weft_dtype dtype;
   int64_t bytes;
@@ -45,7 +49,7 @@ struct device_transfer {
   message out, in;
   atomic_int waiting;    /* events that the next step needs */
   weft_event_waiter waiters[2];
-  void (*step)(transfer *t, weft_status *st); /* called when they have come; takes the first error */
+  void (*step)(transfer *t, weft_status *st); /* called when these events have come; takes the first error */
   _Atomic(weft_status *) failure;
 };
 
@@ -62,7 +66,7 @@ static void end(transfer *t, weft_status *st)
   free(t);
 }
 
-/* The two sides do not agree any more on what the link carries.  Takes `st`. */
+/* Fails the link, because its two sides do not agree any more on the transfers that it carries.  Takes `st`. */
 static void fail(transfer *t, weft_status *st)
 {
   pjrt_link_fail(t->link, weft_status_dup(st));
@@ -77,7 +81,8 @@ static void one_has_come(void *ctx, const weft_status *error)
   weft_status *none = NULL, *own = weft_status_dup(error);
 
   if (own && !atomic_compare_exchange_strong(&t->failure, &none, own)) weft_status_free(own);
-  if (atomic_fetch_sub(&t->waiting, 1) == 1) t->step(t, atomic_exchange(&t->failure, NULL)); /* seq_cst: sees both */
+  /* seq_cst: this thread or the other sees both changes */
+  if (atomic_fetch_sub(&t->waiting, 1) == 1) t->step(t, atomic_exchange(&t->failure, NULL));
 }
 
 /* Calls `step` when both events are ready; `second` may be NULL. */
@@ -103,7 +108,7 @@ static weft_status *post_message(transfer *t, bool send)
   return weft_coll_post(pjrt_link_host(t->link, t->side), &op, &call, &t->message_ended);
 }
 
-/* `step` follows once the message has gone, or come. */
+/* `step` follows once the message has been sent, or received. */
 static void exchange(transfer *t, bool send, void (*step)(transfer *t, weft_status *st))
 {
   weft_status *st = post_message(t, send);
@@ -118,7 +123,7 @@ static void set_error(message *m, const weft_status *st)
   snprintf(m->text, sizeof m->text, "%s", st ? weft_status_message(st) : "");
 }
 
-/* What the peer says went wrong; NULL: nothing. */
+/* The error in the peer's message; NULL: none. */
 static weft_status *error_in(message *m)
 {
   m->text[sizeof m->text - 1] = '\0';
@@ -129,7 +134,8 @@ static weft_status *error_in(message *m)
 
 static weft_status *post_operation(transfer *t)
 {
-  weft_coll_call call = {.site = {.executable = "cross-host transfer"}};
+  bool is_there = (t->side == SENDER ? t->out : t->in).number != 0; /* as the OFFER said */
+  weft_coll_call call = {.site = {.executable = "cross-host transfer"}, .together = is_there};
   weft_coll_op op = {.kind = t->side == SENDER ? WEFT_SEND : WEFT_RECV, .dtype = WEFT_U8, .count = (size_t)t->bytes,
                      .peer = 1 - t->side, .source = -1, .target = -1, .tag = t->tag};
   weft_stream *stream = NULL;
@@ -194,7 +200,8 @@ static void offer(rt_job *job)
     end(t, weft_status_dup(unlinked));
     return;
   }
-  t->out = (message){.dtype = (int32_t)t->dtype, .bytes = t->bytes};
+  t->out = (message){
+    .dtype = (int32_t)t->dtype, .bytes = t->bytes, .number = weft_event_is_ready(weft_buffer_defined(t->buffer))};
   set_error(&t->out, weft_event_error(weft_buffer_readable(t->buffer)));
   exchange(t, true, offered);
 }

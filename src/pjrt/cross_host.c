@@ -4,9 +4,9 @@
  * A transfer's key is the tag of one send and one receive, so transfers of a pair need no order.  A receive starts at
  * once, into memory that is allocated before the call returns.  Both have the time limit of collectives.
  *
- * Device memory goes by the platform's communicators where they can move it (cross_device.c).  What is here moves
- * buffers by the host's: a send starts when its buffer is defined, and memory that has no address on the host goes
- * through a block of the host's. */
+ * Device memory goes by the platform's communicators where they can move it (cross_device.c).  This file moves buffers
+ * by the host's communicators: a send starts when its buffer is defined, and memory that has no address on the host
+ * goes through a block of host memory. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -19,8 +19,8 @@
 typedef struct transfer {
   pjrt_link *link;       /* a reference */
   weft_buffer *buffer;   /* a send: being read; NULL: a receive */
-  weft_storage *storage; /* retained: it has the bytes */
-  void *staged;          /* the bytes on the host, of memory that has no address there; else NULL */
+  weft_storage *storage; /* retained: it holds the bytes */
+  void *staged;          /* a copy of the bytes on the host, if the storage has no address there; else NULL */
   weft_event *done, *operation;
   weft_status *failure;  /* of reading the buffer of a send */
   weft_dtype type;

@@ -1,4 +1,4 @@
-/* pjrt/cross_link.c -- links between the devices of two processes: found, made, failed and dropped.
+/* pjrt/cross_link.c -- links between the devices of two processes: finding, making, failing and dropping them.
  *
  * If a link has failed, the next transfer makes a new one.  The transfers on the failed link keep it until they end. */
 #include <config.h>
@@ -48,7 +48,7 @@ weft_comm *pjrt_link_device(const pjrt_link *link, int rank)
 
 static bool is_failing(const pjrt_link *l) { return __atomic_load_n(&l->failing, __ATOMIC_ACQUIRE); }
 
-/* Takes the turn that can begin, or of a link that fails any; NULL: none. */
+/* Takes the turn that can begin; of a link that fails, any turn; NULL: there is none. */
 static pjrt_turn *next_turn_locked(pjrt_link *l) WEFT_REQUIRES(l->mu)
 {
   weft_mutex_assert_held(&l->mu);
@@ -61,7 +61,8 @@ static pjrt_turn *next_turn_locked(pjrt_link *l) WEFT_REQUIRES(l->mu)
   return NULL;
 }
 
-/* One thread at a time lets turns begin: what begins may call back, and other threads leave their turns to it. */
+/* One thread at a time lets turns begin: a turn that begins may call back, and other threads leave their turns to this
+ * thread. */
 static void take_turns(pjrt_link *l)
 {
   pjrt_turn *turn;
@@ -80,7 +81,7 @@ static void take_turns(pjrt_link *l)
 
 void pjrt_link_queue(pjrt_link *l, pjrt_turn *turn, bool numbered)
 {
-  pjrt_link_retain(l); /* the turn's may go meanwhile */
+  pjrt_link_retain(l); /* the turn's reference to the link may be released meanwhile */
   weft_mutex_lock(&l->mu);
   if (!numbered) turn->number = l->next_number++;
   turn->next = l->turns;
@@ -145,7 +146,7 @@ static bool has_failed(const pjrt_link *l, int rank)
 
 /* ---- making ---- */
 
-/* Both processes must give the same answer. */
+/* True if the platform's communicator can move the data.  Both processes must give the same answer. */
 static bool is_on_device(PJRT_Client *client, int local_count)
 {
   return local_count == 1 && weft_platform_moves(client->platform, WEFT_SEND, WEFT_U8, WEFT_REDUCE_NONE);
@@ -180,27 +181,28 @@ static weft_status *link_new(PJRT_Client *client, int64_t from, int64_t to, cons
 }
 
 /* The incarnations of the two devices' processes, where all processes of the job know them alike: their agents do. */
-static void incarnations_locked(const PJRT_Client *client, int64_t from, int64_t to, uint64_t *out)
-  WEFT_REQUIRES(client->mu)
+static void find_incarnations(PJRT_Client *client, int64_t from, int64_t to, uint64_t *out)
 {
   const int64_t devices[2] = {from, to};
 
-  weft_mutex_assert_held(&client->mu);
+  weft_mutex_lock(&client->mu);
   out[0] = out[1] = 0;
   for (int i = 0; client->agent && i < 2; i++) {
     const PJRT_Device *device = pjrt_client_device(client, (int)devices[i]);
     if (device) out[i] = client->incarnations[device->description.process_index];
   }
+  weft_mutex_unlock(&client->mu);
 }
 
 weft_status *pjrt_link_get(PJRT_Client *client, int64_t from, int64_t to, int rank, pjrt_link **out_link)
 {
-  pjrt_link **at = &client->links, *old = NULL;
+  pjrt_link *old = NULL;
   uint64_t incarnations[2];
   weft_status *st = NULL;
 
-  weft_mutex_lock(&client->mu);
-  incarnations_locked(client, from, to, incarnations);
+  weft_mutex_lock(&client->links_mu);
+  pjrt_link **at = &client->links;
+  find_incarnations(client, from, to, incarnations);
   while (*at && ((*at)->devices[0] != from || (*at)->devices[1] != to)) at = &(*at)->next;
   if (*at && (has_failed(*at, rank) || memcmp((*at)->incarnations, incarnations, sizeof incarnations) != 0)) {
     old = *at;
@@ -216,13 +218,13 @@ weft_status *pjrt_link_get(PJRT_Client *client, int64_t from, int64_t to, int ra
     }
   }
   if (!st) *out_link = pjrt_link_retain(*at);
-  weft_mutex_unlock(&client->mu);
+  weft_mutex_unlock(&client->links_mu);
   pjrt_link_release(old);
   return st;
 }
 
 /* Transfers that are under way end with an error.  A send whose buffer has no bytes yet goes on by itself. */
-void pjrt_links_free(PJRT_Client *client)
+void pjrt_links_free(PJRT_Client *client) WEFT_UNSHARED
 {
   weft_deadline until = weft_deadline_after_ms(LEAVE_MS);
 

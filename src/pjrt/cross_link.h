@@ -5,11 +5,12 @@
 #include "collective/clique.h"
 #include "pjrt/internal.h"
 
-/* What is to begin in the order of numbers that the receiving side gives. */
+/* A turn: work that begins in the order of the numbers that the receiving side gives. */
 typedef struct pjrt_turn {
   struct pjrt_turn *next;
   uint64_t number;
-  /* Called when all turns of lower numbers have begun, or with the error (taken) for which it never begins. */
+  /* Called when all turns of lower numbers have begun, or with the error (taken) because of which the turn never
+   * begins. */
   void (*begin)(struct pjrt_turn *turn, weft_status *st);
 } pjrt_turn;
 
@@ -20,15 +21,16 @@ typedef struct pjrt_link {
   int refs;                  /* atomic: the client's list, transfers, and the job that fails it */
   int64_t devices[2];        /* from, to */
   uint64_t incarnations[2];  /* of their processes; 0: unknown */
-  bool on_device;            /* the platform's communicator moves the data; the host's carries what the two sides say */
+  /* the platform's communicator moves the data; the host's carries the messages between the two sides */
+  bool on_device;
   coll_clique_hold *hold;
   weft_event *ready;
   bool failing;              /* atomic: pjrt_link_fail was called */
   rt_job fail_job;
   weft_status *failure;      /* written before fail_job is offered */
   weft_mutex mu;             /* a leaf */
-  pjrt_turn *turns WEFT_GUARDED_BY(mu);     /* that have not begun */
-  uint64_t next_number WEFT_GUARDED_BY(mu); /* that the receiver gives */
+  pjrt_turn *turns WEFT_GUARDED_BY(mu);     /* turns that have not begun */
+  uint64_t next_number WEFT_GUARDED_BY(mu); /* the next number that the receiver gives */
   uint64_t next_turn WEFT_GUARDED_BY(mu);
   bool beginning WEFT_GUARDED_BY(mu);       /* a thread lets turns begin */
 } pjrt_link;
@@ -39,8 +41,8 @@ WEFT_NODISCARD weft_status *pjrt_link_get(PJRT_Client *client, int64_t from, int
 pjrt_link *pjrt_link_retain(pjrt_link *link); /* returns link */
 void pjrt_link_release(pjrt_link *link);      /* NULL is fine */
 WEFT_DEFINE_AUTO(pjrt_link, pjrt_link_release)
-/* Gives back what a transfer has on a link: the link, its buffer, which it has begun to read, and its storage; any of
- * them may be NULL.  The buffer and the storage go last: they keep the platform alive. */
+/* Releases what a transfer holds: the link, its buffer, which it has begun to read, and its storage; any of them may be
+ * NULL.  The buffer and the storage are released last, because they keep the platform alive. */
 void pjrt_link_give_back(pjrt_link *link, weft_buffer *buffer, weft_storage *storage);
 
 /* The communicators of this process's rank, once `ready` has fired without an error. */
@@ -50,7 +52,7 @@ weft_comm *pjrt_link_device(const pjrt_link *link, int rank); /* of a link that 
 /* Ends all transfers on the link, on both sides, with `st` (taken).  Returns at once. */
 void pjrt_link_fail(pjrt_link *link, weft_status *st);
 
-/* Queues a turn: with the number that it has, or with the next one. */
+/* Queues a turn.  `numbered`: with the number that the turn has; else with the next number. */
 void pjrt_link_queue(pjrt_link *link, pjrt_turn *turn, bool numbered);
 
 /* Starts a transfer of device memory on a link that is on_device (cross_device.c).  `done` is retained, and set when

@@ -94,7 +94,7 @@ static PJRT_Error *register_custom_partitioner(PJRT_Register_Custom_Partitioner_
   return pjrt_error(pass_register_custom_partitioner(args->name, args->name_size, &partitioner));
 }
 
-/* Registers nothing: the partitioner goes by the attribute num_batch_dims, which such calls carry. */
+/* Registers nothing: the partitioner uses the attribute num_batch_dims, which such calls carry. */
 static PJRT_Error *register_batch_partitionable(PJRT_Register_Batch_Partitionable_Args *args)
 {
   (void)args;

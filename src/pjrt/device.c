@@ -50,13 +50,13 @@ static const PJRT_Memory_FunctionTable memory_table = {.struct_size = sizeof mem
 void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int local_ordinal, const char *kind)
 {
   *d = (PJRT_DeviceDescription){.id = id, .process_index = process_index, .local_ordinal = local_ordinal};
-  /* what JAX prints for a device: it tells Weft from XLA:CPU, whose platform name is the same */
+  /* the text that JAX prints for a device: it distinguishes Weft from XLA:CPU, whose platform name is the same */
   snprintf(d->debug_string, sizeof d->debug_string, "weft:%d", id);
   snprintf(d->to_string, sizeof d->to_string, "WeftDevice(id=%d)", id);
   snprintf(d->kind, sizeof d->kind, "%s", kind ? kind : pjrt_platform()->device_kind);
 }
 
-/* The attributes that the platform tells of its device. */
+/* The attributes of the device that the platform gives. */
 static void fill_attributes(PJRT_Device *device)
 {
   int count = weft_device_attributes(device->device, device->facts);

@@ -1,5 +1,5 @@
-/* pjrt/error.c -- errors across the border. Errors that clients made reach Weft too (from callbacks), so every query
- * goes through the error's own table. */
+/* pjrt/error.c -- errors as the API has them. Errors that clients made reach Weft too (from callbacks), so every query
+ * goes through the error's own table of functions. */
 #include <config.h>
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* pjrt/executable.c -- programs: compiled, and asked about. */
+/* pjrt/executable.c -- programs: compilation, and the queries about them. */
 #include <config.h>
 
 #include <inttypes.h>
@@ -85,8 +85,8 @@ weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_mod
   return NULL;
 }
 
-/* FNV-1a over words of 8 bytes, for programs with large constants. A product's high bits go down again, as those of a
- * word would change no low bit otherwise. */
+/* FNV-1a over words of 8 bytes, for programs with large constants. The high bits of each product are folded into its
+ * low bits; otherwise the high bits of a word would change no low bit of the hash. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
 {
   const char *at = data;
@@ -125,7 +125,8 @@ static weft_status *describe_value(pjrt_values *v, int i, const weft_array_type 
   return NULL;
 }
 
-/* Made in advance, since clients ask on every execution. `shapes` hold the leaves, one shape after the other. */
+/* Made when the program is compiled, because clients ask on every execution. `shapes` hold the leaves, one shape after
+ * the other. */
 static weft_status *describe_values(const weft_executable *exe, int count,
                                     const weft_array_type *(*type_of)(const weft_executable *exe, int index),
                                     const hlo_shape *const *shapes, int shape_count, pjrt_values *v)
@@ -259,7 +260,7 @@ static void describe_costs(pjrt_program *p)
   p->costs[2].float_value = (float)transcendentals;
 }
 
-/* Clamps, since clients may ask for any number of seconds. */
+/* The timeout in nanoseconds, clamped: clients may ask for any number of seconds. */
 static int64_t nanoseconds(int64_t seconds)
 {
   return WEFT_MAX(WEFT_MIN(seconds, INT64_MAX / WEFT_NS_PER_S), -1) * WEFT_NS_PER_S;
@@ -315,8 +316,8 @@ weft_status *pjrt_program_describe(pjrt_program *p, pjrt_target on, const pjrt_o
   return NULL;
 }
 
-/* Clients derive launch ids from the fingerprint, so all processes must have the same one. The options differ, since
- * they say which process each is. */
+/* Clients derive launch ids from the fingerprint, so all processes must have the same one. The options are left out:
+ * they contain the number of the process. */
 static weft_status *hash_source(const hlo_module *module, uint64_t *hash)
 {
   void *source;
@@ -336,7 +337,7 @@ static void set_fingerprint(pjrt_program *p, uint64_t hash, const PJRT_TopologyD
   snprintf(p->fingerprint, sizeof p->fingerprint, "weft-%016" PRIx64, hash);
 }
 
-/* Takes `module`, to which it gives what the options say of it. */
+/* Takes `module`, and sets in it what the options say about the program. */
 static weft_status *compile_module(pjrt_program *p, pjrt_target on, hlo_module *module, const pjrt_options *options)
 {
   WEFT_AUTO(hlo_module) owned = module;

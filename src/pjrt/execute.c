@@ -156,10 +156,10 @@ static weft_status *read_incarnations(PJRT_Client *client, const PJRT_ExecuteOpt
   return NULL;
 }
 
-/* True if Execute returns only after the program has run, and with the program's error. As on XLA:CPU, this is so
- * for a program that calls Python and whose inputs are all defined, or depend on queued work of devices only. JAX's own
- * code counts on it: Pallas' interpreters drop results and assume that the effects have happened; an error that came
- * later would be reported to the next operation with effects; and Python does not wait for callbacks when it ends. */
+/* True if Execute returns only after the program has run, and with the program's error. As on XLA:CPU, this is so for a
+ * program that calls Python and whose inputs are all defined, or depend on queued work of devices only. JAX's own code
+ * relies on it: Pallas' interpreters drop results and assume that the effects have happened; an error that came later
+ * would be reported to the next operation with effects; and Python does not wait for callbacks when it ends. */
 static bool runs_at_once(const pjrt_program *p, const frame *f)
 {
   if (!p->calls_python) return false;
@@ -197,7 +197,7 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
 
   WEFT_TRY(check(args));
   if (p->device_count == 0)
-    return NULL; /* other processes' devices run it; JAX calls all the same, without arguments */
+    return NULL; /* only devices of other processes run the program; JAX calls Execute anyway, without arguments */
   WEFT_TRY(read_incarnations(args->executable->client, o, &incarnations));
   f = frame_new(args->num_devices, args->num_args, (size_t)p->outputs.count);
   if (!f) {

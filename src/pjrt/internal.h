@@ -1,4 +1,4 @@
-/* pjrt/internal.h -- what stands behind the handles of the PJRT C API.
+/* pjrt/internal.h -- the objects behind the handles of the PJRT C API.
  *
  * Every function of the table is `pjrt_NAME`, declared here from the one list in weft/pjrt_c_api.h and defined in the
  * file of its object; those that Weft does not offer are in unimplemented.c.  Entry points take structs of the caller's
@@ -15,7 +15,8 @@
 #include "runtime/platform.h"
 #include "weft/pjrt_c_api.h"
 
-#define X(name) PJRT_##name pjrt_##name, pjrt_checked_##name; /* clients call the latter: see check.c */
+/* Clients call pjrt_checked_NAME, which checks the arguments and then calls pjrt_NAME (check.c). */
+#define X(name) PJRT_##name pjrt_##name, pjrt_checked_##name;
 PJRT_API_FUNCTIONS(X)
 #undef X
 
@@ -137,7 +138,8 @@ struct PJRT_Client {
   weft_kv *kv;                /* the client's callbacks or the agent's keys; NULL: one process */
   struct PJRT_WeftAgent *agent; /* agent.h; NULL: the client has callbacks, or is alone */
   struct pjrt_watch *watch;     /* of the agent */
-  struct pjrt_link *links;    /* communicators of cross-host transfers (cross_link.h) */
+  weft_mutex links_mu;        /* held while a link is made, which may wait for peers; order: before `mu` */
+  struct pjrt_link *links WEFT_GUARDED_BY(links_mu); /* communicators of cross-host transfers (cross_link.h) */
   weft_mutex mu;
   /* [process_count]: the incarnation that each process was last seen alive with; 0: none */
   uint64_t *incarnations WEFT_GUARDED_BY(mu);
@@ -150,11 +152,11 @@ extern const char pjrt_platform_version[];
 /* The same, for GPUs with the name of the clients' platform: JAX looks for "cuda" in it. */
 const char *pjrt_version_of_platform(void);
 /* The platform that clients are made for in this process (WEFT_PLATFORM, and what the machine has). If there is none, a
- * platform that can be described; making a client tells the error. */
+ * platform that can be described; making a client of it returns the error. */
 const weft_platform_ops *pjrt_platform(void);
 const char *pjrt_memory_kind(int space); /* of that platform's devices */
 
-/* From now on the client's callbacks are not called: operations fail with CANCELLED. */
+/* Ends the use of the client's callbacks: operations fail with CANCELLED. */
 void pjrt_kv_close(weft_kv *kv);
 /* A store over a client's callbacks. */
 WEFT_NODISCARD weft_status *pjrt_kv_new(const PJRT_Client_Create_Args *args, weft_kv **out_kv);
@@ -171,10 +173,10 @@ struct PJRT_Layouts_MemoryLayout {
   char text[4 * HLO_MAX_RANK];
 };
 const pjrt_layout *pjrt_layout_row_major(int rank);
-/* Errors: INVALID_ARGUMENT for what is no permutation. */
+/* Errors: INVALID_ARGUMENT if `minor_to_major` is no permutation. */
 WEFT_NODISCARD weft_status *pjrt_layout_get(const int64_t *minor_to_major, int rank, const pjrt_layout **out_layout);
 /* Reads the layout that a client asks for; `given` NULL: row-major. Errors: UNIMPLEMENTED for tiles, and for strides
- * that are not row-major; INVALID_ARGUMENT for another rank, or what is no permutation. */
+ * that are not row-major; INVALID_ARGUMENT for another rank, or for an order that is no permutation. */
 WEFT_NODISCARD weft_status *pjrt_layout_read(const PJRT_Buffer_MemoryLayout *given, const weft_array_type *type,
                                              const pjrt_layout **out_layout);
 /* Bytes between neighbours along each dimension. */
@@ -182,7 +184,7 @@ void pjrt_layout_strides(const pjrt_layout *layout, const weft_array_type *type,
 
 /* ---- cross-host transfers (cross_link.c) ---- */
 
-void pjrt_links_free(PJRT_Client *client); /* before the platform goes */
+void pjrt_links_free(PJRT_Client *client); /* called before the platform is freed */
 
 /* ---- custom partitioners (custom_partitioner.c) ---- */
 
@@ -194,7 +196,7 @@ void pjrt_allow_inspection(bool allow);
 /* ---- buffers (buffer.c) ---- */
 
 struct PJRT_Buffer {
-  weft_buffer *buffer; /* owned reference: its type is the logical one, its bytes lie as `layout` says */
+  weft_buffer *buffer; /* owned reference: its type is the logical one, its bytes have the order of `layout` */
   PJRT_Device *device;
   PJRT_Memory *memory;
   const pjrt_layout *layout;
@@ -237,7 +239,7 @@ WEFT_NODISCARD weft_status *pjrt_check_range(int64_t total, int64_t offset, int6
 /* ---- compile options (options.c) ---- */
 
 typedef struct pjrt_options {
-  struct PjrtPb__CompileOptions *message; /* owned: what the rest was read from */
+  struct PjrtPb__CompileOptions *message; /* owned: the message from which the other members were read */
   int64_t replica_count, partition_count;
   int assignment_count;
   int64_t *assignment;    /* [replica][partition], malloc'd; NULL when not given */
@@ -246,12 +248,12 @@ typedef struct pjrt_options {
   int parameter_flag_count, output_flag_count;
   int64_t *parameter_flags, *output_flags; /* which shardings propagation may choose: 0/1 each, malloc'd */
   char *dump_dir;         /* malloc'd or NULL: where the program goes before and after optimisation */
-  /* after each pass too; as HloModuleProto; as text, also if no form is asked for */
+  /* dump_passes: after each pass too; dump_proto: as HloModuleProto; dump_text: as text, which is also the default */
   bool dump_passes, dump_proto, dump_text;
   int64_t collective_timeout_s, collective_warn_s; /* 0: not given */
   bool no_excess_precision; /* xla_allow_excess_precision=false */
   uint32_t graph_kinds;     /* xla_gpu_enable_command_buffer, as weft_compile_options.graph_kinds; 0: not given */
-  bool no_graphs;           /* it is given, and empty */
+  bool no_graphs;           /* xla_gpu_enable_command_buffer is given, and empty */
   int64_t graph_least;      /* xla_gpu_graph_min_graph_size; 0: not given */
   buf_order order;        /* weft_memory */
   int64_t budget_bytes;

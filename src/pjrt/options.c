@@ -1,4 +1,4 @@
-/* pjrt/options.c -- CompileOptionsProto: what a client asks of a compilation. */
+/* pjrt/options.c -- CompileOptionsProto: the options with which a client compiles a program. */
 #include <config.h>
 
 #include <errno.h>
@@ -149,7 +149,7 @@ static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
 /* One flag of XLA_FLAGS as the override that it stands for: "--name=value", or "--name" of a bool that is true. */
 static weft_status *apply_flag(const char *word, size_t length, pjrt_options *out)
 {
-  /* here the flag and its field have different names */
+  /* this flag and its field have different names */
   static const char stuck[] = "xla_cpu_collective_call_warn_stuck_timeout_seconds";
   PjrtPb__OverrideValue value = PJRT_PB__OVERRIDE_VALUE__INIT;
   PjrtPb__Override flag = PJRT_PB__OVERRIDE__INIT;

@@ -13,7 +13,7 @@ const weft_platform_ops *pjrt_platform(void)
   weft_status *st = plat_default(&ops);
 
   for (int i = 0; st && i < plat_count(); i++)
-    if (!plat_at(i)->available) ops = plat_at(i); /* one that every machine has */
+    if (!plat_at(i)->available) ops = plat_at(i); /* the platform that every machine has */
   weft_status_ignore(st);
   return ops;
 }

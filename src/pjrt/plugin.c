@@ -1,4 +1,4 @@
-/* pjrt/plugin.c -- GetPjrtApi: the table, its extensions and what the plugin says of itself. */
+/* pjrt/plugin.c -- GetPjrtApi: the table, its extensions and the plugin's attributes. */
 #include <config.h>
 
 #include <string.h>

@@ -114,13 +114,15 @@ static char *const stat_names[STAT_COUNT] = {
   [STAT_HLO_OP] = "hlo_op",   [STAT_HLO_MODULE] = "hlo_module", [STAT_PROGRAM_ID] = "program_id",
   [STAT_RUN_ID] = "run_id",   [STAT_HLO_PROTO] = "Hlo Proto"};
 
-/* The plane of a record: that of its device, 0, 1, ...; or -1: what is of no device, or was only queued. */
+/* The plane of a record: that of its device, 0, 1, ...; or -1: the record belongs to no device, or says only that work
+ * was queued. */
 static int plane_of(const rt_trace_record *record)
 {
   return record->device >= 0 && !record->queues && (record->on_device || record->program > 0) ? record->device : -1;
 }
 
-/* Whether the record stands for an operation: its time counts once. */
+/* Whether the record counts as an operation. Records that help, contain or queue another operation do not, so that time
+ * is counted once. */
 static bool is_operation(const rt_trace_record *record)
 {
   return record->program > 0 && !record->helps && !record->contains && !record->queues;
@@ -140,7 +142,7 @@ static int by_name(const void *a, const void *b)
   return strcmp((*(const rt_trace_record *const *)a)->name, (*(const rt_trace_record *const *)b)->name);
 }
 
-/* What planes are made of. All that their messages point to is in the arena. */
+/* The state while planes are built. All that the messages point to is in the arena. */
 typedef struct profile {
   weft_arena *arena;
   const rt_trace_program *programs;
@@ -149,7 +151,7 @@ typedef struct profile {
   PjrtPb__ProfileSpace space;
 } profile;
 
-/* A plane, and the names of its events. */
+/* A plane under construction, and the names of its events. */
 typedef struct plane {
   PjrtPb__ProfilePlane message;
   const rt_trace_record **names; /* one record of each name, by name: id 1, 2, ... */

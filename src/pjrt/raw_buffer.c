@@ -10,7 +10,7 @@
  * use the extension's functions. */
 struct PJRT_RawBuffer {
   const void *vtable; /* NULL */
-  PJRT_Buffer alias;  /* another buffer on the same bytes: the client may delete its own */
+  PJRT_Buffer alias;  /* another buffer over the same bytes, because the client may delete its own */
 };
 
 static PJRT_Error *create_raw_alias_of_buffer(PJRT_RawBuffer_CreateRawAliasOfBuffer_Args *args)

@@ -14,14 +14,14 @@
 #include "collective/settings.h"
 #include "platform/registry.h"
 
-/* Settings that are read where they are used, without a module's table. */
+/* Settings that the code which uses them reads directly, without a module's table. */
 static const weft_option base_options[] = {
   {"WEFT_LOG", WEFT_OPT_STRING, "warn", 0, "What to log on standard error: [module:]error|warn|info|debug, comma-separated."},
   {"WEFT_TRACE", WEFT_OPT_STRING, "", 0, "File for a trace that Perfetto and chrome://tracing open; %p in it is the process's id. Also written on SIGTERM, SIGINT and SIGUSR1."},
 };
 static const weft_option_table base_table = {"base", base_options, WEFT_COUNT(base_options)};
 
-/* What a process learns of its job; `weft launch` sets these. */
+/* The job of a process; `weft launch` sets these variables. */
 static const weft_option job_options[] = {
   {"WEFT_NUM_PROCESSES", WEFT_OPT_INT, "", 0, "Processes of the job.", "1..2147483647"},
   {"WEFT_PROCESS_ID", WEFT_OPT_INT, "", 0, "Which of them this is, from 0.", "0..2147483647"},
@@ -32,7 +32,7 @@ static const weft_option job_options[] = {
 };
 static const weft_option_table job_table = {"job", job_options, WEFT_COUNT(job_options)};
 
-/* What Weft's Python package reads. */
+/* Variables that Weft's Python package reads. */
 static const weft_option python_options[] = {
   {"WEFT_PJRT_PLUGIN", WEFT_OPT_STRING, "", 0, "Path of the plugin, pjrt_weft.so, for Python."},
   {"WEFT_JAX_AGENT", WEFT_OPT_STRING, "", 0, "Whose agent jax.distributed.initialize uses: weft or jaxlib; by default weft's in a job of Weft's with a secret or TLS."},
@@ -43,7 +43,7 @@ const weft_option_table *const pjrt_settings[] = {
   &base_table, PLAT_OPTION_TABLES, &job_table, &python_table, &coll_option_table,
   &weft_coord_service_option_table, &weft_coord_agent_option_table, &weft_coord_preemption_option_table, NULL};
 
-/* What names of variables of Weft's build and tests begin with: these are no settings. */
+/* The beginnings of the names of variables of Weft's build and tests: these are no settings. */
 static const char *const not_ours[] = {"WEFT_TEST_", "WEFT_EMU_", "WEFT_SIM_", "WEFT_SRCDIR", "WEFT_BUILDDIR", "WEFT_BUILD_DIR", "WEFT_CONFIGURE_ARGS",
                                        "WEFT_PYTHON", "WEFT_VENV", "WEFT_FRAMEWORKS_PYTHON", "WEFT_SANITIZED",
                                        "WEFT_EXHAUSTIVE", "WEFT_UPDATE_GOLDEN", "WEFT_REEXEC", "WEFT_E2E", "WEFT_SEED", "WEFT_FIRST"};
@@ -93,7 +93,8 @@ weft_status *pjrt_settings_check(void)
 {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-  (void)weft_log_enabled("settings", WEFT_LOG_WARN); /* reads WEFT_LOG, and says what it does not understand */
+  /* reads WEFT_LOG, and logs the parts that it does not understand */
+  (void)weft_log_enabled("settings", WEFT_LOG_WARN);
   pthread_once(&once, warn_of_unknown);
   for (const weft_option_table *const *t = pjrt_settings; *t; t++) WEFT_TRY(weft_options_check(*t));
   return NULL;

@@ -181,8 +181,8 @@ PJRT_Error *pjrt_TopologyDescription_GetMemorySpaceKindIds(PJRT_TopologyDescript
 
 static void free_shape(const char *shape) { free((void *)shape); }
 
-/* Makes a ShapeProto. Every memory takes every dense layout, so the canonical shape is the one asked for, row-major
- * by default. */
+/* Makes a ShapeProto. Every memory accepts every dense layout, so the canonical shape is the shape with the requested
+ * layout, or row-major without one. */
 PJRT_Error *pjrt_TopologyDescription_MakeCanonicalShapeForMemorySpace(
   PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args *args)
 {

@@ -10,7 +10,8 @@
 
 /* ---- piecewise host-to-device transfers ---- */
 
-/* A buffer on its way.  Its event fires when the last piece has been copied and no other is being copied. */
+/* A buffer that has not got all its bytes yet.  Its event fires when the last piece has been copied and no other is
+ * being copied. */
 typedef struct slot {
   pjrt_placement at;
   PJRT_Buffer *buffer;   /* owned until it is retrieved */
@@ -32,7 +33,8 @@ static void manager_free(PJRT_AsyncHostToDeviceTransferManager *m)
 {
   for (int i = 0; i < m->count; i++) {
     slot *s = &m->slots[i];
-    if (s->defined && !s->closed) /* nobody can complete the buffer any more, and nobody must wait for it for ever */
+    /* nobody can complete the buffer any more: without an error its users would wait for ever */
+    if (s->defined && !s->closed)
       weft_event_set(
         s->defined,
         WEFT_ERR(CANCELLED, "the transfer manager was destroyed before the transfer to buffer %d ended", i));
@@ -258,7 +260,7 @@ PJRT_Error *pjrt_Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args *ar
   return pjrt_error(pjrt_buffer_new(WEFT_MOVE(promise), at.memory, at.layout, &args->alias_buffer));
 }
 
-/* The callback is used up, whatever the outcome. */
+/* The callback has been called, whatever the outcome, and is not called again. */
 PJRT_Error *pjrt_Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args *args)
 {
   PJRT_FulfillAliasBufferCallback *callback = args->fulfill_alias_buffer_cb;

@@ -1,5 +1,5 @@
-/* pjrt/unimplemented.c -- the functions of the table that Weft does not offer: each says so by name.  A stub is never
- * NULL, since clients call some of them unchecked. */
+/* pjrt/unimplemented.c -- the functions of the table that Weft does not offer: each returns an error with its name.  An
+ * entry of the table is never NULL, because clients call some of them without a check. */
 #include <config.h>
 
 #include "pjrt/internal.h"

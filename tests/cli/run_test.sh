@@ -54,6 +54,7 @@ says "limits of this machine, measured now: [0-9.]* GFLOP/s"
 exits 0 "the timeline is XML" python3 -c 'import sys, xml.dom.minidom as x; assert x.parse(sys.argv[1]).getElementsByTagName("g")' "$tmp/timeline.svg"
 exits 0 "a profile in JSON" "$weft" run "$programs/scan.hlo" --json --profile
 json 'd["profile"] and all(s["count"] > 0 and s["self_ms"] >= 0 and s["kind"] and s["name"] for s in d["profile"])' "$tmp/out"
+json 'd["profiled_run"]["ms"] > 0 and d["profiled_run"]["threads"] > 0 and d["profiled_run"]["limit_gflops"] > 0 and any(s.get("step") for s in d["profile"])' "$tmp/out"
 cat >"$tmp/named.hlo" <<'END'
 e { x = f32[40,40] parameter(0)
  ROOT d = f32[40,40] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(step)/dot_general" source_file="step.py" source_line=41} }
@@ -93,6 +94,14 @@ e { x = f32[1000000] parameter(0)
 END
 exits 0 "the profile of a program that tells its source" "$weft" run "$tmp/named.hlo" --profile
 says "dot .*(jit(step)/dot_general, step.py:41)"
+# A program that overwrites a parameter which the caller keeps copies it first.
+cat >"$tmp/donated.hlo" <<'END'
+HloModule donated, input_output_alias={ {}: (1, {}, may-alias) }
+ENTRY e { x = f32[512,512] parameter(0)  y = f32[512,512] parameter(1)  ROOT r = f32[512,512] add(x, y) }
+END
+exits 0 "the profile of a program that overwrites a parameter" "$weft" run "$tmp/donated.hlo" --quiet --profile --timeline "$tmp/donated.svg"
+says " 1 .* copy  *(parameters that the program overwrites and the caller keeps)"
+grep -q "(parameters that the program overwrites and the caller keeps) (copy) on device 0: " "$tmp/donated.svg"; ok $? "the timeline shows the copy"
 exits 0 "the memory plan, drawn" "$weft" inspect "$tmp/two.hlo" --memory --svg "$tmp/plan.svg"
 grep -q "peak: .* at step" "$tmp/plan.svg" && grep -q "parameter 0: " "$tmp/plan.svg"; ok $? "the drawing marks the peak and shows the parameters"
 exits 0 "they are XML with a legend" python3 -c '
@@ -106,6 +115,8 @@ says " 40 .* dot "
 exits 0 "what inspect shows, as JSON" "$weft" inspect "$programs/scan.hlo" --passes --diff --memory --thunks --kernels --cost --json
 json 'any(p["changed"] and any(l[0] == "+" and "while(" in l for l in p["diff"]) for p in d["passes"])' "$tmp/out"
 json 'd["memory"]["peak_bytes"] <= d["memory"]["temp_bytes"] and sum(p["bytes"] for p in d["memory"]["parameters"]) == 132' "$tmp/out"
+json 'sum(t["runs"] for t in d["pass_totals"]) == len(d["passes"]) and sum(t["changes"] for t in d["pass_totals"]) == sum(p["changed"] for p in d["passes"])' "$tmp/out"
+json 'all(d["memory"][k] >= 0 for k in ("reused_buffers", "added_dependences", "critical_path_by_data_us")) and d["memory"]["critical_path_us"] >= d["memory"]["critical_path_by_data_us"]' "$tmp/out"
 json 'd["steps"] and d["kernels"] and all(k["bytes"] > 0 for k in d["cost"])' "$tmp/out"
 exits 0 "passes with what they changed" "$weft" inspect "$programs/scan.hlo" --diff
 says "^- .*scan(a, i)"
@@ -119,6 +130,10 @@ exits 0 "one kernel alone" "$weft" inspect "$tmp/two.hlo" --kernels
 kernels=$(sed -n 's/^\([a-z_.0-9-]*\)  .* us$/\1/p' "$tmp/out")
 exits 0 "..." "$weft" inspect "$tmp/two.hlo" --kernel "$(echo "$kernels" | head -n 1)"
 [ "$(echo "$kernels" | wc -l)" -eq 2 ] && [ "$(grep -c '^define internal void @k' "$tmp/out")" -eq 1 ]; ok $? "... of two, and its IR holds no other"
+printf 'HloModule rows\n\nENTRY e {\n  a = f32[32,31] parameter(0)\n  x = f32[31] parameter(1)\n  ROOT d = f32[32] dot(a, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n' >"$tmp/rows.hlo"
+exits 0 "a small matrix by a vector" "$weft" inspect "$tmp/rows.hlo" --kernels
+exits 0 "..." "$weft" inspect "$tmp/rows.hlo" --kernel "$(sed -n 's/^\([a-z_.0-9-]*\)  .* us$/\1/p' "$tmp/out")"
+grep -q "llvm.fma.v16f32" "$tmp/out" && ! grep -q "masked.gather" "$tmp/out"; ok $? "... is read in vectors along its rows"
 
 exits 0 "a page of a run" "$weft" run "$tmp/named.hlo" --quiet --html "$tmp/run.html"
 exits 0 "a page of a program" "$weft" inspect "$programs/scan.hlo" --html "$tmp/inspect.html"
@@ -137,15 +152,20 @@ if len(sys.argv) > 2:
 END
 exits 0 "its data is whole" python3 "$tmp/page.py" "$tmp/inspect.html"
 exits 0 "... with profile, timeline and source lines" python3 "$tmp/page.py" "$tmp/run.html" profile
-if command -v chromium >/dev/null; then
-  for tab in passes graph timeline; do
-    exits 0 "the page's $tab in a browser" timeout 120 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage \
+browser=$(command -v chromium-headless-shell || command -v chromium || command -v google-chrome)
+if [ -n "$browser" ]; then
+  for tab in passes graph memory timeline; do
+    exits 0 "the page's $tab in a browser" timeout 120 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage \
       --user-data-dir="$tmp/chromium" --enable-logging=stderr --virtual-time-budget=3000 --dump-dom "file://$tmp/run.html#/$tab"
-    ! grep -q "CONSOLE.*Error" "$tmp/err"; ok $? "... runs without an error"
+    ! grep -q "CONSOLE.*\(Error\|Uncaught\)" "$tmp/err"; ok $? "... runs without an error"
     grep -q "id=\"tab_$tab\" class=\"on\"" "$tmp/out"; ok $? "... and shows the tab"
+    case $tab in
+      passes) grep -q "id=\"passes\".*<td" "$tmp/out"; ok $? "... with a table" ;;
+      *) grep -q "id=\"${tab}_canvas\" width=\"[1-9]" "$tmp/out"; ok $? "... with its drawing" ;;
+    esac
   done
 else
-  cases=$((cases + 1)); echo "ok $cases - the pages in a browser # SKIP no chromium"
+  cases=$((cases + 1)); echo "ok $cases - the pages in a browser # SKIP no chromium-headless-shell, chromium or google-chrome"
 fi
 
 exits 3 "a time limit" "$weft" run "$tmp/long.hlo" --timeout 8s
@@ -178,6 +198,15 @@ ENTRY e { x = f32[1000000] parameter(0)
 END
 exits 3 "a result that is larger than the machine" "$weft" run "$tmp/large_result.hlo"
 says "result of [0-9.]* TiB: f32\[1000000,1000000\] .*(jit(f)/tile, g.py:3)"
+cat >"$tmp/large_results.hlo" <<'END'
+ENTRY e { x = f32[1000000] parameter(0)
+ b = f32[1000000,1000000] broadcast(x), dimensions={0}
+ s = f32[1000000,1000000] sine(b), metadata={op_name="jit(f)/sin" source_file="g.py" source_line=4}
+ p = f32[1000000,1000000] multiply(s, s), metadata={op_name="jit(f)/square" source_file="g.py" source_line=5}
+ ROOT r = (f32[1000000,1000000], f32[1000000,1000000]) tuple(s, p) }
+END
+exits 3 "results of one fusion that are larger than the machine" "$weft" run "$tmp/large_results.hlo"
+says "result of [0-9.]* TiB: f32\[1000000,1000000\] .*(jit(f)/sin, g.py:4)"
 exits 0 "a program from standard input" sh -c "'$weft' run - <'$add'"
 exits 0 "XLA_FLAGS are read" env XLA_FLAGS="--xla_dump_to=$tmp/dump --xla_dump_hlo_as_text --xla_no_such_flag=1" "$weft" run "$add" --quiet
 says "xla_no_such_flag is no flag"
