@@ -11,17 +11,18 @@
 #include "base/macros.h"
 
 enum { RECORD_HEAD = 5, MESSAGE_HEAD = 4 }; /* RFC 8446, 5.1 and 4 */
-enum { HANDSHAKE = 22, ENCRYPTED = 23 };    /* types of records */
+enum { HANDSHAKE = 22 };                    /* type of a record */
 
-/* Where in the client's bytes the next one stands. */
+/* The position of the client's next byte in records and messages. Records of other types than HANDSHAKE, among them
+ * encrypted ones, are skipped. The reader never stops: a client may send records of early data, which look encrypted,
+ * before a second ClientHello in the clear. */
 typedef struct reader {
   uint8_t record[RECORD_HEAD], message[MESSAGE_HEAD]; /* the heads, as far as they have come */
   size_t record_size, message_size;                   /* of what has come of them */
   size_t record_left, message_left;                   /* bytes of the bodies that are still to come */
-  bool is_over; /* an encrypted record has begun: nothing more comes in the clear */
 } reader;
 
-/* A part of a record of handshake messages. False: one of them is too long. */
+/* Reads a part of a record of handshake messages. False: a message is too long. */
 static bool messages_fit(reader *r, const uint8_t *data, size_t size)
 {
   while (size > 0) {
@@ -42,7 +43,7 @@ static bool messages_fit(reader *r, const uint8_t *data, size_t size)
 
 static bool fits(reader *r, const uint8_t *data, size_t size)
 {
-  while (size > 0 && !r->is_over) {
+  while (size > 0) {
     if (r->record_left > 0) {
       size_t n = WEFT_MIN(size, r->record_left);
       if (r->record[0] == HANDSHAKE && !messages_fit(r, data, n)) return false;
@@ -56,7 +57,6 @@ static bool fits(reader *r, const uint8_t *data, size_t size)
     if (r->record_size < RECORD_HEAD) continue;
     r->record_size = 0;
     r->record_left = (size_t)r->record[3] << 8 | r->record[4];
-    r->is_over = r->record[0] == ENCRYPTED;
   }
   return true;
 }

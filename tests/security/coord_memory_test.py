@@ -4,6 +4,7 @@ stop.  They are processes of another user, without the secret, from eight addres
 import os
 import socket
 import ssl
+import struct
 import sys
 import time
 
@@ -136,6 +137,46 @@ def a_hello_may_come_in_pieces_and_may_not_be_long():
   with_tls(ask)
 
 
+def early_hello():
+  """A hello that announces early data and has no key, so that the service asks for a second hello."""
+  def extension(kind, data):
+    return struct.pack('>HH', kind, len(data)) + data
+  extensions = (extension(10, b'\0\2\0\x1d') + extension(13, b'\0\2\4\3') + extension(16, b'\0\3\2h2') + extension(42, b'') +
+                extension(43, b'\2\3\4') + extension(51, b'\0\0')) # x25519, ECDSA with SHA-256, h2, early data, TLS 1.3, no key share
+  body = b'\3\3' + bytes(32) + b'\0' + b'\0\2\x13\1' + b'\1\0' + struct.pack('>H', len(extensions)) + extensions
+  return record(b'\1' + len(body).to_bytes(3, 'big') + body)
+
+
+def ends_after(address, data):
+  """The types of the records with which a service answers, if it then ends the connection; else None."""
+  said, types = b'', []
+  with connect(address) as s:
+    s.settimeout(4)
+    s.sendall(data)
+    try:
+      while more := s.recv(4096):
+        said += more
+    except ConnectionError:
+      pass
+    except TimeoutError:
+      return None
+  while said:
+    types.append(said[0])
+    said = said[5 + int.from_bytes(said[3:5], 'big'):]
+  return types
+
+
+def a_second_hello_may_not_be_long():
+  def ask(options):
+    with service(*options) as s:
+      early = b'\x17\x03\x03\0\x20' + bytes(32)
+      assert ends_after(s.address, early_hello() + early) is None # early data is no error: a second hello may follow
+      said = ends_after(s.address, early_hello() + early + record(b'\1\1\xff\xf0'))
+      assert said and said[0] == 22, said
+
+  with_tls(ask)
+
+
 # ---- what is not refused ----
 
 def sixteen_calls(address):
@@ -155,4 +196,4 @@ def sixteen_calls_at_once_are_answered():
 
 if __name__ == '__main__':
   sys.exit(coord_attacks.run([strangers_fill_less_than_sixteen_mebibytes, strangers_fill_less_than_sixteen_mebibytes_by_tls,
-                              a_hello_may_come_in_pieces_and_may_not_be_long, sixteen_calls_at_once_are_answered], needs_jaxlib=False, at_a_time=1))
+                              a_hello_may_come_in_pieces_and_may_not_be_long, a_second_hello_may_not_be_long, sixteen_calls_at_once_are_answered], needs_jaxlib=False, at_a_time=1))
