@@ -165,8 +165,8 @@ static void print_line(const bench *b, int kind, const weft_coll_op *op, int64_t
 
 /* ---- arrays ---- */
 
-/* A rank's array: where operations find it, and a copy in the host's memory, which is the same where ranks have no
- * devices. */
+/* A rank's array.  `data`: in the memory that operations use; `host`: in the host's memory, for filling and checking.
+ * Both are the same without devices. */
 typedef struct array {
   float *data, *host;
 } array;
@@ -193,14 +193,14 @@ static void give_array(const bench *b, int rank, size_t bytes, array *a)
   free(a->host);
 }
 
-/* What operations find is what the host's copy has. */
+/* Copies the first `bytes` of `host` to `data`. */
 static weft_status *put(const bench *b, int rank, const array *a, int64_t bytes)
 {
   const coll_bench_devices *d = b->o.devices;
   return d ? d->write(d->ctx, rank, a->data, a->host, bytes) : NULL;
 }
 
-/* The other way round. */
+/* Copies the first `bytes` of `data` to `host`. */
 static weft_status *get(const bench *b, int rank, const array *a, int64_t bytes)
 {
   const coll_bench_devices *d = b->o.devices;

@@ -16,7 +16,7 @@ typedef struct coll_bench_devices {
   /* Called once in each process that has ranks, before the others: the first `count` devices will be used.  Sets the
    * communicator of the spec. */
   weft_status *(*open)(void *ctx, int count, weft_comm_spec *spec);
-  void (*close)(void *ctx); /* also after an `open` that failed */
+  void (*close)(void *ctx); /* also if `open` failed or was not called */
   bool (*moves)(void *ctx, weft_coll_kind kind, weft_dtype dtype, weft_reduction reduction);
   weft_status *(*take)(void *ctx, int device, int64_t bytes, void **out_data);
   void (*give)(void *ctx, int device, void *data, int64_t bytes);

@@ -294,7 +294,7 @@ static weft_status *add_missing(coll_group *g, int local, int peer, void *ctx)
   weft_status *st = known ? NULL : weft_kv_get(s->spec->kv, key, weft_deadline_after_ms(LOOK_MS), &value, &bytes);
   if (!st && value) st = coll_address_check((const coll_address *)value, bytes, g->size);
   if (!st && value) memcpy(&m.to, value, sizeof m.to);
-  weft_status_ignore(st);            /* the rank is local: there is no process to ask */
+  weft_status_ignore(st);            /* after an error no address is known, so no process can be asked */
   for (int i = 0; i < s->count; i++) /* of few ranks both neighbours may be one rank */
     if (s->missing[i].rank == m.rank && s->missing[i].asker == m.asker) return NULL;
   if (known || m.to.magic) s->missing[s->count++] = m;

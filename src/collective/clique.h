@@ -85,8 +85,8 @@ typedef struct coll_clique_self {
  * read; NULL: peers only hear that it left.  `self`: copied. */
 void coll_cliques_leave(coll_cliques *cliques, const coll_clique_self *self, const char *reason);
 
-/* Declares an incarnation dead: keys that contain it are stale: holds that wait for such a clique fail, and
- * communicators that contain the incarnation are aborted. */
+/* Declares an incarnation dead.  Keys that contain it are stale from then on: holds that wait for such a clique fail,
+ * and communicators that contain the incarnation are aborted. */
 void coll_cliques_incarnation_died(coll_cliques *cliques, uint64_t incarnation, const char *detail);
 
 #endif

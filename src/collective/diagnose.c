@@ -18,7 +18,7 @@
 
 enum { MOST_ASKED = 256, MOST_LISTED = 16 };
 
-/* What a report is about. `same`: how it begins; "": it is about no operation. */
+/* The subject of a report. `same`: the text with which an error of its operation begins; "" without an operation. */
 typedef struct subject {
   const coll_group *group;
   const char *same;

@@ -8,7 +8,7 @@
 #include "collective/address.h"
 
 typedef enum coll_frame_type {
-  COLL_FRAME_BELL = 1, /* asks the receiver to look at the shared memory; without it, keeps the connection alive */
+  COLL_FRAME_BELL = 1, /* wakes the receiver, which then looks for data; or tests that the connection still exists */
   COLL_FRAME_HELLO,    /* coll_hello; the memfd goes along if there is one */
   COLL_FRAME_ACCEPT,   /* coll_hello of the other side */
   COLL_FRAME_REFUSE,   /* code, text */

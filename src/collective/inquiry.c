@@ -218,8 +218,7 @@ bool coll_inquiry_found(const coll_inquiry *q)
          q->unended || q->unmade;
 }
 
-/* Waits for messages and frames that are missing.  True: the progress thread has looked at all connections meanwhile.
- * */
+/* Gives missing messages and frames time to come.  True: the progress thread has looked at all connections. */
 static bool let_come(coll_group *g)
 {
   enum { PIECES = 20 };

@@ -63,7 +63,7 @@ static void drive(coll_group *g, int64_t now_ns, round_result *r)
   if (!needs_driving(g)) return;
   bool helped = atomic_load_explicit(&g->helpers, memory_order_relaxed) > 0;
   if (!coll_group_try_lock(g)) {
-    r->moved = true; /* not asleep for long: look again soon */
+    r->moved = true; /* another thread has the lock: the thread looks again soon instead of sleeping */
     return;
   }
   if (!helped) r->moved |= coll_group_progress_locked(g);

@@ -101,7 +101,7 @@ static coord_barrier *barrier_new(coord_service *service, const char *id, coord_
     barrier->passed = true;
     barrier->charged_bytes = bytes;
     HASH_ADD_KEYPTR(hh, service->barriers, barrier->id, strlen(barrier->id), barrier);
-    /* the memory is never freed: ids are remembered */
+    /* the count never goes down, because the service remembers ids */
     if (barrier->hh.tbl && kind == COORD_BARRIER_USER) ++*named;
     if (barrier->hh.tbl) return barrier;
   }

@@ -24,7 +24,8 @@ typedef struct coord_conn {
   size_t unsent_size, unsent_offset;
   /* The connection is over. Called once, from the loop or from coord_conns_flush; the callee calls coord_conn_fini. */
   void (*closed)(struct coord_conn *conn, const char *why);
-  /* A service's, with TLS: who does not complete the handshake gets no memory for HTTP/2. */
+  /* Of a service with TLS: makes `h2` after the handshake, so a client that does not complete it takes no memory for
+   * HTTP/2. */
   weft_status *(*make_h2)(struct coord_conn *conn, coord_h2 **out);
 } coord_conn;
 

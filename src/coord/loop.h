@@ -35,7 +35,7 @@ void coord_loop_remove(coord_loop *loop, coord_io *io);
 /* Thread-safe.  Jobs run in order. */
 void coord_loop_post(coord_loop *loop, coord_job *job);
 
-/* Lets the loop look for events for up to spin_ns before it sleeps, as long as events come that fast: because waking a
+/* Lets the loop look for events for up to spin_ns before it sleeps, as long as events come that fast, because waking a
  * thread takes longer than a small call. 0, the default: it sleeps at once. */
 void coord_loop_set_spin(coord_loop *loop, int64_t spin_ns);
 

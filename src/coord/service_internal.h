@@ -101,12 +101,10 @@ struct coord_service {
 coord_task *coord_service_task(const coord_service *service, int32_t task);
 
 /* identity.c */
-void coord_task_speaks(coord_task *task,
-                       /* from now on the task speaks through `caller`, or through no connection (NULL) */
-                       coord_caller *caller);
-bool coord_is_spoken_elsewhere(const coord_task *task,
-                               /* the task speaks through another connection, which is alive */
-                               const coord_request *request);
+/* From now on the task speaks through `caller`, or through no connection (NULL). */
+void coord_task_speaks(coord_task *task, coord_caller *caller);
+/* True if the task speaks through another connection than the request's, and that connection is alive. */
+bool coord_is_spoken_elsewhere(const coord_task *task, const coord_request *request);
 /* NULL if the caller may make this request in its task's name.  Errors: PERMISSION_DENIED. */
 WEFT_NODISCARD weft_status *coord_check_identity(const coord_service *service, const coord_request *request);
 /* The task whose quota the request counts against; task_count if its connection speaks for no task. */

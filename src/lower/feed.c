@@ -23,7 +23,7 @@ weft_status *low_feed_make(low_step *step, rt_thunk **out_thunk)
 
 typedef struct host_transfer_thunk {
   rt_thunk base;
-  rt_feed *channel; /* of the platform: the device's queues */
+  rt_feed *channel; /* owned by the platform: the queue of the instruction's channel */
   int first, count; /* arguments that travel */
 } host_transfer_thunk;
 

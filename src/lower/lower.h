@@ -25,7 +25,7 @@ struct low_target {
    * infeed and outfeed. It may be called twice for an instruction, with the same plan: the first thunk is destroyed
    * then. Errors: UNIMPLEMENTED, naming the operation. */
   weft_status *(*make)(void *ctx, low_step *step, rt_thunk **out_thunk);
-  /* groups steps that the device takes as one; NULL: the platform does not group steps */
+  /* Groups steps that the device takes as one. NULL: the platform does not group steps. */
   const rt_stretcher *stretcher;
   /* Makes a reducer for a computation that is none of the usual operators; fills all members but `id`. Errors:
    * UNIMPLEMENTED. */

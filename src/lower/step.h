@@ -1,5 +1,4 @@
-/* lower/step.h -- one instruction on its way to a thunk: the arguments of the functions of a platform that make thunks.
- * */
+/* lower/step.h -- an instruction that becomes a thunk: the arguments of a platform's functions that make thunks. */
 #ifndef WEFT_LOWER_STEP_H
 #define WEFT_LOWER_STEP_H
 

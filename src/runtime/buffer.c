@@ -359,7 +359,7 @@ weft_status *weft_buffer_unpin(weft_buffer *buffer)
 typedef struct copy {
   rt_job job;
   weft_buffer *from, *to;
-  int space;            /* the stream of `to`'s device */
+  int space;            /* the memory space of `to`'s bytes */
   weft_storage *source; /* retained while queued, as is the target: either buffer may be deleted */
   weft_storage *target;
   weft_event *done;

@@ -64,7 +64,7 @@ static void go_on(void *arg, weft_status *error)
   ended = st != NULL;
   if (!st && inner->run) {
     rt_trace_step step = begin ? rt_trace_step_of(thunk, frame->ctx.info) : (rt_trace_step){0};
-    rt_trace_current = step; /* time of other threads that help with the step */
+    rt_trace_current = step; /* other threads that help with the step record their time for it */
     st = inner->run(thunk, &frame->ctx);
     if (begin) rt_trace_done(&step, begin);
     rt_trace_current = (rt_trace_step){0};

@@ -91,7 +91,7 @@ struct weft_executable {
   rt_packed_set packed_constants;
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
-  bool no_excess_precision; /* the options with which the program was compiled */
+  bool no_excess_precision; /* xla_allow_excess_precision=false when the program was compiled */
   bool logs;                /* WEFT_LOG asks for messages about its launches */
   bool waits_on_host;       /* runs start when their inputs are defined, not only recorded: see rt_program_asks_host */
   int64_t collective_timeout_ns, collective_warn_ns; /* 0: the settings */
@@ -471,8 +471,8 @@ static char nothing[BUF_ALIGN] __attribute__((aligned(64))); /* the address of e
 
 enum { NAMED_BUFFERS = 5 };
 
-/* Finds the instruction that makes a leaf of `instr`'s value: inside of tuples, and inside of a fusion with several
- * results, since neither tells its source. */
+/* Replaces the instruction of `value` by the one that computes the value: looks into tuples, and into fusions with
+ * several results, because a tuple or such a fusion does not name the source line of each value. */
 static void find_maker(buf_placed *value)
 {
   for (;;) {
@@ -504,7 +504,8 @@ static bool largest_result(const buf_plan *plan, buf_placed *out)
   return out->instr != NULL;
 }
 
-/* Adds to `st` (taken) what memory the program needs, and its largest buffers: those of at least a hundredth of all. */
+/* Adds to `st` (taken) how much memory the program needs, its largest result, and its largest temporaries: those that
+ * take at least a hundredth of that memory. */
 static weft_status *name_memory(weft_status *st, const buf_plan *plan)
 {
   const buf_stats *s = buf_plan_stats(plan);
@@ -1075,7 +1076,7 @@ static weft_deadline hold_deadline(const weft_executable *exe)
   int64_t own_ns = exe->collective_timeout_ns, timeout_ns = own_ns ? own_ns : settings->timeout_ns;
   int64_t connect_ns = own_ns ? WEFT_MIN(own_ns, settings->connect_ns) : settings->connect_ns, before = 0, ns;
 
-  if (timeout_ns <= 0 || settings->connect_ns <= 0) return WEFT_NO_DEADLINE; /* the time that the user set */
+  if (timeout_ns <= 0 || settings->connect_ns <= 0) return WEFT_NO_DEADLINE; /* the user has set no time limit */
   for (int d = 0; d < exe->device_count; d++) {
     weft_mutex_lock(&exe->devices[d]->mu);
     before = WEFT_MAX(before, exe->devices[d]->submitted - exe->devices[d]->ended);

@@ -212,7 +212,7 @@ static bool drain(rt_seq_run *run, enum entry entry, int ended, weft_status *st)
     if (done) node_ended(run, node, st);
   }
   bool finished = --run->working == 0 && run->left == 0;
-  if (finished) run->left = -1; /* taken out of the frame, so that no other thread sees the error */
+  if (finished) run->left = -1; /* so that no other thread finds the sequence done */
   weft_mutex_unlock(&run->mu);
   return finished;
 }

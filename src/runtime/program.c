@@ -18,7 +18,8 @@ enum {
 };
 static const double GRAPH_NODE_NS = 300, GRAPH_START_NS = 6000; /* cost of a node in a graph; of enlisting workers */
 static const double SMALL_NS = 50;                              /* a thunk of unknown cost */
-static const double LEAST_GAIN = 0.75; /* with less expected gain a graph does not pay for waking threads */
+/* The part of the time in order that a graph may take at most, as estimated: otherwise waking threads does not pay. */
+static const double LEAST_GAIN = 0.75;
 
 weft_status *rt_program_new(rt_program **out_program)
 {

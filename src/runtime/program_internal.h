@@ -54,7 +54,7 @@ typedef struct rt_async {
   _Atomic int phase;        /* enum rt_phase */
   weft_status *st;          /* written before phase becomes RT_ENDED */
   union { bool pred; int32_t branch; } flag; /* of control flow: what rt_read_flag has read */
-  rt_frame *frame;          /* while the step waits for a stream: the call with which it continues, and its thunk */
+  rt_frame *frame;          /* while the step waits for a stream: its frame and its thunk, with which it continues */
   const rt_thunk *thunk;
   rt_after after;
   struct rt_host_copies *copies; /* of a running step that needs host memory; else NULL */

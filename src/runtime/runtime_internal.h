@@ -90,7 +90,7 @@ struct weft_device {
   weft_run *first WEFT_GUARDED_BY(mu); /* submitted, not started */
   weft_run *last WEFT_GUARDED_BY(mu);
   int running WEFT_GUARDED_BY(mu);   /* started, not ended */
-  /* running ones that are inside a host callback: the queue does not wait for them */
+  /* runs among these that are inside a host callback: the queue does not wait for them */
   int callbacks WEFT_GUARDED_BY(mu);
   int queued WEFT_GUARDED_BY(mu);    /* runs whose work is all on the compute stream, and not all done */
   int64_t submitted WEFT_GUARDED_BY(mu), ended WEFT_GUARDED_BY(mu);

@@ -98,8 +98,8 @@ TEST(a_prefix_is_a_view)
   T_CODE(weft_kv_try_get(view, "k", &value, &size), WEFT_NOT_FOUND);
 }
 
-/* Two stores on one directory, and processes of two machines with the same process id, do not write each other's files.
- * */
+/* Two stores on one directory, and processes of two machines with the same process id, do not write each other's
+ * files. */
 TEST(nobody_writes_the_file_that_another_is_writing)
 {
   char path[128], text[8];

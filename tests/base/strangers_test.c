@@ -18,8 +18,7 @@ static weft_strangers table_of_limits(void)
   return (weft_strangers){.most = MOST, .most_of_an_address = MOST_THERE, .most_ns = MOST_NS};
 }
 
-/* Adds a connection from address `number` (0: a local socket) at time `now_ns`; returns the connection to close for it.
- * */
+/* Adds a connection from address `number` (0: a local socket) at `now_ns`; returns the connection to close for it. */
 static weft_stranger *come(weft_strangers *table, weft_stranger *s, int number, int64_t now_ns)
 {
   struct in6_addr from = address(number);

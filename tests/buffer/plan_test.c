@@ -418,8 +418,8 @@ TEST(copies_are_those_that_sharing_needs)
   }
 }
 
-/* Two independent chains. An order by dependence gives each its own memory; an order by the schedule lets them share.
- * */
+/* Two independent chains. An order by dependence gives each its own memory; an order by the schedule lets them
+ * share. */
 static hlo_module *chains(int width, int length, int64_t bytes)
 {
   hlo_module *module;

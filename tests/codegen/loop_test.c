@@ -439,8 +439,8 @@ static bool is_in_code(const char *program, const char *wanted)
   return found;
 }
 
-/* `jnp.stack(..., -1).reshape`, applied to its own result: interleaved pairs of pairs (of pairs), computed in vectors.
- * */
+/* `jnp.stack(..., -1).reshape`, applied to its own result: interleaved pairs of pairs (of pairs), computed in
+ * vectors. */
 TEST(stacks_of_stacks)
 {
   static const char *const types[] = {"f32", "bf16", "s32", "f64", "c64"};

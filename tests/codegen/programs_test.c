@@ -211,8 +211,8 @@ TEST(kernels_of_interpreted_programs)
   check_folder("stablehlo/interpret", false, getenv("WEFT_EXHAUSTIVE") ? 1 : EVERY);
 }
 
-/* With any bound on memory, an emission that the bound stops ends with an error and leaks nothing (sanitizers check).
- * */
+/* With any bound on memory, an emission that the bound stops ends with an error and leaks nothing (sanitizers
+ * check). */
 TEST(emission_without_memory_is_an_error)
 {
   static const char text[] = "HloModule m\n"

@@ -165,8 +165,8 @@ TEST(scatters_without_wide_windows_are_divided_and_stay_in_order)
   }
 }
 
-/* Windows of 300 elements that overlap in part. Updates of the same element are applied in order: the last one remains.
- * */
+/* Windows of 300 elements that overlap in part. Updates of the same element are applied in order: the last one
+ * remains. */
 TEST(wide_windows_that_overlap_are_taken_in_order)
 {
   static const char text[] =

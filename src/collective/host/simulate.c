@@ -31,7 +31,7 @@ typedef struct sim_rank {
   coll_schedule schedule;
   size_t round_begin, next; /* steps of the current round: [round_begin, next) */
   size_t unmatched;         /* messages of the round that have not met their counterparts */
-  double round_end_ns;      /* bytes so far */
+  double round_end_ns;      /* time at which the current round ends, as far as it is known */
   int64_t rounds, sent_bytes;
   char *memory[COLL_MEMORY_COUNT];
 } sim_rank;
