@@ -150,8 +150,8 @@ typedef struct weft_coll_call {
   void *stream;
   uint64_t stream_point; /* a point of the stream: the operation runs after it; 0: after all work queued by now */
   bool will_wait;         /* the caller calls weft_coll_wait at once, so the progress thread need not wake */
-  /* of a send or receive: its data is there, on both sides.  It may end only together with other operations of the rank
-   * that have this flag, so a platform's communicator may queue them at once */
+  /* of a send or receive whose data is ready on both sides.  The operation may end as late as other operations of the
+   * rank that have this flag, so a platform's communicator may queue them as a group */
   bool together;
 } weft_coll_call;
 

@@ -228,23 +228,23 @@ static float expected(int kind, int rank, int ranks, int64_t count, int64_t i)
   }
 }
 
-/* The sum of `wrong` over all ranks. */
-static weft_status *sum_up(const bench *b, weft_comm *comm, float wrong, int64_t *out_wrong)
+/* The sum of `wrong` over all ranks, rounded to f32, which every platform's communicator can add. */
+static weft_status *sum_up(const bench *b, weft_comm *comm, int64_t wrong, int64_t *out_wrong)
 {
   array from, to;
-  weft_status *st = take_array(b, comm->rank, sizeof wrong, &from),
-              *second = take_array(b, comm->rank, sizeof wrong, &to);
+  size_t bytes = sizeof *from.host;
+  weft_status *st = take_array(b, comm->rank, bytes, &from), *second = take_array(b, comm->rank, bytes, &to);
   weft_coll_op sum = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = from.data, .recv = to.data};
 
   if (!st) st = WEFT_MOVE(second);
   weft_status_free(second);
-  if (!st) *from.host = wrong;
-  if (!st) st = put(b, comm->rank, &from, sizeof wrong);
+  if (!st) *from.host = (float)wrong;
+  if (!st) st = put(b, comm->rank, &from, (int64_t)bytes);
   if (!st) st = weft_coll_run(comm, &sum, NULL);
-  if (!st) st = get(b, comm->rank, &to, sizeof wrong);
+  if (!st) st = get(b, comm->rank, &to, (int64_t)bytes);
   if (!st) *out_wrong = (int64_t)*to.host;
-  give_array(b, comm->rank, sizeof wrong, &from);
-  give_array(b, comm->rank, sizeof wrong, &to);
+  give_array(b, comm->rank, bytes, &from);
+  give_array(b, comm->rank, bytes, &to);
   return st;
 }
 
@@ -257,7 +257,7 @@ static weft_status *check(const bench *b, weft_comm *comm, int kind, const weft_
   int64_t inputs = count * (kind == WEFT_REDUCE_SCATTER || kind == WEFT_ALL_TO_ALL ? ranks : 1);
   bool in_place = op->send == to->data;
   float *send = in_place ? to->host : from->host, *recv = to->host;
-  float wrong = 0;
+  int64_t wrong = 0;
   bool has_partner = kind != WEFT_SEND || (rank ^ 1) < ranks;
 
   *out_wrong = 0;
@@ -268,8 +268,7 @@ static weft_status *check(const bench *b, weft_comm *comm, int kind, const weft_
   WEFT_TRY(put(b, rank, to, count * blocks * (int64_t)sizeof *recv));
   WEFT_TRY(run_once(comm, op));
   WEFT_TRY(get(b, rank, to, count * blocks * (int64_t)sizeof *recv));
-  for (int64_t i = 0; i < count * blocks && has_partner; i++)
-    wrong += (float)(recv[i] != expected(kind, rank, ranks, count, i));
+  for (int64_t i = 0; i < count * blocks && has_partner; i++) wrong += recv[i] != expected(kind, rank, ranks, count, i);
   return sum_up(b, comm, wrong, out_wrong);
 }
 

@@ -2,8 +2,8 @@
  * OpenSSL takes memory for a whole handshake message when it has read the message's first four bytes, and a
  * ClientHello may say that it is 128 KiB long.  This BIO stands before a server's socket and reads along: it ends the
  * connection at the header of a message in the clear that is longer than COORD_HELLO_BYTES.  With TLS 1.3, the oldest
- * version that a service accepts, a client sends only ClientHello in the clear; what follows is bounded by
- * SSL_CTX_set_max_cert_list. */
+ * version that a service accepts, a client sends only ClientHello in the clear, once or twice (HelloRetryRequest);
+ * SSL_CTX_set_max_cert_list bounds the messages after it. */
 #ifndef WEFT_COORD_HELLO_H
 #define WEFT_COORD_HELLO_H
 
