@@ -30,7 +30,7 @@ void cpu_blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const void 
                    const void *b, int64_t b_row, int64_t b_col, bool add, void *c, int64_t c_row)
 {
   CBLAS_TRANSPOSE ta = a_col == 1 ? CblasNoTrans : CblasTrans, tb = b_col == 1 ? CblasNoTrans : CblasTrans;
-  /* the step between rows does not matter for a matrix of one row, but BLAS requires at least the matrix's width */
+  /* the step along a dimension of one element is never used, but BLAS requires at least the width of the matrix */
   blasint lda = (blasint)WEFT_MAX(ta == CblasNoTrans ? a_row : a_col, ta == CblasNoTrans ? k : m);
   blasint ldb = (blasint)WEFT_MAX(tb == CblasNoTrans ? b_row : b_col, tb == CblasNoTrans ? n : k);
   blasint ldc = (blasint)c_row;

@@ -32,7 +32,7 @@ enum {
   MAX_DIRECT_TAPS = 256,
   MOST_PHASES = 256,
 };
-#define SMALL_TASK 0.1 /* most tasks of TASK_MFLOPS: some 50 us of work each */
+#define SMALL_TASK 0.1 /* the part of TASK_MFLOPS that a small task has: some 50 us of work */
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 

@@ -132,9 +132,10 @@ static lapack_int attr_int(const call *c, const char *name, lapack_int otherwise
   return x;
 }
 
-/* ---- checking a call -------------------------------------------------------------------------------------------- A
- * program may give a target any operands, results and attributes: so the arrays that LAPACK would read or write are
- * checked first. */
+/* ---- checking a call --------------------------------------------------------------------------------------------- */
+
+/* A program may give a target any operands, results and attributes, so a call is checked first: each array that LAPACK
+ * would read or write must be there, and large enough. */
 
 /* What an array holds: the operand's type, its real part, a complex number of that, or s32. */
 typedef enum content { SAME, REAL, COMPLEX, INTEGER } content;

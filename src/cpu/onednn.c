@@ -31,7 +31,7 @@ enum {
   MOST_TAPS = 128,
   TILE_FLOPS = 10000000,  /* some 100 us of f32 */
   MOST_TILES = 1 << 20,   /* wanted number of tiles; planning looks at each tile */
-  MOST_BYTES = 1 << 30,   /* most elements of an array of a call: the library counts in 32 bits in some places */
+  MOST_BYTES = 1 << 30,   /* most bytes of an array of a call: the library counts in 32 bits in some places */
   FEW_FLOPS = 2000000,    /* convolutions from here on have FEW_TILES tiles at least */
   FEW_TILES = 4,
   SMALL_WINDOW = 9,

@@ -1,4 +1,4 @@
-/* cpu/small_solve.c -- LU factors and triangular systems of small real matrices: (small_solve.h). */
+/* cpu/small_solve.c -- LU factors and triangular systems of small real matrices (small_solve.h). */
 #include <config.h>
 
 #include "cpu/small_solve.h"

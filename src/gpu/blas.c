@@ -279,7 +279,7 @@ void gpu_dot_describe(const gpu_dot *dot, const gpu_blas *blas, char *out, size_
     (int)dot->scale, (int)dot->compute);
 }
 
-/* The first address in the scratch with the library's alignment, which is larger than that of the memory plan. */
+/* Scratch of the memory plan has a smaller alignment than the library's workspace, so there is room to align it. */
 size_t gpu_dot_workspace(const gpu_dot *dot)
 {
   return dot->choice.workspace_bytes ? dot->choice.workspace_bytes + WORKSPACE_ALIGNMENT : 0;

@@ -127,8 +127,8 @@ static weft_status *make_kernels(gpu_code *code, const weft_compile_options *opt
 /* ---- as bytes, for files ----------------------------------------------------------------------------------------
  *
  *   code    := target, kernels, kernel*, what is kept (gpu/kept.h)
- *   kernel := the reason why there is none, or "" and then: strategy, arguments, bytes of scratch, launches, launch*,
- *   PTX
+ *   kernel  := the reason why there is none, or "" and then:
+ *              strategy, arguments, bytes of scratch, launches, launch*, PTX
  *   launch  := entry, blocks, threads, numbers, number, number, copy_from, copy_to
  *
  * Kernels are in the order of list_kernels.  The bytes may come from an untrusted source: what the launches do with

@@ -9,7 +9,7 @@
  *                      when all ranks have begun the first, and so have read the scratch.
  *   all-reduce         meet, fold (each rank a slice of the operands), meet, copy (the slices of the others), meet
  *   reduce-scatter, reduce    meet, fold, meet
- *   other operations  meet, copy from the operands of the others, meet
+ *   other operations   meet, copy from the operands of the others, meet
  *
  * To *meet* is a barrier kernel on each rank, which waits for the signals of the others (peer_ptx.h).  Where ranks
  * share a GPU, kernels that wait for each other might wait for ever, since the GPU need not run them at the same time;
@@ -126,7 +126,7 @@ static weft_status *load(gpu_platform *p, gpu_peer_kernels *k)
   weft_status *st = text ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
 
   for (int d = 0; d < p->gpu_count && !st; d++) {
-    if (atomic_load_explicit(&p->gpus[d].hung, memory_order_acquire)) continue; /* no rank's stream has work left */
+    if (atomic_load_explicit(&p->gpus[d].hung, memory_order_acquire)) continue; /* no rank uses this device any more */
     st = gpu_enter(&p->gpus[d]);
     if (st) break;
     st = load_on(k, d, text);

@@ -28,7 +28,7 @@ typedef struct writer {
   int bytes;          /* of an element */
   form form;
   bool bitwise;       /* the operation takes whole words */
-  int label;          /* the next free register */
+  int label;          /* the number of the next label */
 } writer;
 
 #define AT(field) ((int)offsetof(gpu_peer_args, field))

@@ -491,7 +491,7 @@ void gpu_stream_destroy(weft_stream *s) WEFT_UNSHARED
   weft_mutex_unlock(&completer->streams_mu);
   weft_status *st = gpu_enter(s->gpu);
   if (!st) {
-    /* the thread's remaining work is local, and uses memory that is freed next */
+    /* the remaining work of the stream is local, and uses memory that is freed next */
     weft_status_ignore(gpu_await(s->gpu, s->handle));
     while (s->count > 0) pop_event(s);
     gpu_times_fini(&s->times, s->gpu);

@@ -99,7 +99,7 @@ double pass_element_cost(const hlo_instr *instr)
   case HLO_BROADCAST: case HLO_RESHAPE: case HLO_BITCAST: case HLO_IOTA: case HLO_CONSTANT:
   case HLO_PARAMETER: return 0;
   case HLO_DIVIDE: case HLO_REMAINDER: return 4;
-  case HLO_GATHER: { /* scatter of single elements: they are placed one by one on every processor */
+  case HLO_GATHER: { /* of single elements: on every processor they are put into vectors one by one */
     const hlo_gather_attrs *g = instr->u.gather;
     return g->slice_sizes.count && g->slice_sizes.v[g->slice_sizes.count - 1] > 1 ? 2 : 8;
   }
