@@ -25,7 +25,7 @@ typedef struct gen_phase {
   gen_kernel_fn *fn;
   int64_t units;   /* 0: nothing to do */
   double unit_ns;  /* an estimate of one unit's time on one core */
-  double range_ns; /* the same of what each range does once, whatever its units, if it is not the whole */
+  double range_ns; /* likewise of the work that a range has besides its units, unless it has all units */
 } gen_phase;
 
 typedef struct gen_kernel {

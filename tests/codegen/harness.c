@@ -218,8 +218,14 @@ static void check_saved(const char *text, const hlo_module *module, const gen_co
   weft_status *st = gen_code_load(module, bytes, size, &loaded);
   if (st) fail_msg("%s\n%s", text, weft_status_text(st, true));
   free(bytes);
-  run_compiled(gen_code_kernel(code, fusion), fusion, inputs, donate, 0, want, text);
-  run_compiled(gen_code_kernel(loaded, fusion), fusion, inputs, donate, 0, got, text);
+  const gen_kernel *kernel = gen_code_kernel(code, fusion), *again = gen_code_kernel(loaded, fusion);
+  for (int p = 0; p < kernel->phase_count; p++) {
+    const gen_phase *x = &kernel->phases[p], *y = &again->phases[p];
+    if (x->units != y->units || x->unit_ns != y->unit_ns || x->range_ns != y->range_ns)
+      fail_msg("%s\nother estimates after saving and loading", text);
+  }
+  run_compiled(kernel, fusion, inputs, donate, 0, want, text);
+  run_compiled(again, fusion, inputs, donate, 0, got, text);
   if (!same_bytes(got, want)) fail_msg("%s\nother bits after saving and loading", text);
 #else
   (void)text, (void)module, (void)code, (void)inputs, (void)donate, (void)arena; /* nothing can be saved there */
@@ -248,9 +254,11 @@ void check_kernel(const char *text, const kernel_check *how)
     inputs[i] = lit;
   }
   T_OK(hlo_eval_module(module, inputs, &HLO_EVAL_DEFAULT, &arena, &want));
-  hlo_literal *got = empty_literal(&arena, fusion->shape);
+  hlo_literal *got = empty_literal(&arena, fusion->shape), *whole = empty_literal(&arena, fusion->shape);
+  run_compiled(kernel, fusion, inputs, how->donate, 0, whole, text);
   for (int split = 0; split < KERNEL_SPLITS; split++) {
     run_compiled(kernel, fusion, inputs, how->donate, split, got, text);
+    if (!same_bytes(got, whole)) fail_msg("%s\nsplit %d: other bits than in one range", text, split);
     for (int r = 0; r < kernel->result_leaves; r++)
       compare_leaf(text, hlo_shape_is_tuple(got->shape) ? got->elements[r] : got,
                    hlo_shape_is_tuple(want->shape) ? want->elements[r] : want, how, split);

@@ -1,5 +1,5 @@
 /* tests/codegen/harness.h -- compiles the fusion that is an entry's root, runs it on random inputs between guard bytes,
- * in several splits of its units, and compares with the reference evaluator. */
+ * in several splits of its units, and compares with the reference evaluator. All splits give the same bits. */
 #ifndef WEFT_TESTS_CODEGEN_HARNESS_H
 #define WEFT_TESTS_CODEGEN_HARNESS_H
 

@@ -423,6 +423,26 @@ TEST(neighbours_that_differ)
     }
 }
 
+/* A dot adds up in another order where its elements share a vector: which of them do must not depend on the ranges of
+ * units. Here the dot begins where no vector does, and three neighbours are computed side by side. */
+TEST(dots_have_the_same_bits_in_all_ranges)
+{
+  check_kernel(fusion("f32[20001] f32[30000,8] f32[8]",
+                      "  d = f32[30000] dot(p1, p2), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                      "  ROOT r = f32[50001] concatenate(p0, d), dimensions={0}",
+                      "f32[50001]"),
+               NULL);
+  check_kernel(fusion("f32[30000,8] f32[3,8]",
+                      "  ROOT r = f32[30000,3] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={1}",
+                      "f32[30000,3]"),
+               NULL);
+  check_kernel(fusion("f64[13] f64[11] f64[20000,11] f64[7]",
+                      "  d = f64[20000] dot(p2, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                      "  ROOT r = f64[20020] concatenate(p0, d, p3), dimensions={0}",
+                      "f64[20020]"),
+               NULL);
+}
+
 /* In the code of the fusion that is the entry's root. */
 static bool is_in_code(const char *program, const char *wanted)
 {
@@ -586,7 +606,7 @@ int main(void)
     UNIT(floats_become_integers),
     UNIT(comparisons),
     UNIT(data_movement_alone_and_fused),
-    UNIT(neighbours_that_differ), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks), UNIT(rounding_to_bf16_asks_once), UNIT(elements_of_a_small_loop_are_vectors),
+    UNIT(neighbours_that_differ), UNIT(dots_have_the_same_bits_in_all_ranges), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks), UNIT(rounding_to_bf16_asks_once), UNIT(elements_of_a_small_loop_are_vectors),
     UNIT(channels_of_pixels),
     UNIT(concatenations_of_the_same_again_and_again),
   };

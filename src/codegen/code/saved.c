@@ -44,6 +44,7 @@ static void put_kernel(weft_writer *w, const gen_variant *variant, const gen_uni
   for (int p = 0; p < k->phase_count; p++) {
     weft_put_u64(w, (uint64_t)k->phases[p].units);
     weft_put_f64(w, k->phases[p].unit_ns);
+    weft_put_f64(w, k->phases[p].range_ns);
     weft_put_u64(w, variant->entry_of(variant->ctx, unit, p));
   }
 }
@@ -179,6 +180,7 @@ static void get_kernel(weft_reader *r, gen_kernel *k)
   for (int p = 0; p < k->phase_count; p++) {
     k->phases[p].units = get_size(r);
     k->phases[p].unit_ns = get_estimate(r);
+    k->phases[p].range_ns = get_estimate(r);
     k->phases[p].fn = (gen_kernel_fn *)(uintptr_t)get_entry(r);
   }
 }

@@ -3,7 +3,9 @@
 
 #include "codegen/host/host.h"
 
-enum { UNIT_GOAL = 1024 };
+enum { UNIT_GOAL = 1024, MOST_LANES = 64 };
+
+static bool is_fixed(gen_ssa a) { return LLVMIsAConstantInt(a) != NULL; }
 
 int gen_choose_lanes(const gen_target *target, int widest_bytes, int64_t extent)
 {
@@ -48,7 +50,7 @@ static int64_t elements_before(int64_t lo, int64_t hi, int lanes)
 weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, int64_t most, int lanes, int64_t align,
                             gen_body_fn *body, void *ctx)
 {
-  bool fixed = LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi);
+  bool fixed = is_fixed(lo) && is_fixed(hi);
   int64_t from = fixed ? LLVMConstIntGetSExtValue(lo) : 0, to = fixed ? LLVMConstIntGetSExtValue(hi) : 0;
 
   if (lanes <= 1) return emit_vectors(e, lo, hi, least, most, 1, 1, body, ctx);
@@ -87,17 +89,33 @@ static weft_status *lanes_body(void *ctx, gen_emit *e, gen_affine i)
 
 static gen_ssa const_max(gen_emit *e, gen_ssa a, int64_t b)
 {
-  if (LLVMIsAConstantInt(a)) return gen_i64(e, WEFT_MAX(LLVMConstIntGetSExtValue(a), b));
+  if (is_fixed(a)) return gen_i64(e, WEFT_MAX(LLVMConstIntGetSExtValue(a), b));
   return b == 0 ? a : gen_intrinsic2(e, "llvm.smax", a, gen_i64(e, b));
 }
 
 static gen_ssa const_min(gen_emit *e, gen_ssa a, int64_t b)
 {
-  if (LLVMIsAConstantInt(a)) return gen_i64(e, WEFT_MIN(LLVMConstIntGetSExtValue(a), b));
+  if (is_fixed(a)) return gen_i64(e, WEFT_MIN(LLVMConstIntGetSExtValue(a), b));
   return gen_intrinsic2(e, "llvm.smin", a, gen_i64(e, b));
 }
 
 static weft_status *walk_level(gen_emit *e, nest_walk *w, int g);
+
+/* The elements [lo, hi) of the piece [from, to) of the innermost loop. Which elements share a vector must not depend on
+ * the ranges that units are divided into, since a value may be summed in another order in a vector (emit/dot.c). Blocks
+ * begin at multiples of every vector, but a piece may begin anywhere: then its first elements are computed one by one. */
+static weft_status *walk_lanes(gen_emit *e, nest_walk *w, gen_ssa lo, gen_ssa hi, int64_t from, int64_t to,
+                               int64_t align)
+{
+  int lanes = gen_choose_lanes(e->part->target, w->widest, w->block ? WEFT_MIN(to - from, w->block) : to - from);
+
+  if (from % lanes == 0) return gen_emit_lanes(e, lo, hi, from, to, lanes, from ? 1 : align, lanes_body, w);
+  if (is_fixed(lo) && is_fixed(hi)) return gen_emit_lanes(e, lo, hi, from, to, lanes, 1, lanes_body, w);
+  gen_ssa seam = gen_intrinsic2(e, "llvm.smax", lo, gen_i64(e, WEFT_ALIGN_UP(from, lanes)));
+  seam = gen_intrinsic2(e, "llvm.smin", seam, hi);
+  WEFT_TRY(gen_emit_lanes(e, lo, seam, from, to, 1, 1, lanes_body, w));
+  return gen_emit_lanes(e, seam, hi, from, to, lanes, lanes, lanes_body, w);
+}
 
 /* Level g over [lo, hi), piece by piece if it has cuts. */
 static weft_status *walk_range(gen_emit *e, nest_walk *w, int g, gen_ssa lo, gen_ssa hi, int64_t align)
@@ -109,12 +127,11 @@ static weft_status *walk_range(gen_emit *e, nest_walk *w, int g, gen_ssa lo, gen
   for (int c = 0; c <= nest->cut_count[g]; c++) {
     int64_t from = c ? nest->cuts[g][c - 1] : 0, to = c < nest->cut_count[g] ? nest->cuts[g][c] : nest->extent[g];
     gen_ssa piece_lo = const_max(e, lo, from), piece_hi = const_min(e, hi, to);
-    if (nest->cut_count[g] && !(LLVMIsAConstantInt(piece_lo) && LLVMIsAConstantInt(piece_hi)))
+    if (nest->cut_count[g] && !(is_fixed(piece_lo) && is_fixed(piece_hi)))
       /* if the range does not reach this piece, the piece is empty */
       piece_hi = gen_intrinsic2(e, "llvm.smax", piece_lo, piece_hi);
     if (innermost) {
-      int lanes = gen_choose_lanes(e->part->target, w->widest, w->block ? WEFT_MIN(to - from, w->block) : to - from);
-      WEFT_TRY(gen_emit_lanes(e, piece_lo, piece_hi, from, to, lanes, from ? 1 : align, lanes_body, w));
+      WEFT_TRY(walk_lanes(e, w, piece_lo, piece_hi, from, to, align));
       continue;
     }
     gen_loop loop;
@@ -140,8 +157,9 @@ weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, 
   nest_walk w = {nest, widest_bytes, body, ctx, gen_affine_const(0), begin, end, 0};
   int last = nest->count - 1, folded = 1;
   int64_t inner = nest->extent[last], outer = 1, product;
-  int64_t block = WEFT_MAX(e->part->target->block_bytes / widest_bytes / WEFT_MAX(nest->period, 1), 64);
+  int64_t block = e->part->target->block_bytes / widest_bytes / WEFT_MAX(nest->period, 1);
 
+  block = WEFT_MAX(block / MOST_LANES * MOST_LANES, MOST_LANES);
   for (int g = 0; g < last; g++) outer *= nest->extent[g];
   if (outer * inner == 0) return *out_units = 0, NULL;
   if (!begin) { /* no units: all of it, once */
