@@ -527,9 +527,25 @@ static CPU_HOT void NAME(rows_task)(const long_pass *p, int64_t first, int64_t l
   else NAME(some_rows)(p, first, lanes, memory);
 }
 
-/* Elements k and h - k, for first <= k < first + count, of a whole spectrum that becomes a half one (NAME(unzip)) or
- * of a half spectrum that becomes a whole one (NAME(zip)), as complex numbers.  Eight pairs at a time; `in` may be
- * `out`. */
+/* Elements k and h - k of a whole spectrum that becomes a half one (NAME(unzip)) or of a half spectrum that becomes a
+ * whole one (NAME(zip)), as complex numbers; w is the factor of k.  `in` may be `out`. */
+static CPU_INLINE void NAME(halves)(const long_pass *p, int64_t k, const REAL *w)
+{
+  const NAME(number) *in = p->in;
+  NAME(number) *out = p->out;
+  REAL half = (REAL)0.5, turn = p->inverse ? -1 : 1;
+  int64_t h = p->h;
+
+  NAME(number) x = in[k], y = in[k || p->inverse ? h - k : 0]; /* element h of a whole spectrum is element 0 */
+  if (k == 0 && p->inverse) x.im = y.im = 0;                   /* what must be real is taken as real */
+  REAL er = (x.re + y.re) * half, ei = (x.im - y.im) * half, dr = (x.re - y.re) * half, di = (x.im + y.im) * half;
+  REAL or = p->inverse ? dr : di, oi = p->inverse ? di : -dr, wi = w[1] * turn;
+  REAL tr = or * w[0] - oi * wi, ti = or * wi + oi * w[0];
+  if (k || !p->inverse) out[h - k] = (NAME(number)){p->inverse ? er + ti : er - tr, p->inverse ? tr - ei : ti - ei};
+  out[k] = (NAME(number)){p->inverse ? er - ti : er + tr, p->inverse ? ei + tr : ei + ti};
+}
+
+/* The same for first <= k < first + count, where it can be eight pairs at a time. */
 static CPU_INLINE void NAME(some_halves)(const long_pass *p, int64_t first, int64_t count)
 {
   int64_t h = p->h, k = first, end = first + count;
@@ -538,7 +554,13 @@ static CPU_INLINE void NAME(some_halves)(const long_pass *p, int64_t first, int6
   const REAL *w = (const REAL *)p->half_roots + 2 * first;
   REAL half = (REAL)0.5, turn = p->inverse ? -1 : 1;
 
-  for (; k > 0 && k + 8 <= end && k + 7 < h - k - 7; k += 8, w += 16) {
+  while (k < end) {
+    if (k == 0 || k + 8 > end || k + 7 >= h - k - 7) {
+      NAME(halves)(p, k, w);
+      k++;
+      w += 2;
+      continue;
+    }
     const NAME(eight) *x = (const void *)(in + k), *y = (const void *)(in + h - k - 7), *c = (const void *)w;
     NAME(eight) *to = (void *)(out + k), *back = (void *)(out + h - k - 7);
     NAME(eight) xr = __builtin_shufflevector(x[0], x[1], 0, 2, 4, 6, 8, 10, 12, 14);
@@ -556,15 +578,8 @@ static CPU_INLINE void NAME(some_halves)(const long_pass *p, int64_t first, int6
     to[1] = __builtin_shufflevector(sr, si, 4, 12, 5, 13, 6, 14, 7, 15);
     back[0] = __builtin_shufflevector(ur, ui, 7, 15, 6, 14, 5, 13, 4, 12);
     back[1] = __builtin_shufflevector(ur, ui, 3, 11, 2, 10, 1, 9, 0, 8);
-  }
-  for (; k < end; k++, w += 2) {
-    NAME(number) x = in[k], y = in[k || p->inverse ? h - k : 0]; /* element h of a whole spectrum is element 0 */
-    if (k == 0 && p->inverse) x.im = y.im = 0;                   /* what must be real is taken as real */
-    REAL er = (x.re + y.re) * half, ei = (x.im - y.im) * half, dr = (x.re - y.re) * half, di = (x.im + y.im) * half;
-    REAL or = p->inverse ? dr : di, oi = p->inverse ? di : -dr, wi = w[1] * turn;
-    REAL tr = or * w[0] - oi * wi, ti = or * wi + oi * w[0];
-    if (k || !p->inverse) out[h - k] = (NAME(number)){p->inverse ? er + ti : er - tr, p->inverse ? tr - ei : ti - ei};
-    out[k] = (NAME(number)){p->inverse ? er - ti : er + tr, p->inverse ? ei + tr : ei + ti};
+    k += 8;
+    w += 16;
   }
 }
 
