@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/swap.h"
 #include "gpu/jobs.h"
 #include "gpu/nccl_calls.h"
 
@@ -57,9 +58,8 @@ struct communicator {
   int size, count;
   int version;
   wnc_unique_id id;
-  const weft_comm_spec *spec; /* while it is being made */
-  atomic_bool give_up;        /* likewise: another owner failed to make its communicator */
-  _Atomic int64_t gone_ns;    /* likewise: when to ask next whether a rank has gone */
+  weft_deadline deadline;     /* of making it */
+  atomic_bool give_up;        /* it will not be made: an owner has failed, or the caller gives up */
   rank ranks[];               /* [count] */
 };
 
@@ -72,26 +72,32 @@ static void set_state(rank *r, const char *state)
   weft_mutex_unlock(&r->mu);
 }
 
-/* The reason why the communicator cannot be made; NULL: there is none. */
-static weft_status *creation_ends(const rank *r)
+/* Tells an owner why its communicator cannot be made; NULL: there is no reason.  An owner may come back from a call of
+ * the library when the caller of `create` has gone, so it does not look at the caller's spec. */
+static weft_status *owner_ends(const rank *r)
 {
-  const weft_comm_spec *spec = r->all->spec;
+  const communicator *c = r->all;
 
-  if (atomic_load(&r->all->give_up)) return WEFT_ERR(CANCELLED, "another rank of this process gave up");
+  if (atomic_load(&c->give_up)) return WEFT_ERR(CANCELLED, "another rank of this process gave up");
+  if (weft_deadline_passed(c->deadline))
+    return WEFT_ERR(DEADLINE_EXCEEDED, "NCCL has not connected rank %d with the %d others", r->rank, c->size - 1);
+  return NULL;
+}
+
+/* Tells the thread that calls `create` the same.  *ask_ns: when to ask next whether a rank has gone. */
+static weft_status *creation_ends(const communicator *c, const weft_comm_spec *spec, int64_t *ask_ns)
+{
   if (spec->cancel && atomic_load(spec->cancel))
     return WEFT_ERR(CANCELLED, "the creation of the communicator was cancelled");
-  if (weft_deadline_passed(spec->deadline))
-    return WEFT_ERR(DEADLINE_EXCEEDED, "NCCL has not connected rank %d with the %d others", r->rank, spec->size - 1);
-  if (!spec->gone || spec->rank_count == spec->size || r->local > 0 || weft_now_ns() < atomic_load(&r->all->gone_ns))
-    return NULL;
-  atomic_store(&r->all->gone_ns, weft_now_ns() + GONE_MS * WEFT_NS_PER_MS); /* asking reads the key-value store */
+  WEFT_TRY(owner_ends(&c->ranks[0]));
+  if (!spec->gone || spec->rank_count == spec->size || weft_now_ns() < *ask_ns) return NULL;
+  *ask_ns = weft_now_ns() + GONE_MS * WEFT_NS_PER_MS; /* asking reads the key-value store */
   for (int other = 0, here = 0; other < spec->size; other++) {
     if (here < spec->rank_count && spec->ranks[here] == other) {
       here++;
       continue;
     }
-    weft_status *st = spec->gone(spec->gone_ctx, other);
-    if (st) return st;
+    WEFT_TRY(spec->gone(spec->gone_ctx, other));
   }
   return NULL;
 }
@@ -142,7 +148,7 @@ static weft_status *init(rank *r)
   wnc_result result = gpu_nccl()->ncclCommInitRankConfig(&r->comm, all->size, all->id, r->rank, &config);
   weft_status *st = gpu_nccl_error(result, "ncclCommInitRankConfig", NULL);
   if (!st && !r->comm) return WEFT_ERR(INTERNAL, "ncclCommInitRankConfig: there is no communicator");
-  if (!st) st = await_call(r, "ncclCommInitRankConfig", creation_ends);
+  if (!st) st = await_call(r, "ncclCommInitRankConfig", owner_ends);
   if (st) abort_comm(r);
   return st;
 }
@@ -381,16 +387,16 @@ static weft_status *agree_on_id(communicator *c, const weft_comm_spec *spec, con
 {
   char *value = NULL;
   size_t size = 0;
+  int64_t ask_ns = 0;
 
   if (spec->ranks[0] == 0) {
     WEFT_TRY(gpu_nccl_error(gpu_nccl()->ncclGetUniqueId(&c->id), "ncclGetUniqueId", NULL));
     return spec->rank_count == spec->size ? NULL : weft_kv_set(spec->kv, key, &c->id, sizeof c->id, true);
   }
   while (!value) {
-    weft_status *st = creation_ends(&c->ranks[0]);
-    if (st) return st;
+    WEFT_TRY(creation_ends(c, spec, &ask_ns));
     weft_deadline slice = weft_deadline_min(spec->deadline, weft_deadline_after_ms(ID_SLICE_MS));
-    st = weft_kv_get(spec->kv, key, slice, &value, &size);
+    weft_status *st = weft_kv_get(spec->kv, key, slice, &value, &size);
     if (st && weft_status_code(st) != WEFT_DEADLINE_EXCEEDED) return st;
     weft_status_free(st);
   }
@@ -432,50 +438,58 @@ static weft_status *start_owners(communicator *c, const weft_comm_spec *spec)
   return NULL;
 }
 
-/* Waits until an owner has made its communicator.  An owner ends its own creation in time unless it is in a call of the
- * library that does not return; such an owner is not waited for.  `grace` is {0} until the creation has to end. */
-static bool is_ready(rank *r, weft_deadline *grace)
+/* The state of waiting for owners. */
+typedef struct owners_wait {
+  const weft_comm_spec *spec;
+  int64_t ask_ns;      /* for creation_ends */
+  weft_status *reason; /* set once: why the creation ends */
+  weft_deadline grace; /* set with it: owners that are not ready then are in a call of the library */
+} owners_wait;
+
+/* Waits until an owner has made its communicator, or has failed.  Owners end when the creation does.  False: this one is
+ * in a call of the library that does not return, and is not waited for. */
+static bool await_ready(rank *r, owners_wait *w)
 {
   for (;;) {
     weft_mutex_lock(&r->mu);
     if (!r->ready) weft_cond_wait(&r->wake, &r->mu, weft_deadline_after_ms(LOOK_MS));
     bool ready = r->ready;
     weft_mutex_unlock(&r->mu);
-    if (ready || (grace->at_ns && weft_deadline_passed(*grace))) return ready;
-    if (grace->at_ns) continue;
-    weft_status *st = creation_ends(&r->all->ranks[0]); /* without the rank's lock: it may take the group's */
-    if (st) *grace = weft_deadline_after_ms(GRACE_MS);
-    weft_status_free(st);
+    if (ready || (w->reason && weft_deadline_passed(w->grace))) return ready;
+    if (w->reason) continue;
+    w->reason = creation_ends(r->all, w->spec, &w->ask_ns); /* without the rank's lock: it may take the group's */
+    if (!w->reason) continue;
+    atomic_store(&r->all->give_up, true);
+    w->grace = weft_deadline_after_ms(GRACE_MS);
   }
 }
 
-/* Waits until the owners have made their communicators.  *out_stuck: one of them is in a call of the library. */
-static weft_status *await_owners(communicator *c, bool *out_stuck)
-{
-  weft_deadline grace = {0};
-  weft_status *st = NULL;
+/* Is `st` no error, or that of an owner that gave up because of another error? */
+static bool is_consequence(const weft_status *st) { return !st || weft_status_code(st) == WEFT_CANCELLED; }
 
-  *out_stuck = false;
+/* Waits until the owners have made their communicators.  *out_stuck: one of them is in a call of the library. */
+static weft_status *await_owners(communicator *c, const weft_comm_spec *spec, bool *out_stuck)
+{
+  owners_wait w = {.spec = spec};
+  weft_status *st = NULL;
+  int stuck = -1;
+
   for (int i = 0; i < c->count; i++) {
     rank *r = &c->ranks[i];
     if (!r->started) continue;
-    bool ready = is_ready(r, &grace);
+    if (!await_ready(r, &w)) stuck = r->rank;
     weft_mutex_lock(&r->mu);
     weft_status *own = WEFT_MOVE(r->failure);
     weft_mutex_unlock(&r->mu);
-    if (!ready) {
-      *out_stuck = true;
-      own = WEFT_ERR(DEADLINE_EXCEEDED, "rank %d is in a call of NCCL that does not return", r->rank);
-    }
-    /* the error itself, not the error of an owner that gave up because another had failed */
-    if (!st || (own && weft_status_code(st) == WEFT_CANCELLED)) {
-      weft_status_free(st);
-      st = own;
-    } else {
-      weft_status_free(own);
-    }
+    if (!st || (own && is_consequence(st))) WEFT_SWAP(st, own);
+    weft_status_free(own);
   }
-  return st;
+  *out_stuck = stuck >= 0;
+  if (w.reason && is_consequence(st) && (st || stuck >= 0)) WEFT_SWAP(st, w.reason);
+  weft_status_free(w.reason);
+  if (stuck < 0 || !st || weft_status_code(st) != WEFT_DEADLINE_EXCEEDED) return st;
+  weft_status_free(st);
+  return WEFT_ERR(DEADLINE_EXCEEDED, "rank %d is in a call of NCCL that does not return", stuck);
 }
 
 static void *destroy_later(void *arg)
@@ -518,7 +532,7 @@ static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communica
                       .platform = ctx,
                       .size = spec->size,
                       .count = spec->rank_count,
-                      .spec = spec};
+                      .deadline = spec->deadline};
   c->whole = &c->base;
   c->ender = ((gpu_platform *)c->platform)->ender;
   weft_status *st = NULL;
@@ -532,17 +546,16 @@ static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communica
   if (!st && c->size > 1) st = agree_on_id(c, spec, key);
   if (!st) st = start_owners(c, spec);
   if (st) atomic_store(&c->give_up, true);
-  weft_status *unmade = await_owners(c, &stuck);
+  weft_status *unmade = await_owners(c, spec, &stuck);
   if (st) weft_status_free(unmade);
   else st = unmade;
   /* all ranks have read the id, or the next attempt has another one */
   if (spec->ranks[0] == 0 && spec->rank_count < spec->size) weft_status_ignore(weft_kv_remove(spec->kv, key));
   if (st) {
-    atomic_store(&c->give_up, true); /* an owner that comes back looks at this, not at the spec */
+    atomic_store(&c->give_up, true); /* for an owner that comes back */
     discard(c, stuck);
     return st;
   }
-  c->spec = NULL;
   *out_communicator = &c->base;
   return NULL;
 }

@@ -339,6 +339,53 @@ TEST(a_call_of_the_library_that_does_not_return_delays_nobody)
   gpus_close(); /* waits for what is left */
 }
 
+static _Thread_local bool makes;
+static atomic_int asked, asked_by_others;
+
+static weft_status *note_who_asks(void *ctx, int rank)
+{
+  (void)ctx;
+  (void)rank;
+  atomic_fetch_add(makes ? &asked : &asked_by_others, 1);
+  return NULL;
+}
+
+static void *make_and_ask(void *arg)
+{
+  makes = true;
+  return create_one(arg);
+}
+
+/* A question to the caller may take longer than the caller waits for the threads of the communicator. So these do not
+ * ask, since what they ask with may have gone. */
+TEST(only_the_thread_that_makes_a_communicator_asks_who_has_gone)
+{
+  pthread_t threads[2];
+  creation creations[2];
+  WEFT_AUTO(weft_kv) kv = NULL;
+
+  gpus_use("nccl");
+  gpus();
+  *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
+  inject(NULL, "absent:1");
+  T_OK(weft_kv_local_new(&kv));
+  for (int r = 0; r < 2; r++) {
+    creations[r] = (creation){.rank = r, .spec = {.kv = kv, .name = "asking", .size = 2, .rank_count = 1, .gone = note_who_asks,
+                                                  .deadline = weft_deadline_after_ms(DEADLINE_MS)}};
+    gpus_bring(&creations[r].spec);
+    pthread_create(&threads[r], NULL, make_and_ask, &creations[r]);
+  }
+  for (int r = 0; r < 2; r++) {
+    pthread_join(threads[r], NULL);
+    T_EQ_INT(weft_status_code(creations[r].st), WEFT_DEADLINE_EXCEEDED);
+    weft_status_free(creations[r].st);
+  }
+  T_TRUE(atomic_load(&asked) > 0);
+  T_EQ_INT(atomic_load(&asked_by_others), 0);
+  inject(NULL, NULL);
+  gpus_close();
+}
+
 /* ---- a death ----------------------------------------------------------------------------------------------------- */
 
 /* A communicator of the first `size` of processes whose incarnations are 1001, 1002, ... */
@@ -398,4 +445,5 @@ TEST(every_fault_of_every_operation_by_nccl_between_processes) { run_all(NCCL_OF
 TEST_MAIN(UNIT(every_fault_of_every_operation_between_peers), UNIT(every_fault_of_every_operation_by_nccl),
           UNIT(every_fault_of_every_operation_by_nccl_between_processes), UNIT(making_a_communicator_can_be_cancelled),
           UNIT(a_call_of_the_library_that_does_not_return_delays_nobody),
+          UNIT(only_the_thread_that_makes_a_communicator_asks_who_has_gone),
           UNIT(a_death_ends_the_communicators_with_the_dead_and_no_other))
