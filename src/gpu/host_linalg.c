@@ -35,7 +35,7 @@ static void eliminate(int64_t n, number *lower, number *d, number *upper, number
   for (int64_t i = 0; i + 1 < n; i++) {
     upper2[i] = 0;
     if (cabs(d[i]) >= cabs(lower[i + 1])) {
-      number factor = lower[i + 1] / d[i];
+      number factor = lower[i + 1] == 0 ? 0 : lower[i + 1] / d[i]; /* both may be 0 */
       d[i + 1] -= factor * upper[i];
       b[i + 1] -= factor * b[i];
       continue;

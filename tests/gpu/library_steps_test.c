@@ -634,6 +634,7 @@ TEST(a_singular_matrix_of_three_diagonals_is_perturbed)
   static const float l[3] = {0, 2, 1}, d[3] = {0, 1, 2}, u[3] = {1, 1, 0}, b[3] = {2, 7, 8};
   static const float l1[3] = {0, -1, -1}, d1[3] = {1, 2, 1}, u1[3] = {-1, -1, 0}, b1[3] = {1, 2, 4};
   static const float zero[1] = {0}, three[1] = {3};
+  static const float none[2] = {0, 0}, d2[2] = {0, 1}, u2[2] = {1, 0}, b2[2] = {2, 3}; /* a column of zeros */
   float x[3];
 
   solve_perturbed("f32", 3, l, d, u, b, x);
@@ -644,6 +645,9 @@ TEST(a_singular_matrix_of_three_diagonals_is_perturbed)
   for (int i = 0; i < 3; i++) assert_float_equal(x[i] / 3.15251974e+16F, 1, 1e-6);
   solve_perturbed("f32", 1, zero, zero, zero, three, x);
   assert_float_equal(x[0] / 8.507059e+37F, 1, 1e-6);
+  solve_perturbed("f32", 2, none, d2, u2, b2, x);
+  assert_float_equal(x[0], -8.388608e+06F, 1);
+  assert_float_equal(x[1], 3, 1e-6);
 }
 
 static const char sparse_text[] =
