@@ -446,8 +446,8 @@ typedef struct owners_wait {
   weft_deadline grace; /* set with it: owners that are not ready then are in a call of the library */
 } owners_wait;
 
-/* Waits until an owner has made its communicator, or has failed.  Owners end when the creation does.  False: this one is
- * in a call of the library that does not return, and is not waited for. */
+/* Waits until an owner has made its communicator, or has failed.  Owners end when the creation does.  False: this
+ * owner is in a call of the library that does not return, and is not waited for. */
 static bool await_ready(rank *r, owners_wait *w)
 {
   for (;;) {

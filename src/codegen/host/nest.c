@@ -103,7 +103,7 @@ static weft_status *walk_level(gen_emit *e, nest_walk *w, int g);
 
 /* The elements [lo, hi) of the piece [from, to) of the innermost loop. Which elements share a vector must not depend on
  * the ranges that units are divided into, since a value may be summed in another order in a vector (emit/dot.c). Blocks
- * begin at multiples of every vector, but a piece may begin anywhere: then its first elements are computed one by one. */
+ * begin at multiples of every vector. A piece may begin elsewhere: then its first elements are computed one by one. */
 static weft_status *walk_lanes(gen_emit *e, nest_walk *w, gen_ssa lo, gen_ssa hi, int64_t from, int64_t to,
                                int64_t align)
 {
