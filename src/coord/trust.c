@@ -127,7 +127,7 @@ static void tell(coord_trust_policy *policy, coord_trust trust)
              (unsigned)geteuid());
     break;
   case COORD_TRUST_HOST:
-    WEFT_LOG("coord", WARN, "clients without the secret are let in from the %zu addresses of the job's hosts",
+    WEFT_LOG("coord", WARN, "clients without the secret are let in from the addresses of the job's hosts (%zu)",
              policy->host_count);
     break;
   case COORD_TRUST_ANYONE:

@@ -12,7 +12,7 @@ FUZZ_FLAGS =
 TESTS += $(FUZZ_TARGETS)
 endif
 FUZZ_TARGETS = %D%/hlo_text_fuzz %D%/hlo_proto_fuzz %D%/hlo_run_fuzz %D%/stablehlo_text_fuzz %D%/stablehlo_bytecode_fuzz \
-  %D%/coord_h2_fuzz %D%/coll_link_fuzz %D%/coll_door_fuzz %D%/flight_fuzz %D%/pjrt_options_fuzz %D%/pjrt_executable_fuzz \
+  %D%/coord_h2_fuzz %D%/coord_hello_fuzz %D%/coll_link_fuzz %D%/coll_door_fuzz %D%/flight_fuzz %D%/pjrt_options_fuzz %D%/pjrt_executable_fuzz \
   %D%/program_fuzz %D%/kernel_cache_fuzz %D%/kv_file_fuzz %D%/ffi_attrs_fuzz %D%/npy_fuzz
 noinst_PROGRAMS += $(FUZZ_TARGETS)
 EXTRA_DIST += %D%/corpus %D%/corpus.py %D%/replay.c
@@ -29,6 +29,8 @@ EXTRA_DIST += %D%/corpus %D%/corpus.py %D%/replay.c
 %C%_stablehlo_bytecode_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_coord_h2_fuzz_SOURCES = %D%/coord_h2_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
 %C%_coord_h2_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
+%C%_coord_hello_fuzz_SOURCES = %D%/coord_hello_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
+%C%_coord_hello_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_coll_link_fuzz_SOURCES = %D%/coll_link_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
 %C%_coll_link_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_coll_door_fuzz_SOURCES = %D%/coll_door_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """*Strangers* at the coordination service: processes of another user on the same machine, without the secret.  They learn nothing
 but "authentication required", hold nothing, and the job's members go on."""
+import contextlib
+import ctypes
 import gzip
 import os
+import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -12,7 +16,7 @@ import time
 
 import coord_attacks
 from coord_attacks import (CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, PATHS, PING, PREFACE, RST, SETTINGS,
-                           WINDOW_UPDATE, Answers, Child, Members, as_nobody, begin, call, connect, frame, literal, memory, message,
+                           WINDOW_UPDATE, Answers, Child, Members, Skip, as_nobody, begin, call, connect, frame, literal, memory, message,
                            raise_descriptor_limit, request_headers, service, weft)
 
 # Of the service's memory, whatever strangers do.  AddressSanitizer keeps what has been freed for a while.
@@ -337,10 +341,81 @@ def who_has_no_secret_is_let_in_only_where_the_service_is_told_so():
         assert refused != is_let_in, (options, answer)
 
 
+# ---- what the log says of those who are let in ----
+
+SERVICE_HOST, JOB_HOST, OTHER_HOST = '10.92.0.1', '10.92.0.2', '10.92.0.3'
+IP = shutil.which('ip', path=os.environ.get('PATH', '') + ':/usr/sbin:/sbin')
+
+
+@contextlib.contextmanager
+def network():
+  """The name of a network namespace in which these addresses can be used, all of them on its loopback device."""
+  name = f'weft-hosts-{os.getpid()}'
+  if os.geteuid() != 0 or not IP:
+    raise Skip('needs root and ip')
+  inside = f'{IP} -n {name} '
+  setup = ' && '.join([f'{IP} netns add {name}', inside + 'link set lo up'] +
+                      [inside + f'addr add {a}/32 dev lo' for a in (SERVICE_HOST, JOB_HOST, OTHER_HOST)])
+  try:
+    if subprocess.run(['sh', '-c', setup], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+      raise Skip('no network namespaces here')
+    yield name
+  finally:
+    subprocess.run([IP, 'netns', 'del', name], stderr=subprocess.DEVNULL, check=False)
+
+
+def call_from(name, source, port):
+  """The status of a call without the secret from this address of the namespace."""
+  with open(f'/run/netns/{name}') as namespace:
+    assert ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
+  with socket.create_connection((SERVICE_HOST, port), timeout=20, source_address=(source, 0)) as s:
+    s.sendall(begin() + frame(HEADERS, END_HEADERS, 1, request_headers(INSERT)) + frame(DATA, END_STREAM, 1, message(b'')))
+    return Answers().read(s, lambda a: 'grpc-status' in a.headers.get(1, {})).headers.get(1, {}).get('grpc-status')
+
+
+def log_of_calls(name, options, calls_and_answers):
+  """What a service in the namespace logs while it gets each of the calls twice, and lets in whom it should."""
+  with tempfile.TemporaryDirectory() as d:
+    with open(f'{d}/secret', 'w') as f:
+      f.write('opensesame')
+    os.chmod(f'{d}/secret', 0o600)
+    with open(f'{d}/log', 'w') as log:
+      p = subprocess.Popen([IP, 'netns', 'exec', name, weft(), 'coord', 'serve', '--bind', SERVICE_HOST + ':0', '--secret-file', f'{d}/secret', *options],
+                           stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, 'WEFT_LOG': 'coord:info'})
+    try:
+      port = int(p.stdout.readline().rsplit(':', 1)[1])
+      for source, is_let_in in calls_and_answers * 2:
+        with Child(call_from, name, source, port, nobody=False) as child: # as root, whom the service lets in on its own machine
+          status = child.hear()
+        assert (status != '16') == is_let_in, (options, source, status)
+    finally:
+      p.kill()
+      p.wait()
+      p.stdout.close()
+    with open(f'{d}/log') as f:
+      return f.read()
+
+
+def each_way_in_without_the_secret_is_logged_once():
+  by_user = f'INFO coord: clients without the secret are let in from this machine by their user id ({os.geteuid()})\n'
+  by_host = "WARN coord: clients without the secret are let in from the addresses of the job's hosts (1)\n"
+  by_anyone = 'WARN coord: clients without the secret are let in from anywhere (WEFT_COORD_ALLOW_UNAUTHENTICATED, WEFT_COORD_INSECURE)\n'
+  refused = 'WARN coord: a client without the secret was refused; '
+  with network() as name:
+    for options, calls_and_answers, lines in (
+        (('--hosts', JOB_HOST), [(SERVICE_HOST, True), (JOB_HOST, True), (OTHER_HOST, False)], {by_user, by_host, refused}),
+        ((), [(JOB_HOST, False)], {refused}),
+        (('--allow-unauthenticated', '1'), [(OTHER_HOST, True)], {by_anyone})):
+      log = log_of_calls(name, options, calls_and_answers)
+      for line in by_user, by_host, by_anyone, refused:
+        assert log.count(line) == (line in lines), (options, line, log)
+
+
 if __name__ == '__main__':
   sys.exit(coord_attacks.run([
     a_stranger_is_told_nothing_by_any_method, another_user_cannot_end_a_launched_job, the_secret_of_a_launch_is_its_users_alone,
-    beyond_loopback_a_service_wants_protection, who_has_no_secret_is_let_in_only_where_the_service_is_told_so, bodies_of_strangers_are_not_kept,
+    beyond_loopback_a_service_wants_protection, who_has_no_secret_is_let_in_only_where_the_service_is_told_so,
+    each_way_in_without_the_secret_is_logged_once, bodies_of_strangers_are_not_kept,
     members_have_memory_while_strangers_send_bodies,
     floods_of_strangers_end_their_connections, idle_connections_are_bounded_in_time_and_number, members_go_on_in_a_storm,
   ], needs_jaxlib=False, at_a_time=1))
