@@ -1,9 +1,9 @@
 /* coord/hello.h -- what a TLS client may make OpenSSL keep before it has proved anything.
- * OpenSSL takes memory for a whole handshake message when it has read the message's first four bytes, and a
- * ClientHello may say that it is 128 KiB long.  This BIO stands before a server's socket and reads along: it ends the
- * connection at the header of a message in the clear that is longer than COORD_HELLO_BYTES.  With TLS 1.3, the oldest
- * version that a service accepts, a client sends only ClientHello in the clear, once or twice (HelloRetryRequest);
- * SSL_CTX_set_max_cert_list bounds the messages after it. */
+ * A ClientHello may be 128 KiB long.  OpenSSL takes memory for a whole handshake message when it has read the message's
+ * first four bytes, or, from 3.0.22 on, as the message comes.  This BIO stands before a server's socket and reads
+ * along: it ends the connection at the header of a message in the clear that is longer than COORD_HELLO_BYTES.  With
+ * TLS 1.3, the oldest version that a service accepts, a client sends only ClientHello in the clear, once or twice
+ * (HelloRetryRequest); SSL_CTX_set_max_cert_list bounds the messages after it. */
 #ifndef WEFT_COORD_HELLO_H
 #define WEFT_COORD_HELLO_H
 
