@@ -21,7 +21,7 @@ if BEHIND:
   sys.argv.remove('--behind')
 LONG = MEASURE or os.environ.get('WEFT_TEST_LONG', '0') != '0'
 ROUNDS = 4000 if MEASURE else 400 if LONG else 60
-MOST_GROWTH = (512 if os.environ.get('WEFT_SANITIZED') else 32) << 20 # AddressSanitizer keeps what has been freed for a while
+MOST_GROWTH = coord_attacks.TIMES * 32 << 20
 SERVICE = '/tensorflow.CoordinationService/' # of the two dialects the one with the shorter messages
 NOT_FOUND, RESOURCE_EXHAUSTED = 5, 8
 NO_WINDOW = b'\0\x04\0\0\0\0' # SETTINGS_INITIAL_WINDOW_SIZE

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """What the coordination service keeps for strangers: less than 16 MiB for all of them together, whatever they have sent when they
 stop.  They are processes of another user, without the secret, from eight addresses, with and without TLS."""
-import os
 import socket
 import ssl
 import struct
@@ -12,8 +11,7 @@ import coord_attacks
 from coord_attacks import (END_HEADERS, GOAWAY, HEADERS, PING, SETTINGS, Answers, Child, Members, as_nobody, begin, client_hello, connect, frame,
                            literal, memory, raise_descriptor_limit, request_headers, service, varint, with_tls)
 
-# AddressSanitizer keeps what has been freed for a while.
-MOST_KEPT = (512 if os.environ.get('WEFT_SANITIZED') else 16) << 20
+MOST_KEPT = coord_attacks.TIMES * 16 << 20
 CONNECTIONS, ADDRESSES = 600, 8 # more connections than the service keeps, by more addresses than fill it
 STATUS = '/weft.coord.Admin/Status'
 ACKNOWLEDGED = frame(SETTINGS, 1, 0) # from then on the service accepts frames of 256 KiB

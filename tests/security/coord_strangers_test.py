@@ -19,8 +19,7 @@ from coord_attacks import (CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_
                            WINDOW_UPDATE, Answers, Child, Members, Skip, as_nobody, begin, call, connect, frame, literal, memory, message,
                            raise_descriptor_limit, request_headers, service, weft)
 
-# Of the service's memory, whatever strangers do.  AddressSanitizer keeps what has been freed for a while.
-MOST_GROWTH = (512 if os.environ.get('WEFT_SANITIZED') else 32) << 20
+MOST_GROWTH = coord_attacks.TIMES * 32 << 20 # of the service's memory, whatever strangers do
 INSERT = '/xla.coordination.CoordinationService/InsertKeyValue'
 
 

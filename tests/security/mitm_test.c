@@ -20,17 +20,10 @@
 #include <unistd.h>
 
 #include "base/deadline.h"
+#include "sanitized.h"
 #include "weft/collective.h"
 
 enum { RANKS = 2, ROUNDS = 12, ELEMS = 700, SHORT_MS = 700, LONG_MS = 20000, LONGEST_MS = 60000, SEED = 20261122, MORE_KIB = 32 << 10 };
-
-/* ---- memory ---- */
-
-/* AddressSanitizer keeps up to 256 MiB of freed memory, to find accesses to it. Where an attack makes libfabric's
- * connections fail, libfabric makes and frees some 60 KiB for each that it tries, a thousand times in a second, and all
- * of it would count as memory of the process. A megabyte is kept here: the bound of check_memory is for what is in use. */
-__attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void) { return "quarantine_size_mb=1"; }
 
 /* ---- the way: a connection's port here says where it wants to go ---- */
 
