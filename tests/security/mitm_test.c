@@ -81,6 +81,7 @@ typedef struct setup {
   const char *diagnose; /* WEFT_COLLECTIVE_DIAGNOSE of the processes; NULL: 1s */
   /* rank 0 ends before the others: leaves its communicator, or is killed */
   enum { ALL_STAY, FIRST_LEAVES, FIRST_DIES } first;
+  bool tls; /* WEFT_COLLECTIVE_TLS */
 } setup;
 
 static void write_secret(const char *directory, int rank, const char *secret)
@@ -103,6 +104,7 @@ static outcome play(const char *directory, int rank, const setup *how, bool loud
   setenv("WEFT_COLLECTIVE_TRANSPORT", "fabric", 1);
   setenv("WEFT_COLLECTIVE_INTERFACE", "127.0.0.1", 1);
   setenv("WEFT_COLLECTIVE_INTEGRITY", payload ? "payload" : "headers", 1);
+  setenv("WEFT_COLLECTIVE_TLS", how->tls ? "1" : "0", 1);
   setenv("WEFT_COLLECTIVE_DIAGNOSE", how->diagnose ? how->diagnose : "1s", 1);
   if (!loud) setenv("WEFT_LOG", "error", 1);
   if (how->secret) write_secret(directory, rank, how->secret);
@@ -147,7 +149,7 @@ enum { ALL_DATA = -1, MOST_CONNECTIONS = 32, MOST_PIECE = 65536 };
 typedef struct middle {
   int listening, count, fds[MOST_CONNECTIONS][2], pieces[MOST_CONNECTIONS][2];
   attack plan;
-  bool struck;
+  bool struck, has_read; /* has_read: bytes of the ranks' arrays have passed as they are */
   int data_pieces; /* see ALL_DATA */
   char held[MOST_PIECE], last[MOST_PIECE]; /* of a swap; what another connection or direction said last */
   size_t held_bytes, last_bytes;
@@ -200,6 +202,14 @@ static void strike(middle *m, int c, int to, char *data, size_t bytes)
   send_all(to, data, bytes);
 }
 
+/* Are there elements of rank 0's array of round 7 among these bytes? */
+static bool has_elements(const char *data, size_t bytes)
+{
+  static const float elements[] = {7, 7, 7, 7};
+
+  return memmem(data, bytes, elements, sizeof elements) != NULL;
+}
+
 static void pass_on(middle *m, int c, int side)
 {
   static char data[MOST_PIECE];
@@ -211,6 +221,7 @@ static void pass_on(middle *m, int c, int side)
     hang_up(m, c);
     return;
   }
+  m->has_read |= has_elements(data, (size_t)n);
   int piece = m->pieces[c][side]++;
   bool there = c == m->plan.connection && (side == m->plan.from || m->plan.kind == MUTE);
   if (m->plan.connection == ALL_DATA && c > 0) {
@@ -435,6 +446,24 @@ static int pieces_of_data(void)
   return sum;
 }
 
+TEST(who_sits_between_two_hosts_reads_data_unless_it_is_encrypted)
+{
+  static const struct { bool payload, tls, is_read; } cases[] = {{false, false, true}, {true, false, false}, {false, true, false}};
+
+  if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
+  open_way();
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    setup how = {.payload = cases[i].payload, .tls = cases[i].tls, .deadline_ms = LONG_MS};
+    outcome outcomes[RANKS];
+    middle *m = be_middle((attack){.kind = NONE});
+    T_TRUE(run_job(m, (setup[RANKS]){how, how}, outcomes));
+    end_middle(m);
+    for (int r = 0; r < RANKS; r++) T_EQ_INT(outcomes[r], RIGHT);
+    T_TRUE(m->count >= 2);
+    T_EQ_INT(m->has_read, cases[i].is_read);
+  }
+}
+
 /* From the middle of the operations on nothing comes through libfabric's connections.  The ranks wait until their
  * deadline has passed; then they compare what has left and what has come. */
 TEST(what_is_held_back_of_the_data_is_missed)
@@ -581,5 +610,6 @@ TEST(ranks_with_one_secret_meet)
 }
 
 TEST_MAIN(UNIT(ranks_with_one_secret_meet), UNIT(ranks_that_seal_differently_are_told_so), UNIT(ranks_with_different_secrets_are_told_so),
-          UNIT(a_rank_without_the_secret_is_told_so), UNIT(what_is_held_back_of_the_data_is_missed), UNIT(what_is_held_back_while_ranks_meet_is_missed),
+          UNIT(a_rank_without_the_secret_is_told_so), UNIT(who_sits_between_two_hosts_reads_data_unless_it_is_encrypted),
+          UNIT(what_is_held_back_of_the_data_is_missed), UNIT(what_is_held_back_while_ranks_meet_is_missed),
           UNIT(a_connection_that_is_cut_between_the_living_is_no_death), UNIT(a_farewell_that_is_removed_is_missed), UNIT(who_sits_between_two_hosts_changes_no_result))
