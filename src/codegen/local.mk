@@ -67,6 +67,7 @@ libweftcore_la_SOURCES += \
   %D%/nvptx/region.c \
   %D%/nvptx/rows.c \
   %D%/nvptx/scan.c \
+  %D%/nvptx/scatter.c \
   %D%/nvptx/sort.c %D%/nvptx/sort.h \
   %D%/nvptx/sorted.c \
   %D%/nvptx/turn.c \

@@ -37,11 +37,47 @@ static void *copied(run_memory *m, const void *data, int64_t bytes, uint64_t *ad
   return p;
 }
 
+/* What is done wrong on purpose with the arguments and the launches of an artefact. */
+typedef enum damage_kind {
+  NO_DAMAGE,
+  SHORTER,   /* argument a ends a byte early */
+  MISPLACED, /* argument a begins a byte later */
+  EXCHANGED, /* arguments a and b */
+  SAME,      /* argument a has the address of argument b */
+  FREED,     /* argument a has no memory */
+  DROPPED,   /* launch a */
+  TWICE,     /* launch a */
+  BACKWARDS, /* the launches in reverse order */
+  FEWER_BLOCKS, FEWER_THREADS, MORE_THREADS, /* of launch a */
+} damage_kind;
+typedef struct damage { damage_kind kind; int a, b; } damage;
+
+static void damage_arguments(damage d, run_memory *m, uint64_t *params)
+{
+  uint64_t other = params[d.b];
+
+  for (int n = 0; n < m->count; n++) {
+    if (m->ranges[n].base != params[d.a]) continue;
+    if (d.kind == SHORTER) m->ranges[n].size--;
+    if (d.kind == FREED) m->ranges[n].size = 0;
+  }
+  if (d.kind == MISPLACED) params[d.a]++;
+  if (d.kind == EXCHANGED) params[d.b] = params[d.a];
+  if (d.kind == EXCHANGED || d.kind == SAME) params[d.a] = other;
+}
+
+static void damage_launch(damage d, ptx_launch *launch)
+{
+  if (d.kind == FEWER_BLOCKS) launch->grid[0]--;
+  if (d.kind == FEWER_THREADS) launch->block[0] -= 32;
+  if (d.kind == MORE_THREADS) launch->block[0] += 32;
+}
+
 /* Runs the artefact; its results go to `got`. With `stats` the launches run without checks, and their counts are added
  * to *stats. false: the artefact has more arrays than the emulator's harness can hold. A fault fails the test; with
  * `fault`, its number goes to *fault instead. */
 static bool run_or_fault(const gen_artefact *a, const hlo_literal *const *inputs, int input_count, hlo_literal *got,
-                         int round, ptx_stats *stats, int *fault, const char *what)
+                         int round, damage d, ptx_stats *stats, int *fault, const char *what)
 {
   const hlo_literal *leaves[256];
   uint64_t params[RUN_ARRAYS];
@@ -65,13 +101,16 @@ static bool run_or_fault(const gen_artefact *a, const hlo_literal *const *inputs
     memset(scratch, 0xff, (size_t)a->scratch_bytes);
     params[count] = run_add(&m, scratch, (size_t)a->scratch_bytes);
   }
-  for (int k = 0; k < a->launch_count; k++) {
+  damage_arguments(d, &m, params);
+  for (int n = 0; n < a->launch_count + (d.kind == TWICE); n++) {
+    int k = d.kind == BACKWARDS ? a->launch_count - 1 - n : d.kind == TWICE && n > d.a ? n - 1 : n;
     const gen_launch *l = &a->launches[k];
     uint64_t all[RUN_ARRAYS + GEN_LAUNCH_NUMBERS];
     ptx_launch launch = {.grid = {(unsigned)l->blocks}, .block = {(unsigned)l->threads}, .order = orders[round % 3],
                          .seed = (uint64_t)round, .checks = stats ? 0 : PTX_CHECK_RACES | PTX_CHECK_BARRIERS,
                          .count_sectors = stats != NULL};
-    if (!l->blocks) continue;
+    if (!l->blocks || (d.kind == DROPPED && k == d.a)) continue;
+    if (k == d.a) damage_launch(d, &launch);
     memcpy(all, params, sizeof *all * (size_t)a->arg_count);
     memcpy(all + a->arg_count, l->numbers, sizeof *all * (size_t)l->number_count);
     int rc = run_entry(&m, ptx_find(module, l->entry), launch, all, stats, error, sizeof error);
@@ -89,7 +128,7 @@ static bool run_or_fault(const gen_artefact *a, const hlo_literal *const *inputs
 static bool run_artefact(const gen_artefact *a, const hlo_literal *const *inputs, int input_count, hlo_literal *got,
                          int round, ptx_stats *stats, const char *what)
 {
-  return run_or_fault(a, inputs, input_count, got, round, stats, NULL, what);
+  return run_or_fault(a, inputs, input_count, got, round, (damage){NO_DAMAGE}, stats, NULL, what);
 }
 
 /* Are the bits equal? All NaNs count as equal, because processors choose different payloads. */
@@ -624,6 +663,36 @@ static const theme themes[] = {
    "  x = @[A,B] parameter(0)\n"
    "  ROOT r = @[A,B] fusion(x), kind=kLoop, calls=f\n"
    "}\n", {60, 100, 0}, false},
+  {"scatter of windows that overlap",
+   ADD
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  i = s32[C,1] parameter(1)\n"
+   "  u = @[C,5,B] parameter(2)\n"
+   "  ROOT r = @[A,B] scatter(x, i, u), update_window_dims={1,2}, "
+   "inserted_window_dims={}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  i = s32[C,1] parameter(1)\n"
+   "  u = @[C,5,B] parameter(2)\n"
+   "  ROOT r = @[A,B] fusion(x, i, u), kind=kCustom, calls=f\n"
+   "}\n", {60, 80, 600}, false},
+  {"scatter of pieces of rows",
+   LESS
+   "f {\n"
+   "  x = @[A,70] parameter(0)\n"
+   "  i = s32[C,2] parameter(1)\n"
+   "  u = @[C,9] parameter(2)\n"
+   "  ROOT r = @[A,70] scatter(x, i, u), update_window_dims={1}, "
+   "inserted_window_dims={0}, scatter_dims_to_operand_dims={0,1}, index_vector_dim=1, to_apply=less\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,70] parameter(0)\n"
+   "  i = s32[C,2] parameter(1)\n"
+   "  u = @[C,9] parameter(2)\n"
+   "  ROOT r = @[A,70] fusion(x, i, u), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+   "}\n", {400, 0, 300}, false},
 };
 
 static const char *const theme_types[] = {"f32", "s32", "bf16", "f64", "s8", "f32", "u16", "f16", "s64", "c64"};
@@ -987,7 +1056,7 @@ static int run_radix(const radix_sort *s, bool opaque, size_t k, weft_arena *are
   T_OK(gen_nvptx_compile_for(root, &target, &options, &a));
   if (from && !break_text(&a, from, to)) fail_msg("%s: the text has no \"%s\"", what, from);
   *out = empty_literal(arena, hlo_shape_copy(arena, root->shape));
-  if (from) run_or_fault(&a, inputs, module->entry->param_count, *out, 0, NULL, fault, what);
+  if (from) run_or_fault(&a, inputs, module->entry->param_count, *out, 0, (damage){NO_DAMAGE}, NULL, fault, what);
   for (int order = (int)k % 3; order <= (k < 4 ? 2 : (int)k % 3) && !stats && !from; order++) {
     hlo_literal *got = empty_literal(arena, (*out)->shape);
     run_artefact(&a, inputs, module->entry->param_count, got, order, NULL, what);
@@ -1348,41 +1417,76 @@ static const struct { int theme, a, b, c; const char *from, *to; } breaks[] = {
   {12, 30, 40, 1, "add.rn.f32", "sub.rn.f32"}, {12, 30, 40, 1, "shl.b64", "shr.u64"},
   {14, 20, 50, 1, "add.rn.f32", "sub.rn.f32"}, {15, 30, 40, 20, "add.rn.f32", "sub.rn.f32"}, {19, 30, 40, 20, "shl.b64", "shr.u64"},
   {20, 20, 30, 1, "add.rn.f32", "sub.rn.f32"}, {4, 6, 200, 1, "setp.lt.s32", "setp.gt.s32"}, {4, 6, 200, 1, "bar.sync \t0;", ""},
+  {21, 40, 16, 600, "bar.sync \t0;", ""}, {21, 40, 16, 600, "max.s64", "min.s64"}, {21, 40, 16, 600, "popc.b32", "clz.b32"},
+  {22, 90, 1, 300, "bar.sync \t0;", ""}, {22, 90, 1, 300, "setp.gt.s64", "setp.lt.s64"},
 };
+
+/* A kernel of the theme number `theme` whose text is right, and whose arguments or launches are not. */
+static const struct { int theme, a, b, c; damage damage; } misuses[] = {
+  {0, 5, 300, 1, {SHORTER, 0, 0}}, {0, 5, 300, 1, {SHORTER, 1, 0}}, {0, 5, 300, 1, {SHORTER, 2, 0}}, {0, 5, 300, 1, {MISPLACED, 0, 0}},
+  {0, 5, 300, 1, {MISPLACED, 2, 0}}, {0, 5, 300, 1, {EXCHANGED, 1, 2}}, {0, 5, 300, 1, {FREED, 0, 0}}, {0, 5, 300, 1, {FREED, 1, 0}},
+  {0, 5, 300, 1, {FEWER_BLOCKS, 0, 0}}, {0, 5, 300, 1, {FEWER_THREADS, 0, 0}}, {0, 5, 300, 1, {SAME, 2, 1}},
+  {1, 7, 200, 1, {EXCHANGED, 0, 1}},
+  {2, 1, 70000, 1, {SHORTER, 1, 0}}, {2, 1, 70000, 1, {FREED, 2, 0}}, {2, 1, 70000, 1, {SAME, 2, 0}}, {2, 1, 70000, 1, {DROPPED, 0, 0}},
+  {2, 1, 70000, 1, {DROPPED, 1, 0}}, {2, 1, 70000, 1, {BACKWARDS, 0, 0}}, {2, 1, 70000, 1, {FEWER_BLOCKS, 0, 0}},
+  {5, 4000, 40, 1, {BACKWARDS, 0, 0}}, {5, 4000, 40, 1, {MORE_THREADS, 0, 0}},
+  {9, 40, 40, 1, {SAME, 1, 0}}, {9, 40, 50, 1, {FEWER_THREADS, 0, 0}}, {9, 40, 50, 1, {MORE_THREADS, 0, 0}},
+  {15, 30, 40, 20, {TWICE, 1, 0}}, {15, 30, 40, 20, {DROPPED, 0, 0}}, {15, 30, 40, 20, {BACKWARDS, 0, 0}}, {15, 30, 40, 20, {SAME, 3, 2}},
+  {20, 20, 30, 1, {SAME, 1, 0}}, {21, 40, 16, 600, {FEWER_THREADS, 1, 0}}, {21, 40, 16, 600, {TWICE, 1, 0}},
+};
+
+/* A kernel of a theme; its text is changed from `from` to `to` if there is one, and it is used as `d` says: that gives a
+ * fault, or another result. */
+static void check_notices(int number, const int *sizes, const char *from, const char *to, damage d, const char *what)
+{
+  const theme *theme = &themes[number];
+  const hlo_literal *inputs[4];
+  WEFT_AUTO(hlo_module) module = NULL;
+  weft_arena arena;
+  gen_artefact a;
+  char text[4096];
+  uint64_t numbers = 1;
+  int fault = 0;
+
+  write_theme(theme, "f32", sizes, text, sizeof text);
+  weft_arena_init(&arena);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  skip_without_target(module->entry->root);
+  for (int i = 0; i < module->entry->param_count; i++) {
+    hlo_literal *x;
+    const hlo_shape *shape = module->entry->params[i]->shape;
+    T_OK(hlo_literal_new(&arena, shape, &x));
+    fill_theme(x, &numbers, shape->type == WEFT_S32);
+    inputs[i] = x;
+  }
+  T_OK(gen_nvptx_compile(module->entry->root, "sm_90", &options, &a));
+  hlo_literal *want = empty_literal(&arena, module->entry->root->shape),
+              *got = empty_literal(&arena, module->entry->root->shape);
+  run_artefact(&a, inputs, module->entry->param_count, want, 0, NULL, what);
+  if (from && !break_text(&a, from, to)) fail_msg("%s: the text has none", what);
+  run_or_fault(&a, inputs, module->entry->param_count, got, 0, d, NULL, &fault, what);
+  if (!fault && same_bits(got, want)) fail_msg("%s: nobody noticed", what);
+  gen_artefact_fini(&a);
+  weft_arena_fini(&arena);
+}
 
 TEST(broken_kernels_are_noticed)
 {
   for (size_t k = 0; k < WEFT_COUNT(breaks); k++) {
-    const theme *theme = &themes[breaks[k].theme];
-    int sizes[3] = {breaks[k].a, breaks[k].b, breaks[k].c}, fault = 0;
-    const hlo_literal *inputs[4];
-    WEFT_AUTO(hlo_module) module = NULL;
-    weft_arena arena;
-    gen_artefact a;
-    char text[4096], what[128];
-    uint64_t numbers = k + 1;
+    char what[128];
+    snprintf(what, sizeof what, "%s with \"%s\" for \"%s\"", themes[breaks[k].theme].name, breaks[k].to, breaks[k].from);
+    check_notices(breaks[k].theme, (const int[]){breaks[k].a, breaks[k].b, breaks[k].c}, breaks[k].from, breaks[k].to,
+                  (damage){NO_DAMAGE}, what);
+  }
+}
 
-    write_theme(theme, "f32", sizes, text, sizeof text);
-    snprintf(what, sizeof what, "%s with \"%s\" for \"%s\"", theme->name, breaks[k].to, breaks[k].from);
-    weft_arena_init(&arena);
-    T_OK(hlo_parse(text, strlen(text), &module));
-    skip_without_target(module->entry->root);
-    for (int i = 0; i < module->entry->param_count; i++) {
-      hlo_literal *x;
-      const hlo_shape *shape = module->entry->params[i]->shape;
-      T_OK(hlo_literal_new(&arena, shape, &x));
-      fill_theme(x, &numbers, shape->type == WEFT_S32);
-      inputs[i] = x;
-    }
-    T_OK(gen_nvptx_compile(module->entry->root, "sm_90", &options, &a));
-    hlo_literal *want = empty_literal(&arena, module->entry->root->shape),
-                *got = empty_literal(&arena, module->entry->root->shape);
-    run_artefact(&a, inputs, module->entry->param_count, want, 0, NULL, what);
-    if (!break_text(&a, breaks[k].from, breaks[k].to)) fail_msg("%s: the text has none", what);
-    run_or_fault(&a, inputs, module->entry->param_count, got, 0, NULL, &fault, what);
-    if (!fault && same_bits(got, want)) fail_msg("%s: nobody noticed", what);
-    gen_artefact_fini(&a);
-    weft_arena_fini(&arena);
+TEST(wrong_arguments_and_launches_are_noticed)
+{
+  for (size_t k = 0; k < WEFT_COUNT(misuses); k++) {
+    char what[128];
+    snprintf(what, sizeof what, "misuse %d, of %s", (int)k, themes[misuses[k].theme].name);
+    check_notices(misuses[k].theme, (const int[]){misuses[k].a, misuses[k].b, misuses[k].c}, NULL, NULL,
+                  misuses[k].damage, what);
   }
 }
 
@@ -1711,7 +1815,8 @@ static __attribute__((constructor)) void choose_tests(void) { cmocka_set_test_fi
 
 TEST_MAIN(UNIT(random_kernels_have_the_bits_of_the_hosts), UNIT(rows_are_reduced_by_blocks),
           UNIT(kernels_of_tiles_have_the_bits_of_the_hosts), UNIT(kernels_move_little_more_than_they_must),
-          UNIT(broken_kernels_are_noticed), UNIT(sorts_are_stable_and_those_of_the_reference),
+          UNIT(broken_kernels_are_noticed), UNIT(wrong_arguments_and_launches_are_noticed),
+          UNIT(sorts_are_stable_and_those_of_the_reference),
           UNIT(sorts_by_a_plain_comparison_keep_nans_and_zeros), UNIT(sorts_by_radix_have_the_bits_of_those_by_merging),
           UNIT(broken_sorts_by_radix_are_noticed),
           UNIT(concatenates_of_many_arrays_move_them_once), UNIT(scans_read_each_element_once_or_twice), UNIT(ptxas_takes_all_kernels_and_spills_no_register),
