@@ -62,6 +62,7 @@ libweftcore_la_SOURCES += \
   %D%/nvptx/join.c \
   %D%/nvptx/launch.c \
   %D%/nvptx/nvptx.h \
+  %D%/nvptx/pivots.c \
   %D%/nvptx/ptx.c \
   %D%/nvptx/radix.c \
   %D%/nvptx/region.c \

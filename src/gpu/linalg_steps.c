@@ -152,64 +152,6 @@ static weft_status *solve_make(low_step *step, rt_thunk **out_thunk)
   return NULL;
 }
 
-/* ---- pivots ---- */
-
-/* From the row exchanges of LU, counted from 0, to the permutation of the rows.  The arrays are small and each exchange
- * depends on the one before, so the host does it, on copies of the arrays in its memory. */
-typedef struct pivots_thunk {
-  rt_thunk base;
-  int64_t matrices, pivots, rows;
-} pivots_thunk;
-
-static weft_status *permute(const pivots_thunk *t, const int32_t *pivots, int32_t *rows)
-{
-  for (int64_t row = 0; row < t->rows; row++) rows[row] = (int32_t)row;
-  for (int64_t i = 0; i < t->pivots; i++) {
-    int32_t other = pivots[i], moved = rows[i];
-    if (other < 0 || other >= t->rows)
-      return WEFT_ERR(INVALID_ARGUMENT, "cu_lu_pivots_to_permutation: pivot %d of %lld rows", other,
-                      (long long)t->rows);
-    rows[i] = rows[other];
-    rows[other] = moved;
-  }
-  return NULL;
-}
-
-static weft_status *pivots_run(const rt_thunk *thunk, rt_ctx *ctx)
-{
-  const pivots_thunk *t = (const pivots_thunk *)thunk;
-  const int32_t *pivots = rt_args(thunk, ctx)[0];
-  int32_t *rows = rt_args(thunk, ctx)[1];
-
-  for (int64_t i = 0; i < t->matrices; i++) WEFT_TRY(permute(t, pivots + i * t->pivots, rows + i * t->rows));
-  return NULL;
-}
-static const rt_thunk_ops pivots_ops = {.size = sizeof(rt_thunk_ops), .kind = "pivots", .run = pivots_run};
-
-static weft_status *pivots_make(low_step *step, rt_thunk **out_thunk)
-{
-  const hlo_instr *instr = step->instr;
-  const hlo_shape *out = instr->shape;
-
-  if (instr->operand_count != 1 || !hlo_shape_is_array(instr->operands[0]->shape) || !hlo_shape_is_array(out) ||
-      instr->operands[0]->shape->type != WEFT_S32 || out->type != WEFT_S32 || out->rank < 1 ||
-      instr->operands[0]->shape->rank != out->rank)
-    return WEFT_ERR(INVALID_ARGUMENT, "cu_lu_pivots_to_permutation: an s32 array goes to another one of the same rank");
-  const hlo_shape *in = instr->operands[0]->shape;
-  for (int d = 0; d < out->rank - 1; d++)
-    if (in->dims[d] != out->dims[d])
-      return WEFT_ERR(INVALID_ARGUMENT, "cu_lu_pivots_to_permutation: batch dimensions differ");
-  int64_t rows = out->dims[out->rank - 1], pivots = in->dims[in->rank - 1];
-  if (pivots > rows) return WEFT_ERR(INVALID_ARGUMENT, "cu_lu_pivots_to_permutation: more pivots than rows");
-  WEFT_TRY(low_thunk_new(step, &pivots_ops, sizeof(pivots_thunk), out_thunk));
-  pivots_thunk *t = (pivots_thunk *)*out_thunk;
-  t->base.wants_host_memory = true;
-  t->rows = rows;
-  t->pivots = pivots;
-  t->matrices = rows ? hlo_shape_elems(out) / rows : 0;
-  return NULL;
-}
-
 /* ---- handlers of custom calls for devices ---- */
 
 enum { API_TYPED_FFI = 4 };
@@ -288,7 +230,11 @@ weft_status *gpu_plan_custom_call(const gpu_target *target, weft_arena *arena, c
   /* a handler that the user registered comes before Weft's own of the same name */
   if (!rt_ffi_find(name, &bundle)) {
     if (gpu_solve_find(name, &routine)) return plan_solve(target, arena, instr, routine, plan);
-    plan->make = strcmp(name, "cu_lu_pivots_to_permutation") == 0 ? pivots_make : gpu_find_host_routine(name);
+    if (gen_nvptx_takes(instr)) {
+      plan->make = gpu_kernel_make;
+      return gpu_plan_kernel(target, arena, instr, plan);
+    }
+    plan->make = gpu_find_host_routine(name);
     if (plan->make) return NULL;
   }
   plan->make = low_custom_call_make;

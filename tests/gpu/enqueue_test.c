@@ -83,12 +83,11 @@ static const program programs[] = {
         "tensor<2x2xf32>\n"
         "  %y = stablehlo.reshape %d : (tensor<2x2xf32>) -> tensor<4xf32>\n"), {7, 10, 15, 22}},
   {"a step on the host",
-   MAIN("  %i = stablehlo.convert %x : (tensor<4xf32>) -> tensor<4xi32>\n"
-        "  %s = stablehlo.broadcast_in_dim %step, dims = [] : (tensor<i32>) -> tensor<4xi32>\n"
-        "  %j = stablehlo.subtract %i, %s : tensor<4xi32>\n"
-        "  %q = stablehlo.custom_call @cu_lu_pivots_to_permutation(%j) {api_version = 4 : i32, backend_config = {}} : "
-        "(tensor<4xi32>) -> tensor<4xi32>\n"
-        "  %y = stablehlo.convert %q : (tensor<4xi32>) -> tensor<4xf32>\n"), {0, 1, 2, 3}},
+   MAIN("  %z = stablehlo.subtract %one, %one : tensor<4xf32>\n"
+        "  %c = stablehlo.reshape %x : (tensor<4xf32>) -> tensor<4x1xf32>\n"
+        "  %q = stablehlo.custom_call @cusparse_gtsv2_ffi(%z, %one, %z, %c) {api_version = 4 : i32, backend_config = {}} : "
+        "(tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4x1xf32>) -> tensor<4x1xf32>\n"
+        "  %y = stablehlo.reshape %q : (tensor<4x1xf32>) -> tensor<4xf32>\n"), {1, 2, 3, 4}},
 };
 static const char donating[] =
   "module @m { func.func public @main(%x: tensor<4xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4xf32> {\n"

@@ -133,6 +133,8 @@ WEFT_NODISCARD weft_status *gen_grid_bring(gen_grid *g, gen_base base);
 WEFT_NODISCARD weft_status *gen_grid_join(gen_grid *g); /* of a concatenate */
 WEFT_NODISCARD weft_status *gen_grid_sort(gen_grid *g); /* of a sort or a top-k */
 WEFT_NODISCARD weft_status *gen_grid_scan(gen_grid *g); /* of a reduce-window that is a scan */
+WEFT_NODISCARD weft_status *gen_grid_permutation(gen_grid *g); /* of a custom call (gen_is_permutation) */
+bool gen_is_permutation(const hlo_instr *instr);
 
 /* The array of partial results of accumulator i, in the scratch: `elems` of each. */
 gen_buffer gen_partial(gen_emit *e, const gen_frame *f, const gen_acc *acc, int i, int64_t elems);

@@ -38,7 +38,8 @@ typedef struct gen_artefact {
   int64_t scratch_bytes; /* 0: there is no scratch */
 } gen_artefact;
 
-/* Is the instruction of a kind that has kernels: a fusion, a sort, a top-k, a concatenate, or a scan (gen_scan_of)? */
+/* Is the instruction of a kind that has kernels: a fusion, a sort, a top-k, a concatenate, a scan (gen_scan_of), or the
+ * custom call cu_lu_pivots_to_permutation? */
 bool gen_nvptx_takes(const hlo_instr *instr);
 /* Compiles such an instruction for `target`, a GPU. A result of a sort may lie on its operand. Borrows all. Errors:
  * UNIMPLEMENTED naming the strategy, operation or C function that the grid does not have, or when LLVM was built

@@ -83,7 +83,8 @@ bool gen_nvptx_takes(const hlo_instr *instr)
 
   if (instr->op == HLO_REDUCE_WINDOW) return gen_scan_of(instr, &scan);
   if (gen_is_library_fusion(instr)) return false;
-  return instr->op == HLO_FUSION || instr->op == HLO_SORT || instr->op == HLO_TOPK || instr->op == HLO_CONCATENATE;
+  return instr->op == HLO_FUSION || instr->op == HLO_SORT || instr->op == HLO_TOPK || instr->op == HLO_CONCATENATE ||
+         gen_is_permutation(instr);
 }
 
 static weft_status *emit_by_opcode(gen_grid *g)
@@ -91,6 +92,7 @@ static weft_status *emit_by_opcode(gen_grid *g)
   switch (g->spec->fusion->op) {
   case HLO_REDUCE_WINDOW: return gen_grid_scan(g);
   case HLO_CONCATENATE: return gen_grid_join(g);
+  case HLO_CUSTOM_CALL: return gen_grid_permutation(g);
   default: return gen_grid_sort(g);
   }
 }
