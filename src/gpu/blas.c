@@ -296,19 +296,20 @@ static void one_of(wct_type scale, void *one)
   }
 }
 
-weft_status *gpu_dot_enqueue(const gpu_dot *dot, const gpu_blas *blas, wcu_stream stream, wcu_ptr lhs, wcu_ptr rhs,
-                             wcu_ptr bias, wcu_ptr out, wcu_ptr workspace)
+weft_status *gpu_dot_enqueue(const gpu_dot *dot, const gpu_blas *blas, wcu_stream stream, const gpu_dot_arrays *arrays)
 {
   _Alignas(16) char one[SCALAR_BYTES] = {0}, zero[SCALAR_BYTES] = {0};
+  wcu_ptr addend = arrays->addend ? arrays->addend : arrays->out;
   size_t workspace_bytes = dot->choice.workspace_bytes;
   wbl_matmul product;
 
   one_of(dot->scale, one);
-  WEFT_TRY(describe_product(dot, bias, &product));
-  BLAS_TRY(cublasLtMatmul, blas->handle, &product, one, (const void *)(uintptr_t)rhs, &dot->rhs_layout,
-           (const void *)(uintptr_t)lhs, &dot->lhs_layout, zero, (const void *)(uintptr_t)out, &dot->out_layout,
-           (void *)(uintptr_t)out, &dot->out_layout, &dot->choice.algo,
-           (void *)(uintptr_t)(workspace_bytes ? WEFT_ALIGN_UP(workspace, WORKSPACE_ALIGNMENT) : 0), workspace_bytes,
-           stream);
+  WEFT_TRY(describe_product(dot, arrays->bias, &product));
+  BLAS_TRY(cublasLtMatmul, blas->handle, &product, one, (const void *)(uintptr_t)arrays->rhs, &dot->rhs_layout,
+           (const void *)(uintptr_t)arrays->lhs, &dot->lhs_layout, arrays->addend ? one : zero,
+           (const void *)(uintptr_t)addend, &dot->out_layout, (void *)(uintptr_t)arrays->out, &dot->out_layout,
+           &dot->choice.algo,
+           (void *)(uintptr_t)(workspace_bytes ? WEFT_ALIGN_UP(arrays->workspace, WORKSPACE_ALIGNMENT) : 0),
+           workspace_bytes, stream);
   return NULL;
 }

@@ -1,4 +1,4 @@
-/* gpu/blas.h -- HLO dot by cuBLASLt, with a bias and an activation in the same pass over the result. */
+/* gpu/blas.h -- HLO dot by cuBLASLt, with an added matrix, a bias and an activation in the same pass over the result. */
 #ifndef WEFT_GPU_BLAS_H
 #define WEFT_GPU_BLAS_H
 
@@ -20,7 +20,7 @@ WEFT_NODISCARD weft_status *gpu_blas_new(gpu_blas **out_blas);
 void gpu_blas_free(gpu_blas *blas); /* NULL is fine; no queued work may use it */
 WEFT_DEFINE_AUTO(gpu_blas, gpu_blas_free)
 
-/* What is done to each element of the product: activation(sum + bias). */
+/* What is done to each element of the product: activation(sum + addend + bias). */
 typedef enum gpu_activation { GPU_LINEAR, GPU_RELU, GPU_GELU } gpu_activation; /* GPU_GELU: approximated with tanh */
 
 /* The algorithm that the library chose for a product, as bytes that may be kept in a file. */
@@ -29,7 +29,9 @@ typedef struct gpu_dot_choice {
   uint64_t workspace_bytes;
 } gpu_dot_choice;
 
-/* out[b, m, n] = activation(sum over k of lhs[b, m, k] * rhs[b, k, n] + bias[n]), all dense and row-major. */
+/* out[b, m, n] = activation(sum over k of lhs[b, m, k] * rhs[b, k, n] + addend[b, m, n] + bias[n]), all dense and
+ * row-major.  The addend is of the result's type; gpu_dot_enqueue is told whether there is one, and no choice depends on
+ * it. */
 typedef struct gpu_dot {
   int64_t batches, m, n, k;
   bool lhs_swapped, rhs_swapped; /* lhs is [b, k, m]; rhs is [b, n, k] */
@@ -66,8 +68,9 @@ void gpu_dot_describe(const gpu_dot *dot, const gpu_blas *blas, char *out, size_
 size_t gpu_dot_workspace(const gpu_dot *dot);
 
 /* Queues the product on `stream`, of the device of `blas`, whose context is current.  Addresses are multiples of 16;
- * `bias` and `workspace` are 0 where there is none.  Thread-safe. */
-WEFT_NODISCARD weft_status *gpu_dot_enqueue(const gpu_dot *dot, const gpu_blas *blas, wcu_stream stream, wcu_ptr lhs,
-                                            wcu_ptr rhs, wcu_ptr bias, wcu_ptr out, wcu_ptr workspace);
+ * `bias`, `addend` and `workspace` are 0 where there is none.  Thread-safe. */
+typedef struct gpu_dot_arrays { wcu_ptr lhs, rhs, bias, addend, out, workspace; } gpu_dot_arrays;
+WEFT_NODISCARD weft_status *gpu_dot_enqueue(const gpu_dot *dot, const gpu_blas *blas, wcu_stream stream,
+                                            const gpu_dot_arrays *arrays);
 
 #endif

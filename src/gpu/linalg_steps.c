@@ -89,6 +89,18 @@ typedef struct solve_thunk {
 
 static gpu_make_fn solve_make;
 
+/* Is cuBLAS installed? */
+static weft_status *find_cublas(const gpu_target *target, bool *out_is_there)
+{
+  gpu_cublas *cublas;
+  weft_status *st = gpu_cublas_of(gpu_planner(target), &cublas);
+
+  *out_is_there = !st;
+  if (weft_status_code(st) != WEFT_UNAVAILABLE) return st;
+  weft_status_free(st);
+  return NULL;
+}
+
 static weft_status *plan_solve(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, gpu_routine routine,
                                low_plan *plan)
 {
@@ -99,6 +111,7 @@ static weft_status *plan_solve(const gpu_target *target, weft_arena *arena, cons
   WEFT_TRY(gpu_solve_init(solve, routine, instr));
   WEFT_TRY(gpu_enter(gpu_planner(target)));
   weft_status *st = gpu_solver_of(gpu_planner(target), &solver);
+  if (!st && gpu_solve_wants_cublas(solve)) st = find_cublas(target, &solve->batched);
   if (!st) st = gpu_solve_measure(solve, solver);
   gpu_leave();
   if (st) return st;
@@ -123,16 +136,20 @@ static weft_status *solve_work(const solve_thunk *t, const rt_ctx *ctx, wcu_stre
 {
   void *const *args = rt_args(&t->base, ctx);
   int operands = gpu_solve_operands(t->solve), leaves = operands + gpu_solve_results(t->solve);
+  int64_t matrices = t->solve->matrices;
   wcu_ptr arrays[GPU_SOLVE_ARRAYS];
+  gpu_cublas *cublas = NULL;
   gpu_solver *solver;
 
   if (gpu_solve_is_empty(t->solve)) return clear_results(&t->base, ctx, operands, leaves, stream);
   WEFT_TRY(gpu_copy_operand(&t->base, ctx, gpu_solve_overwritten(t->solve), operands, stream));
   for (int i = 0; i < leaves; i++) arrays[i] = gpu_address(args[i]);
-  WEFT_TRY(write_addresses(ctx, gpu_solve_addresses(t->solve), arrays[operands], t->base.uses[operands].slice.bytes,
-                           gpu_address(args[leaves])));
+  for (int k = 0; k < gpu_solve_lists(t->solve); k++)
+    WEFT_TRY(write_addresses(ctx, matrices, arrays[operands + k], t->base.uses[operands + k].slice.bytes,
+                             gpu_address(args[leaves]) + (wcu_ptr)(k * matrices) * sizeof(wcu_ptr)));
   WEFT_TRY(gpu_solver_of(gpu_of(ctx->info->device), &solver));
-  return gpu_solve_enqueue(t->solve, solver, stream, arrays, gpu_address(args[leaves]));
+  if (gpu_solve_wants_cublas(t->solve)) WEFT_TRY(gpu_cublas_of(gpu_of(ctx->info->device), &cublas));
+  return gpu_solve_enqueue(t->solve, solver, cublas, stream, arrays, gpu_address(args[leaves]));
 }
 
 static weft_status *solve_enqueue(const rt_thunk *thunk, rt_ctx *ctx)

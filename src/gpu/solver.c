@@ -231,6 +231,9 @@ static weft_status *check_results(const gpu_solve *s, const hlo_instr *instr)
 
 /* Most rows and columns for which the library's Jacobi methods take all matrices of a batch in one call. */
 enum { MOST_JACOBI = 32 };
+/* Most rows and columns for which one call of cuBLAS does all LU or QR factors of a batch: larger matrices fill the device
+ * one by one. */
+enum { MOST_FACTORS = 256 };
 
 /* Whether the library has a call for all matrices of a batch that is meant for matrices of this size. */
 static bool is_batched(const gpu_solve *s)
@@ -238,6 +241,8 @@ static bool is_batched(const gpu_solve *s)
   if (s->matrices < 2 || s->matrices > INT_MAX) return false;
   switch (s->routine) {
   case GPU_POTRF: return true;
+  case GPU_GETRF: return s->m == s->n && s->n <= MOST_FACTORS;
+  case GPU_GEQRF: return s->m <= MOST_FACTORS && s->n <= MOST_FACTORS;
   case GPU_SYEVD: return s->n <= MOST_JACOBI && !s->by_qr;
   case GPU_GESVDJ: return s->m <= MOST_JACOBI && s->n <= MOST_JACOBI && (!s->economic || s->m == s->n);
   default: return false;
@@ -292,7 +297,15 @@ static wct_type library_type(weft_dtype type)
 
 int gpu_solve_operands(const gpu_solve *solve) { return routines[solve->routine].operands; }
 int gpu_solve_overwritten(const gpu_solve *solve) { return routines[solve->routine].overwritten; }
-int64_t gpu_solve_addresses(const gpu_solve *s) { return s->batched && s->routine == GPU_POTRF ? s->matrices : 0; }
+bool gpu_solve_wants_cublas(const gpu_solve *s)
+{
+  return s->batched && (s->routine == GPU_GETRF || s->routine == GPU_GEQRF);
+}
+int gpu_solve_lists(const gpu_solve *s)
+{
+  if (!s->batched) return 0;
+  return s->routine == GPU_GEQRF ? 2 : s->routine == GPU_POTRF || s->routine == GPU_GETRF;
+}
 int gpu_solve_results(const gpu_solve *solve) { return routines[solve->routine].results; }
 bool gpu_solve_is_empty(const gpu_solve *s) { return s->matrices == 0 || s->m == 0 || s->n == 0; }
 
@@ -389,7 +402,7 @@ static weft_status *measure_locked(gpu_solve *s, const gpu_solver *solver) WEFT_
 /* The part of the workspace before the library's: the addresses of the matrices, or an `info`. */
 static size_t head_bytes(const gpu_solve *s)
 {
-  return WEFT_ALIGN_UP(WEFT_MAX((size_t)gpu_solve_addresses(s) * sizeof(wcu_ptr), (size_t)1),
+  return WEFT_ALIGN_UP(WEFT_MAX((size_t)gpu_solve_lists(s) * (size_t)s->matrices * sizeof(wcu_ptr), (size_t)1),
                        (size_t)WORKSPACE_ALIGNMENT);
 }
 
@@ -547,12 +560,24 @@ static weft_status *solve_all_locked(const gpu_solve *s, gpu_solver *solver, wcu
   return NULL;
 }
 
-weft_status *gpu_solve_enqueue(const gpu_solve *solve, gpu_solver *solver, wcu_stream stream, const wcu_ptr *arrays,
-                               wcu_ptr workspace)
+/* The workspace begins with the addresses. */
+static weft_status *factor_batch(const gpu_solve *s, gpu_cublas *cublas, wcu_stream stream, const wcu_ptr *arrays,
+                                 wcu_ptr addresses)
+{
+  const gpu_factors factors = {s->type, s->m, s->n, (int)s->matrices};
+  const wcu_ptr *r = arrays + routines[s->routine].operands;
+
+  if (s->routine == GPU_GEQRF) return gpu_qr_enqueue(&factors, cublas, stream, addresses);
+  return gpu_lu_enqueue(&factors, cublas, stream, addresses, r[1], r[2]);
+}
+
+weft_status *gpu_solve_enqueue(const gpu_solve *solve, gpu_solver *solver, gpu_cublas *cublas, wcu_stream stream,
+                               const wcu_ptr *arrays, wcu_ptr workspace)
 {
   weft_status *st;
 
   if (gpu_solve_is_empty(solve)) return NULL;
+  if (gpu_solve_wants_cublas(solve)) return factor_batch(solve, cublas, stream, arrays, workspace);
   weft_mutex_lock(&solver->mu);
   st = solve_all_locked(solve, solver, stream, arrays, workspace);
   weft_mutex_unlock(&solver->mu);

@@ -4,6 +4,7 @@
 
 #include "gpu/abi/cuda.h"
 #include "gpu/abi/cusolver.h"
+#include "gpu/triangular.h"
 #include "hlo/hlo.h"
 
 /* The library's state for one device.  Thread-safe. */
@@ -28,7 +29,7 @@ WEFT_DEFINE_AUTO(gpu_solver, gpu_solver_free)
  *           the arrays are row-major and u and v^H have changed places, which is the same for the transpose of a
  *   ORMQR   a, tau, c -> q c or c q       also with the adjoint of q
  *   SYTRD   a -> reflectors, d, e, tau, info   a similar matrix with three diagonals
- * Small matrices of a batch are given to the library all at once (gpu_solve.batched). */
+ * Small matrices of a batch are given to a library all at once (gpu_solve.batched): to cuBLAS by GETRF and GEQRF. */
 typedef enum gpu_routine { GPU_POTRF, GPU_GETRF, GPU_GEQRF, GPU_ORGQR, GPU_SYEVD, GPU_GESVDJ, GPU_GESVDP, GPU_GESVD, GPU_ORMQR, GPU_SYTRD } gpu_routine;
 
 enum { GPU_SOLVE_ARRAYS = 7 }; /* most operands and results of a routine */
@@ -58,8 +59,10 @@ WEFT_NODISCARD weft_status *gpu_solve_init(gpu_solve *solve, gpu_routine routine
 int gpu_solve_operands(const gpu_solve *solve);
 int gpu_solve_results(const gpu_solve *solve);
 int gpu_solve_overwritten(const gpu_solve *solve); /* the operand that becomes result 0 */
-/* The matrices whose addresses have to stand at the beginning of the workspace, as an array of result 0; 0: none. */
-int64_t gpu_solve_addresses(const gpu_solve *solve);
+/* How many lists of addresses have to stand at the beginning of the workspace, one after the other: list k has those of
+ * the matrices' parts of result k. */
+int gpu_solve_lists(const gpu_solve *solve);
+bool gpu_solve_wants_cublas(const gpu_solve *solve); /* false after `batched` has been set to false */
 bool gpu_solve_is_empty(const gpu_solve *solve);
 
 /* Asks the library for the size of the workspace. */
@@ -67,8 +70,9 @@ WEFT_NODISCARD weft_status *gpu_solve_measure(gpu_solve *solve, gpu_solver *solv
 
 /* Queues the routine for all matrices on `stream`, of the device of `solver`, whose context is current.
  *   arrays  the operands' addresses, then the results'; result 0 holds what it overwrites already
+ *   cublas  NULL unless gpu_solve_wants_cublas
  * Thread-safe. */
-WEFT_NODISCARD weft_status *gpu_solve_enqueue(const gpu_solve *solve, gpu_solver *solver, wcu_stream stream,
-                                              const wcu_ptr *arrays, wcu_ptr workspace);
+WEFT_NODISCARD weft_status *gpu_solve_enqueue(const gpu_solve *solve, gpu_solver *solver, gpu_cublas *cublas,
+                                              wcu_stream stream, const wcu_ptr *arrays, wcu_ptr workspace);
 
 #endif

@@ -36,22 +36,24 @@ weft_status *gpu_copy_operand(const rt_thunk *thunk, const rt_ctx *ctx, int from
 
 /* ---- dot ---- */
 
-/* A dot, alone or in a fusion with its bias and activation (passes/library_epilogues.c). The arrays are numbers of
- * operands. */
+/* A dot, alone or in a fusion with what is added and its activation (passes/library_epilogues.c). The arrays are numbers
+ * of operands. */
 typedef struct product {
   const hlo_instr *dot;
-  int lhs, rhs, bias; /* bias: -1: there is none */
+  int lhs, rhs, bias, addend; /* bias, addend: -1: there is none */
   gpu_activation activation;
 } product;
 
 static product product_of(const hlo_instr *instr)
 {
-  product p = {.dot = instr, .lhs = 0, .rhs = 1, .bias = -1};
+  product p = {.dot = instr, .lhs = 0, .rhs = 1, .bias = -1, .addend = -1};
 
   if (instr->op == HLO_DOT) return p;
   HLO_FOREACH(x, instr->called[0]) {
     if (x->op == HLO_DOT) p.dot = x;
     if (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_PARAMETER) p.bias = (int)x->operands[0]->u.parameter_number;
+    for (int i = 0; i < 2 && x->op == HLO_ADD; i++)
+      if (x->operands[i]->op == HLO_PARAMETER) p.addend = (int)x->operands[i]->u.parameter_number;
     if (x->op == HLO_MAXIMUM) p.activation = GPU_RELU;
     if (x->op == HLO_TANH) p.activation = GPU_GELU;
   }
@@ -115,30 +117,34 @@ static weft_status *dot_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 {
   const dot_thunk *t = (const dot_thunk *)thunk;
   const product *p = &t->product;
-  int result = WEFT_MAX(WEFT_MAX(p->lhs, p->rhs), p->bias) + 1;
+  int result = WEFT_MAX(WEFT_MAX(p->lhs, p->rhs), WEFT_MAX(p->bias, p->addend)) + 1;
   void *const *args = rt_args(thunk, ctx);
   wcu_stream stream;
   gpu_blas *blas;
 
   WEFT_TRY(gpu_begin_step(thunk, ctx, &stream));
   weft_status *st = gpu_blas_of(gpu_of(ctx->info->device), &blas);
-  if (!st)
-    st = gpu_dot_enqueue(t->dot, blas, stream, gpu_address(args[p->lhs]), gpu_address(args[p->rhs]),
-                         p->bias >= 0 ? gpu_address(args[p->bias]) : 0, gpu_address(args[result]),
-                         gpu_dot_workspace(t->dot) ? gpu_address(args[result + 1]) : 0);
+  const gpu_dot_arrays arrays = {.lhs = gpu_address(args[p->lhs]), .rhs = gpu_address(args[p->rhs]),
+                                 .bias = p->bias >= 0 ? gpu_address(args[p->bias]) : 0,
+                                 .addend = p->addend >= 0 ? gpu_address(args[p->addend]) : 0,
+                                 .out = gpu_address(args[result]),
+                                 .workspace = gpu_dot_workspace(t->dot) ? gpu_address(args[result + 1]) : 0};
+  if (!st) st = gpu_dot_enqueue(t->dot, blas, stream, &arrays);
   return gpu_end_work(ctx, st);
 }
 static const rt_thunk_ops dot_ops = {.size = sizeof(rt_thunk_ops), .kind = "dot", .enqueue = dot_enqueue, .stretch = 1u << WEFT_GRAPH_CUBLASLT};
 
 weft_status *gpu_dot_make(low_step *step, rt_thunk **out_thunk)
 {
-  static const char *const done_too[][2] = {{NULL, "with bias"}, {"with relu", "with bias and relu"},
-                                            {"with gelu", "with bias and gelu"}};
+  static const char *const done_too[][2][2] = {
+    {{NULL, "with bias"}, {"with matrix", "with matrix and bias"}},
+    {{"with relu", "with bias and relu"}, {"with matrix and relu", "with matrix, bias and relu"}},
+    {{"with gelu", "with bias and gelu"}, {"with matrix and gelu", "with matrix, bias and gelu"}}};
   WEFT_TRY(low_thunk_new(step, &dot_ops, sizeof(dot_thunk), out_thunk));
   dot_thunk *t = (dot_thunk *)*out_thunk;
   t->product = product_of(step->instr);
   t->dot = step->plan->data;
-  t->base.detail = done_too[t->product.activation][t->product.bias >= 0];
+  t->base.detail = done_too[t->product.activation][t->product.addend >= 0][t->product.bias >= 0];
   return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* gpu/triangular.c -- HLO triangular-solve, and scaling of arrays, by cuBLAS (triangular.h).
+/* gpu/triangular.c -- HLO triangular-solve, scaling of arrays, and factors of batches, by cuBLAS (triangular.h).
  *
  * A row-major matrix is its transpose in the library's column-major terms.  The transposed system of op(a) x = b is
  * x^T op(a)^T = b^T: the side changes, and so does the triangle in which a lies; op stays. */
@@ -22,6 +22,11 @@ struct gpu_cublas {
 };
 
 #define CUBLAS_TRY(call, ...) WEFT_TRY(gpu_blas_status(&table, fn.call(__VA_ARGS__), #call))
+
+/* The entry point of a routine for an element type. */
+#define OF_TYPE(type, name)                                                          \
+  ((type) == WEFT_F32 ? fn.cublasS##name : (type) == WEFT_F64 ? fn.cublasD##name     \
+   : (type) == WEFT_C64 ? fn.cublasC##name : fn.cublasZ##name)
 
 weft_status *gpu_cublas_new(gpu_cublas **out_cublas)
 {
@@ -124,14 +129,8 @@ static weft_status *solve(const gpu_triangular *t, const gpu_cublas *cublas, wcu
   static const float one_f32[2] = {1, 0};
   bool is_double = weft_dtype_component(t->type) == WEFT_F64;
   const void *one = is_double ? (const void *)one_f64 : one_f32;
-  wb3_fn_cublasStrsm_v2 trsm = t->type == WEFT_F32   ? fn.cublasStrsm_v2
-                               : t->type == WEFT_F64 ? fn.cublasDtrsm_v2
-                               : t->type == WEFT_C64 ? fn.cublasCtrsm_v2
-                                                     : fn.cublasZtrsm_v2;
-  wb3_fn_cublasStrsmBatched trsm_batched = t->type == WEFT_F32   ? fn.cublasStrsmBatched
-                                           : t->type == WEFT_F64 ? fn.cublasDtrsmBatched
-                                           : t->type == WEFT_C64 ? fn.cublasCtrsmBatched
-                                                                 : fn.cublasZtrsmBatched;
+  wb3_fn_cublasStrsm_v2 trsm = OF_TYPE(t->type, trsm_v2);
+  wb3_fn_cublasStrsmBatched trsm_batched = OF_TYPE(t->type, trsmBatched);
   int order = order_of(t);
   wcu_ptr a_bytes = (wcu_ptr)gpu_triangular_a_bytes(t), x_bytes = (wcu_ptr)gpu_triangular_x_bytes(t);
   int batch = (int)gpu_triangular_batch(t);
@@ -158,6 +157,49 @@ weft_status *gpu_triangular_enqueue(const gpu_triangular *t, gpu_cublas *cublas,
 {
   weft_mutex_lock(&cublas->mu);
   weft_status *st = solve(t, cublas, stream, a, x, addresses);
+  weft_mutex_unlock(&cublas->mu);
+  return st;
+}
+
+/* ---- factors of a batch ---- */
+
+static void *pointer(wcu_ptr at) { return (void *)(uintptr_t)at; }
+
+static weft_status *lu(const gpu_factors *f, const gpu_cublas *cublas, wcu_stream stream, wcu_ptr addresses,
+                       wcu_ptr pivots, wcu_ptr info)
+{
+  CUBLAS_TRY(cublasSetStream_v2, cublas->handle, stream);
+  return gpu_blas_status(&table,
+                         OF_TYPE(f->type, getrfBatched)(cublas->handle, f->n, pointer(addresses), f->n, pointer(pivots),
+                                                        pointer(info), f->count),
+                         "cublas getrfBatched");
+}
+
+weft_status *gpu_lu_enqueue(const gpu_factors *f, gpu_cublas *cublas, wcu_stream stream, wcu_ptr addresses,
+                            wcu_ptr pivots, wcu_ptr info)
+{
+  weft_mutex_lock(&cublas->mu);
+  weft_status *st = lu(f, cublas, stream, addresses, pivots, info);
+  weft_mutex_unlock(&cublas->mu);
+  return st;
+}
+
+static weft_status *qr(const gpu_factors *f, const gpu_cublas *cublas, wcu_stream stream, wcu_ptr addresses)
+{
+  wcu_ptr scales = addresses + (wcu_ptr)f->count * sizeof(wcu_ptr);
+  int wrong = 0; /* the number of an argument, which the call's result tells too */
+
+  CUBLAS_TRY(cublasSetStream_v2, cublas->handle, stream);
+  return gpu_blas_status(&table,
+                         OF_TYPE(f->type, geqrfBatched)(cublas->handle, f->m, f->n, pointer(addresses), f->m,
+                                                        pointer(scales), &wrong, f->count),
+                         "cublas geqrfBatched");
+}
+
+weft_status *gpu_qr_enqueue(const gpu_factors *f, gpu_cublas *cublas, wcu_stream stream, wcu_ptr addresses)
+{
+  weft_mutex_lock(&cublas->mu);
+  weft_status *st = qr(f, cublas, stream, addresses);
   weft_mutex_unlock(&cublas->mu);
   return st;
 }

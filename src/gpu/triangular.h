@@ -1,4 +1,5 @@
-/* gpu/triangular.h -- HLO triangular-solve, and scaling of arrays, by cuBLAS. */
+/* gpu/triangular.h -- HLO triangular-solve, scaling of arrays, and LU and QR factors of the matrices of a batch, by
+ * cuBLAS. */
 #ifndef WEFT_GPU_TRIANGULAR_H
 #define WEFT_GPU_TRIANGULAR_H
 
@@ -40,10 +41,23 @@ int64_t gpu_triangular_a_bytes(const gpu_triangular *t);
 int64_t gpu_triangular_x_bytes(const gpu_triangular *t);
 
 /* Queues the solution on `stream`, of the device of `cublas`, whose context is current.  `x` holds b already and is
- * overwritten.  `addresses`, in the device's memory, are those of each a and then
- * of each x, if gpu_triangular_batch is not
- * 0.  Thread-safe. */
+ * overwritten.  `addresses`, in the device's memory, are those of each a and then of each x, if gpu_triangular_batch is
+ * not 0.  Thread-safe. */
 WEFT_NODISCARD weft_status *gpu_triangular_enqueue(const gpu_triangular *t, gpu_cublas *cublas, wcu_stream stream,
                                                    wcu_ptr a, wcu_ptr x, wcu_ptr addresses);
+
+/* `count` column-major matrices, of f32, f64, c64 or c128, that are replaced by their factors. */
+typedef struct gpu_factors {
+  weft_dtype type;
+  int m, n, count;
+} gpu_factors;
+
+/* Queues the LU factors, of square matrices: pivots, from 1, n for each matrix, and an info for each.  `addresses`, in the
+ * device's memory, are those of the matrices.  Thread-safe. */
+WEFT_NODISCARD weft_status *gpu_lu_enqueue(const gpu_factors *f, gpu_cublas *cublas, wcu_stream stream, wcu_ptr addresses,
+                                           wcu_ptr pivots, wcu_ptr info);
+/* The same with the QR factors.  `addresses` are those of the matrices and then of the scales of their reflectors. */
+WEFT_NODISCARD weft_status *gpu_qr_enqueue(const gpu_factors *f, gpu_cublas *cublas, wcu_stream stream,
+                                           wcu_ptr addresses);
 
 #endif

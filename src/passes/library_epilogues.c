@@ -1,8 +1,9 @@
-/* passes/library_epilogues.c -- library-epilogues: dots whose library adds a bias and applies an activation before it
- * stores the result.  The dot and what follows become a fusion that a library does as one step (gen_is_library_fusion),
+/* passes/library_epilogues.c -- library-epilogues: dots whose library adds a matrix and a bias and applies an activation
+ * before it stores the result.  The dot and what follows become a fusion that a library does as one step (gen_is_library_fusion),
  * so the result is written once instead of written, read and written again.
  *
- *   bias        dot + broadcast(b), b one number for each column of the result
+ *   matrix      dot + c, a residual connection for example; c is an array that is in memory anyway
+ *   bias        dot + broadcast(b), or (dot + c) + broadcast(b), b one number for each column of the result
  *   relu        max(x, 0), x the dot or the sum
  *   gelu        0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), of f16 and bf16 alone: libraries approximate tanh
  *
@@ -80,6 +81,26 @@ static hlo_instr *take_reshape(group *g, hlo_instr *x)
   return user;
 }
 
+/* Is the value stored, whatever becomes of the group?  What a kernel computes for one reader would otherwise never be. */
+static bool is_in_memory(const hlo_instr *x)
+{
+  switch (x->op) {
+  case HLO_BROADCAST: case HLO_IOTA: return false;
+  case HLO_PARAMETER: case HLO_CONSTANT: case HLO_GET_TUPLE_ELEMENT: case HLO_DOT: case HLO_CONVOLUTION:
+  case HLO_CUSTOM_CALL: return true;
+  case HLO_FUSION: return gen_is_library_fusion(x);
+  case HLO_RESHAPE: case HLO_BITCAST: return x->user_count > 1 || is_in_memory(x->operands[0]);
+  default: return x->user_count > 1 || x == x->parent->root;
+  }
+}
+
+static hlo_instr *take_matrix(group *g, hlo_instr *x)
+{
+  hlo_instr *sum = user_of(x), *matrix = beside(sum, HLO_ADD, x);
+
+  return matrix && is_in_memory(matrix) && join(g, sum) ? sum : NULL;
+}
+
 static hlo_instr *take_bias(group *g, hlo_instr *x)
 {
   hlo_instr *sum = user_of(x), *bias = beside(sum, HLO_ADD, x);
@@ -138,7 +159,9 @@ static hlo_instr *take_epilogue(group *g, hlo_instr *dot)
   typedef hlo_instr *taker(group *, hlo_instr *);
   hlo_instr *x = take_reshape(g, dot), *end = NULL;
 
-  hlo_instr *sum = take_bias(g, x);
+  hlo_instr *sum = take_matrix(g, x);
+  if (sum) x = end = sum;
+  sum = take_bias(g, x);
   if (sum) x = end = sum;
   taker *const takers[] = {take_relu, take_gelu};
   for (size_t i = 0; i < WEFT_COUNT(takers); i++) {

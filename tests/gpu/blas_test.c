@@ -59,16 +59,23 @@ static weft_status *init(gpu_dot *dot, const product *p, bool has_bias, gpu_acti
                       has_bias, activation);
 }
 
-/* Runs the dot on the device; the result is in p's arena. */
+/* Runs the dot on the device; the result is in p's arena. bias, addend: NULL: there is none. */
+static const hlo_literal *run_with(product *p, const gpu_dot *dot, const hlo_literal *bias, const hlo_literal *addend)
+{
+  gpu_dot_arrays at = {.lhs = literal_on_device(p->args[0]), .rhs = literal_on_device(p->args[1]),
+                       .bias = bias ? literal_on_device(bias) : 0, .addend = addend ? literal_on_device(addend) : 0,
+                       .out = on_device(NULL, (size_t)hlo_shape_bytes(p->dot->shape)),
+                       .workspace = on_device(NULL, gpu_dot_workspace(dot))};
+
+  T_OK(gpu_dot_enqueue(dot, blas, stream, &at));
+  const hlo_literal *got = from_device(&p->arena, p->dot->shape, at.out);
+  free_device(6, (wcu_ptr[]){at.lhs, at.rhs, at.bias, at.addend, at.out, at.workspace});
+  return got;
+}
+
 static const hlo_literal *run(product *p, const gpu_dot *dot, const hlo_literal *bias)
 {
-  wcu_ptr at[5] = {literal_on_device(p->args[0]), literal_on_device(p->args[1]), on_device(NULL, (size_t)hlo_shape_bytes(p->dot->shape)),
-                   bias ? literal_on_device(bias) : 0, on_device(NULL, gpu_dot_workspace(dot))};
-
-  T_OK(gpu_dot_enqueue(dot, blas, stream, at[0], at[1], at[3], at[2], at[4]));
-  const hlo_literal *got = from_device(&p->arena, p->dot->shape, at[2]);
-  free_device(5, at);
-  return got;
+  return run_with(p, dot, bias, NULL);
 }
 
 /* ---- results ---- */
@@ -130,29 +137,30 @@ static double activated(gpu_activation activation, double v)
   }
 }
 
-TEST(bias_and_activation_are_applied_to_the_sum)
+TEST(what_is_added_and_the_activation_are_applied_to_the_sum)
 {
   static const gpu_activation activations[] = {GPU_LINEAR, GPU_RELU, GPU_GELU};
   uint64_t seed = 3;
 
-  for (int round = 0; round < 12; round++) {
+  for (int round = 0; round < 24; round++) {
     product p;
     gpu_dot dot;
     const int64_t n = 20;
-    const char *type = round / 6 ? "bf16" : "f32";
+    const char *type = round / 6 % 2 ? "bf16" : "f32";
     bool has_bias = round & 1;
     gpu_activation activation = activations[round / 2 % 3];
 
     make_product(&p, type, type, (int64_t[]){2, 7, n, 9}, round % 4 == 0, false, false, "", &seed);
     const hlo_literal *bias =
       random_literal(&p.arena, &(hlo_shape){.type = p.want->shape->type, .rank = 1, .dims = &n}, &seed);
+    const hlo_literal *addend = round / 12 ? random_literal(&p.arena, p.want->shape, &seed) : NULL;
     T_OK(init(&dot, &p, has_bias, activation));
     T_OK(gpu_dot_choose(&dot, blas, 0));
-    const hlo_literal *got = run(&p, &dot, has_bias ? bias : NULL);
+    const hlo_literal *got = run_with(&p, &dot, has_bias ? bias : NULL, addend);
     for (int64_t i = 0; i < hlo_shape_elems(got->shape); i++) {
-      double want =
-        activated(activation, hlo_literal_get_f64(p.want, i) + (has_bias ? hlo_literal_get_f64(bias, i % n) : 0));
-      if (!near(hlo_literal_get_f64(got, i), want, round / 6 ? 4e-2 : 1e-5))
+      double added = (has_bias ? hlo_literal_get_f64(bias, i % n) : 0) + (addend ? hlo_literal_get_f64(addend, i) : 0);
+      double want = activated(activation, hlo_literal_get_f64(p.want, i) + added);
+      if (!near(hlo_literal_get_f64(got, i), want, round / 6 % 2 ? 4e-2 : 1e-5))
         fail_msg("round %d, element %d: got %g, want %g", round, (int)i, hlo_literal_get_f64(got, i), want);
     }
     free_product(&p);
@@ -188,7 +196,7 @@ static weft_status *enqueue_at(const gpu_dot *dot, wcu_ptr base, int which, wcu_
 {
   wcu_ptr at[5] = {base, base + 65536, 0, base + 2 * 65536, base + 3 * 65536};
   at[which] += add;
-  return gpu_dot_enqueue(dot, blas, stream, at[0], at[1], at[2], at[3], at[4]);
+  return gpu_dot_enqueue(dot, blas, stream, &(gpu_dot_arrays){at[0], at[1], at[2], 0, at[3], at[4]});
 }
 
 TEST(the_emulated_library_refuses_what_the_real_one_refuses)
@@ -248,10 +256,10 @@ TEST(a_result_outside_of_memory_is_an_error_of_the_stream)
   make_product(&p, "f32", "f32", (int64_t[]){1, 4, 4, 4}, false, false, false, "", &seed);
   T_OK(init(&dot, &p, false, GPU_LINEAR));
   T_OK(gpu_dot_choose(&dot, blas, 0));
-  T_OK(gpu_dot_enqueue(&dot, blas, stream, in, in, 0, out, 0));
+  T_OK(gpu_dot_enqueue(&dot, blas, stream, &(gpu_dot_arrays){.lhs = in, .rhs = in, .out = out}));
   CU_IS(cuStreamSynchronize(stream), WCU_ERROR_ILLEGAL_ADDRESS);
   T_TRUE(strstr(emu_last_error(), "64 bytes") != NULL);
-  T_CODE(gpu_dot_enqueue(&dot, blas, stream, in, in, 0, out, 0), WEFT_INTERNAL);
+  T_CODE(gpu_dot_enqueue(&dot, blas, stream, &(gpu_dot_arrays){.lhs = in, .rhs = in, .out = out}), WEFT_INTERNAL);
   free_product(&p);
   CU(cuDevicePrimaryCtxReset_v2(0));
   make_context();
@@ -278,7 +286,7 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(random_dots_give_the_evaluators_results), UNIT(s8_dots_are_exact_and_need_rows_of_whole_words),
-    UNIT(bias_and_activation_are_applied_to_the_sum), UNIT(dots_that_the_library_does_not_have_are_refused_by_name),
+    UNIT(what_is_added_and_the_activation_are_applied_to_the_sum), UNIT(dots_that_the_library_does_not_have_are_refused_by_name),
     UNIT(the_emulated_library_refuses_what_the_real_one_refuses), UNIT(errors_of_calls_keep_their_meaning),
     UNIT(a_result_outside_of_memory_is_an_error_of_the_stream)};
   return cmocka_run_group_tests(units, set_up, tear_down);

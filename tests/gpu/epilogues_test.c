@@ -1,4 +1,4 @@
-/* tests/gpu/epilogues_test.c -- dots with their bias and activation in one call of cuBLASLt, on the emulated platform
+/* tests/gpu/epilogues_test.c -- dots with what is added and their activation in one call of cuBLASLt, on the emulated platform
  * "cuda", and algorithms of cuBLASLt that are chosen once and kept. */
 #include "cpu/run.h"
 
@@ -12,7 +12,7 @@
 #include "codegen/code/cache.h"
 #include "runtime/saved.h"
 
-enum { ARGS = 3 };
+enum { ARGS = 4 };
 
 #define DOT(type) \
   "  a = " type "[24,40] parameter(0)\n" \
@@ -22,6 +22,9 @@ enum { ARGS = 3 };
   "  v = " type "[32] parameter(2)\n" \
   "  w = " type "[24,32] broadcast(v), dimensions={1}\n" \
   "  s = " type "[24,32] add(w, d)\n"
+#define MATRIX(type, number) \
+  "  c = " type "[24,32] parameter(" number ")\n" \
+  "  e = " type "[24,32] add(d, c)\n"
 #define ZERO(type) \
   "  z = " type "[] constant(0)\n" \
   "  y = " type "[24,32] broadcast(z), dimensions={}\n"
@@ -111,6 +114,40 @@ static const struct { const char *what, *dot, *text; int kernels; } programs[] =
    "  v = f32[24] parameter(2)\n"
    "  w = f32[24,32] broadcast(v), dimensions={0}\n"
    "  ROOT s = f32[24,32] add(d, w)\n"
+   "}\n", 1},
+  {"a matrix that is added", "[with matrix]",
+   "HloModule m\nENTRY e {\n" DOT("f32") MATRIX("f32", "2") " ROOT r = f32[24,32] copy(e)\n}\n", 0},
+  {"a matrix, a bias and relu of bf16", "[with matrix, bias and relu]",
+   "HloModule m\nENTRY e {\n" DOT("bf16") MATRIX("bf16", "3")
+   "  v = bf16[32] parameter(2)\n"
+   "  w = bf16[24,32] broadcast(v), dimensions={1}\n"
+   "  s = bf16[24,32] add(w, e)\n" ZERO("bf16") " ROOT r = bf16[24,32] maximum(s, y)\n}\n", 0},
+  {"a bias before the matrix, whose order of additions stays", "[with bias]",
+   "HloModule m\nENTRY e {\n" DOT("f32") BIAS("f32") "  c = f32[24,32] parameter(3)\n ROOT r = f32[24,32] add(s, c)\n}\n", 1},
+  {"a residual connection around two layers, whose input is operand and addend", "[with matrix]",
+   "HloModule m\n"
+   "ENTRY e {\n"
+   "  x = f32[24,32] parameter(0)\n"
+   "  a = f32[32,32] parameter(1)\n"
+   "  d = f32[24,32] dot(x, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  s = f32[24,32] add(x, d)\n"
+   "  e = f32[24,32] dot(s, a), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+   "  ROOT t = f32[24,32] add(e, s)\n"
+   "}\n", 0},
+  {"a sum of two products", "[with matrix]",
+   "HloModule m\n"
+   "ENTRY e {\n" DOT("f32")
+   "  c = f32[24,32] parameter(2)\n"
+   "  f = f32[32,32] dot(c, c), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+   "  g = f32[24,32] dot(c, f), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  ROOT s = f32[24,32] add(d, g)\n"
+   "}\n", 0},
+  {"a matrix that would be stored for the product alone", "dot",
+   "HloModule m\n"
+   "ENTRY e {\n" DOT("f32")
+   "  c = f32[24,32] parameter(2)\n"
+   "  n = f32[24,32] multiply(c, c)\n"
+   "  ROOT s = f32[24,32] add(d, n)\n"
    "}\n", 1},
   {"f64", "dot", "HloModule m\nENTRY e {\n" DOT("f64") BIAS("f64") " ROOT r = f64[24,32] negate(s)\n}\n", 1},
   {"at most one", "dot",

@@ -9,6 +9,7 @@
 #include "passes/eval_compare.h"
 
 static gpu_solver *solver;
+static gpu_cublas *cublas;
 
 /* A call on column-major arrays. `arrays`: operands, then results, in host memory after the call. */
 typedef struct call {
@@ -58,15 +59,18 @@ static void free_call(call *c)
   weft_arena_fini(&c->arena);
 }
 
-/* Writes the addresses of the matrices at `first` where the library finds them. */
-static void put_addresses(const call *c, wcu_ptr first, wcu_ptr to)
+/* Writes the addresses of the matrices in the results at `first` where the library finds them. */
+static void put_addresses(const call *c, const wcu_ptr *first, wcu_ptr to)
 {
   wcu_ptr addresses[8];
-  int64_t count = gpu_solve_addresses(&c->solve), bytes = hlo_shape_bytes(c->arrays[c->operands]->shape);
+  int64_t count = c->solve.matrices;
 
-  T_TRUE(count <= 8);
-  for (int64_t i = 0; i < count; i++) addresses[i] = first + (wcu_ptr)(i * (bytes / count));
-  if (count) CU(cuMemcpyHtoD_v2(to, addresses, (size_t)count * sizeof *addresses));
+  for (int k = 0; k < gpu_solve_lists(&c->solve); k++) {
+    int64_t bytes = hlo_shape_bytes(c->arrays[c->operands + k]->shape);
+    T_TRUE(count <= 8);
+    for (int64_t i = 0; i < count; i++) addresses[i] = first[k] + (wcu_ptr)(i * (bytes / count));
+    CU(cuMemcpyHtoD_v2(to + (wcu_ptr)(k * count) * sizeof *addresses, addresses, (size_t)count * sizeof *addresses));
+  }
 }
 
 static void run_call(call *c)
@@ -77,8 +81,8 @@ static void run_call(call *c)
   for (int i = 0; i < c->count; i++)
     at[i] = literal_on_device(c->arrays[i == c->operands ? gpu_solve_overwritten(&c->solve) : i]);
   at[c->count] = on_device(NULL, c->solve.workspace_bytes);
-  put_addresses(c, at[c->operands], at[c->count]);
-  T_OK(gpu_solve_enqueue(&c->solve, solver, stream, at, at[c->count]));
+  put_addresses(c, at + c->operands, at[c->count]);
+  T_OK(gpu_solve_enqueue(&c->solve, solver, cublas, stream, at, at[c->count]));
   for (int i = c->operands; i < c->count; i++) c->arrays[i] = from_device(&c->arena, c->arrays[i]->shape, at[i]);
   free_device(c->count + 1, at);
 }
@@ -178,19 +182,22 @@ TEST(lu_with_its_pivots_is_the_matrix)
   static const int64_t sizes[][2] = {{6, 4}, {4, 6}, {5, 5}};
   uint64_t seed = 2;
 
-  for (int round = 0; round < 12; round++) {
+  for (int round = 0; round < 24; round++) {
     int64_t m = sizes[round % 3][0], n = sizes[round % 3][1], least = WEFT_MIN(m, n);
-    const char *t = types[round / 3];
+    const char *t = types[round / 3 % 4];
     char operands[100], results[100];
     call c;
 
     snprintf(operands, sizeof operands, "  a = %s[2,%d,%d] parameter(0)\n", t, (int)m, (int)n);
     snprintf(results, sizeof results, "(%s[2,%d,%d], s32[2,%d], s32[2])", t, (int)m, (int)n, (int)least);
     T_OK(init_call(&c, "cusolver_getrf_ffi", operands, results, ""));
+    T_EQ_INT(gpu_solve_wants_cublas(&c.solve), m == n);
+    if (round / 12) c.solve.batched = false; /* one matrix after the other */
     fill_random(c.arrays[0], &seed);
     run_call(&c);
     for (int64_t i = 0; i < 2; i++) {
       int64_t order[8];
+      T_EQ_INT(hlo_literal_get_s64(c.arrays[3], i), 0);
       for (int64_t r = 0; r < m; r++) order[r] = r;
       for (int64_t r = 0; r < least; r++) {
         int64_t other = hlo_literal_get_s64(c.arrays[2], i * least + r) - 1, swap = order[r];
@@ -214,14 +221,16 @@ TEST(q_has_orthonormal_columns_and_q_times_r_is_the_matrix)
   uint64_t seed = 3;
   const int64_t m = 6, n = 4;
 
-  for (int type = 0; type < 4; type++) {
-    const char *t = types[type];
+  for (int round = 0; round < 8; round++) {
+    const char *t = types[round % 4];
     char operands[100], results[100];
     call qr, q;
 
     snprintf(operands, sizeof operands, "  a = %s[2,6,4] parameter(0)\n", t);
     snprintf(results, sizeof results, "(%s[2,6,4], %s[2,4])", t, t);
     T_OK(init_call(&qr, "cusolver_geqrf_ffi", operands, results, ""));
+    T_TRUE(gpu_solve_wants_cublas(&qr.solve));
+    if (round / 4) qr.solve.batched = false;
     fill_random(qr.arrays[0], &seed);
     run_call(&qr);
     snprintf(operands, sizeof operands,
@@ -477,12 +486,14 @@ static int set_up(void **state)
   (void)state;
   open_device();
   T_OK(gpu_solver_new(&solver));
+  T_OK(gpu_cublas_new(&cublas));
   return 0;
 }
 
 static int tear_down(void **state)
 {
   (void)state;
+  gpu_cublas_free(cublas);
   gpu_solver_free(solver);
   close_device();
   return 0;

@@ -1,5 +1,5 @@
 /* gpu/abi/cublas.h -- the part of cuBLAS's binary interface that Weft uses beside cuBLASLt, declared without NVIDIA's
- * headers: scaling of vectors and triangular systems.
+ * headers: scaling of vectors, triangular systems, and factors of the matrices of a batch.
  *
  * The interface is that of versions 12 and 13 of the library.  Matrices are column-major; arrays are void so that one
  * signature serves all element types.  Results and operations are those of gpu/abi/cublaslt.h.
@@ -43,6 +43,14 @@ typedef struct wb3_context *wb3_handle;
   X(wbl_status, cublas##letter##trsmBatched, \
     (wb3_handle handle, wb3_side side, wb3_triangle triangle, wbl_operation op, wb3_diagonal diagonal, int m, int n, \
      const void *alpha, const void *a, int lda, void *b, int ldb, int count))
+/* LU factors of `count` square matrices, with pivots counted from 1 and an info for each in the device's memory. */
+#define WB3_GETRF_BATCHED(X, letter) \
+  X(wbl_status, cublas##letter##getrfBatched, \
+    (wb3_handle handle, int n, void *a, int lda, int *pivots, int *info, int count))
+/* QR factors of `count` matrices; `tau` is an array of addresses as well, and `info`, about the arguments, is on the host. */
+#define WB3_GEQRF_BATCHED(X, letter) \
+  X(wbl_status, cublas##letter##geqrfBatched, \
+    (wb3_handle handle, int m, int n, void *a, int lda, void *tau, int *info, int count))
 #define WB3_ENTRIES(X) \
   X(wbl_status, cublasCreate_v2, (wb3_handle *handle)) \
   X(wbl_status, cublasDestroy_v2, (wb3_handle handle)) \
@@ -50,7 +58,9 @@ typedef struct wb3_context *wb3_handle;
   X(wbl_status, cublasSscal_v2, (wb3_handle handle, int n, const float *alpha, float *x, int step)) \
   X(wbl_status, cublasDscal_v2, (wb3_handle handle, int n, const double *alpha, double *x, int step)) \
   WB3_TRSM(X, S) WB3_TRSM(X, D) WB3_TRSM(X, C) WB3_TRSM(X, Z) \
-  WB3_TRSM_BATCHED(X, S) WB3_TRSM_BATCHED(X, D) WB3_TRSM_BATCHED(X, C) WB3_TRSM_BATCHED(X, Z)
+  WB3_TRSM_BATCHED(X, S) WB3_TRSM_BATCHED(X, D) WB3_TRSM_BATCHED(X, C) WB3_TRSM_BATCHED(X, Z) \
+  WB3_GETRF_BATCHED(X, S) WB3_GETRF_BATCHED(X, D) WB3_GETRF_BATCHED(X, C) WB3_GETRF_BATCHED(X, Z) \
+  WB3_GEQRF_BATCHED(X, S) WB3_GEQRF_BATCHED(X, D) WB3_GEQRF_BATCHED(X, C) WB3_GEQRF_BATCHED(X, Z)
 
 #define WB3_FN(type, name, args) typedef type (*wb3_fn_##name) args;
 WB3_ENTRIES(WB3_FN)

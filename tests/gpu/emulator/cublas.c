@@ -1,5 +1,5 @@
-/* tests/gpu/emulator/cublas.c -- an emulated cuBLAS: scaling and triangular systems by OpenBLAS, on the thread of their
- * stream.  It refuses leading dimensions that are too small. */
+/* tests/gpu/emulator/cublas.c -- an emulated cuBLAS: scaling, triangular systems and factors by OpenBLAS, on the thread of
+ * their stream.  It refuses leading dimensions that are too small. */
 #include <config.h>
 
 #include <cblas.h>
@@ -165,3 +165,101 @@ TRSM(S, float, false, WCT_R_32F)
 TRSM(D, double, false, WCT_R_64F)
 TRSM(C, float, true, WCT_C_32F)
 TRSM(Z, double, true, WCT_C_64F)
+
+/* ---- factors of a batch ---- */
+
+#define FACTORS(X) X(s) X(d) X(c) X(z)
+#define LAPACK(x) \
+  void x##getrf_(const int *, const int *, void *, const int *, int *, int *); \
+  void x##geqrf_(const int *, const int *, void *, const int *, void *, void *, const int *, int *);
+FACTORS(LAPACK)
+
+/* a and tau are arrays of addresses; pivots and info are arrays of numbers.  tau 0: LU factors. */
+typedef struct factors {
+  wct_type type;
+  int m, n, lda, count;
+  uint64_t a, tau, pivots, info;
+} factors;
+
+enum { ROWS_OF_WORK = 64 };
+
+static size_t bytes_of(wct_type type) { return type == WCT_R_32F ? 4 : type == WCT_C_64F ? 16 : 8; }
+
+/* Returns LAPACK's info. */
+static int factor_one(const factors *f, void *a, int *pivots, void *tau, void *work)
+{
+  int info = 0, lwork = f->n * ROWS_OF_WORK;
+
+  switch (f->type) {
+  case WCT_R_32F:
+    if (tau) sgeqrf_(&f->m, &f->n, a, &f->lda, tau, work, &lwork, &info);
+    else sgetrf_(&f->m, &f->n, a, &f->lda, pivots, &info);
+    break;
+  case WCT_R_64F:
+    if (tau) dgeqrf_(&f->m, &f->n, a, &f->lda, tau, work, &lwork, &info);
+    else dgetrf_(&f->m, &f->n, a, &f->lda, pivots, &info);
+    break;
+  case WCT_C_32F:
+    if (tau) cgeqrf_(&f->m, &f->n, a, &f->lda, tau, work, &lwork, &info);
+    else cgetrf_(&f->m, &f->n, a, &f->lda, pivots, &info);
+    break;
+  default:
+    if (tau) zgeqrf_(&f->m, &f->n, a, &f->lda, tau, work, &lwork, &info);
+    else zgetrf_(&f->m, &f->n, a, &f->lda, pivots, &info);
+  }
+  return info;
+}
+
+static int run_factors(const void *args, int device, char *error, size_t size)
+{
+  const factors *f = args;
+  size_t one = bytes_of(f->type), count = (size_t)f->count, least = (size_t)(f->m < f->n ? f->m : f->n);
+  size_t matrix = ((size_t)f->lda * (size_t)(f->n - 1) + (size_t)f->m) * one;
+  const uint64_t *as = weft_emu_reach(device, f->a, count * sizeof *as, false, error, size), *taus = NULL;
+  int *pivots = NULL, *info = NULL, result = 0;
+
+  if (!as) return ILLEGAL_ADDRESS;
+  if (f->tau && !(taus = weft_emu_reach(device, f->tau, count * sizeof *taus, false, error, size))) return ILLEGAL_ADDRESS;
+  if (!f->tau && (!(pivots = weft_emu_reach(device, f->pivots, count * least * sizeof *pivots, true, error, size)) ||
+                  !(info = weft_emu_reach(device, f->info, count * sizeof *info, true, error, size))))
+    return ILLEGAL_ADDRESS;
+  void *work = calloc((size_t)f->n * ROWS_OF_WORK, one);
+  if (!work) return OUT_OF_MEMORY;
+  for (size_t i = 0; i < count && !result; i++) {
+    void *a = weft_emu_reach(device, as[i], matrix, true, error, size);
+    void *tau = a && taus ? weft_emu_reach(device, taus[i], least * one, true, error, size) : NULL;
+    if (!a || (taus && !tau)) result = ILLEGAL_ADDRESS;
+    else if (taus) factor_one(f, a, NULL, tau, work);
+    else info[i] = factor_one(f, a, pivots + i * least, NULL, work);
+  }
+  free(work);
+  return result;
+}
+
+#define GETRF_BATCHED(letter, t)                                                                                    \
+  API wbl_status cublas##letter##getrfBatched(wb3_handle handle, int n, void *a, int lda, int *pivots, int *info,   \
+                                              int count)                                                            \
+  {                                                                                                                 \
+    ENTER();                                                                                                        \
+    if (n < 1 || !a || lda < n || !pivots || !info || count < 1) return WBL_STATUS_INVALID_VALUE;                   \
+    factors job = {t, n, n, lda, count, (uintptr_t)a, 0, (uintptr_t)pivots, (uintptr_t)info};                       \
+    return submit(handle, run_factors, &job, sizeof job);                                                           \
+  }
+#define GEQRF_BATCHED(letter, t)                                                                                    \
+  API wbl_status cublas##letter##geqrfBatched(wb3_handle handle, int m, int n, void *a, int lda, void *tau,         \
+                                              int *info, int count)                                                 \
+  {                                                                                                                 \
+    ENTER();                                                                                                        \
+    if (m < 1 || n < 1 || !a || lda < m || !tau || !info || count < 1) return WBL_STATUS_INVALID_VALUE;             \
+    *info = 0;                                                                                                      \
+    factors job = {t, m, n, lda, count, (uintptr_t)a, (uintptr_t)tau, 0, 0};                                        \
+    return submit(handle, run_factors, &job, sizeof job);                                                           \
+  }
+GETRF_BATCHED(S, WCT_R_32F)
+GETRF_BATCHED(D, WCT_R_64F)
+GETRF_BATCHED(C, WCT_C_32F)
+GETRF_BATCHED(Z, WCT_C_64F)
+GEQRF_BATCHED(S, WCT_R_32F)
+GEQRF_BATCHED(D, WCT_R_64F)
+GEQRF_BATCHED(C, WCT_C_32F)
+GEQRF_BATCHED(Z, WCT_C_64F)
