@@ -13,7 +13,7 @@
  * The grouping of operands changes, their order does not: fit for any associative reducer, and the same on every run.
  * The initial value comes in once for each block and for each element of padding, so it must be the reducer's identity;
  * for a reducer that is a computation (logaddexp) a few values are tried.  Scans for which a GPU has kernels stay as
- * they are. */
+ * they are; among them those by such a computation, which are marked for it. */
 #include <config.h>
 
 #include <math.h>
@@ -189,6 +189,13 @@ static weft_status *reduce_window_rewriter_run(hlo_module *module, pass_ctx *ctx
       if (has_blocks && gen_scan_of(instr, &kept)) continue;
       WEFT_TRY(starts_from_identity(&s, ctx->scratch, &fits));
       if (!fits) continue;
+      if (has_blocks) {
+        hlo_extra *extra;
+        WEFT_TRY(hlo_mutable_extra(instr, &extra));
+        extra->backend_config = GEN_ASSOCIATIVE_SCAN;
+        *changed = true;
+        continue;
+      }
       s.values = &values;
       WEFT_TRY(pass_build_replace(&b, instr, blocked_scan(&b, &s, s.x, s.dim)));
       *changed = true;

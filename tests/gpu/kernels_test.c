@@ -1319,7 +1319,8 @@ static void check_permutation(int matrices, int pivots, int rows, int round)
            "ENTRY e {\n"
            "  x = s32[%d,%d] parameter(0)\n"
            "  ROOT r = s32[%d,%d] custom-call(x), custom_call_target=\"cu_lu_pivots_to_permutation\"\n"
-           "}\n", matrices, pivots, matrices, rows);
+           "}\n",
+           matrices, pivots, matrices, rows);
   snprintf(what, sizeof what, "%d exchanges of %d rows", pivots, rows);
   weft_arena_init(&arena);
   T_OK(hlo_parse(text, strlen(text), &module));
@@ -1526,7 +1527,8 @@ TEST(broken_kernels_are_noticed)
 {
   for (size_t k = 0; k < WEFT_COUNT(breaks); k++) {
     char what[128];
-    snprintf(what, sizeof what, "%s with \"%s\" for \"%s\"", themes[breaks[k].theme].name, breaks[k].to, breaks[k].from);
+    snprintf(what, sizeof what, "%s with \"%s\" for \"%s\"", themes[breaks[k].theme].name, breaks[k].to,
+             breaks[k].from);
     check_notices(breaks[k].theme, (const int[]){breaks[k].a, breaks[k].b, breaks[k].c}, breaks[k].from, breaks[k].to,
                   (damage){NO_DAMAGE}, what);
   }

@@ -245,8 +245,8 @@ check_PROGRAMS += %D%/device_ffi_test
 EXTRA_tests_gpu_device_ffi_test_DEPENDENCIES = $(EMULATORS)
 TESTS += %D%/jax_memory_test.py
 EXTRA_DIST += %D%/jax_memory_test.py
-TESTS += %D%/bench_test.sh %D%/on_device_test.sh %D%/profile_test.sh
-EXTRA_DIST += %D%/bench_test.sh %D%/on_device.sh %D%/on_device_test.sh %D%/profile_test.sh
+TESTS += %D%/bench_test.sh %D%/default_test.sh %D%/on_device_test.sh %D%/profile_test.sh
+EXTRA_DIST += %D%/bench_test.sh %D%/default_test.sh %D%/on_device.sh %D%/on_device_test.sh %D%/profile_test.sh
 
 # What on_device.sh carries to a machine with a GPU; made only for it, since it is linked as the plugin is, with LLVM inside.
 EXTRA_PROGRAMS += %D%/on_device

@@ -222,10 +222,39 @@ TEST(scatters_have_the_evaluators_bits)
   "  w = " type shape " reduce-window(y, z), window={size=" window " pad=" pad "}, to_apply=add\n" \
   "  ROOT r = " type shape " subtract(w, x)\n" \
   "}\n"
+/* The last number that is not 0, or the first one: the order of a reducer's operands matters. */
+#define NONZERO(shape, window, pad, tested, otherwise) \
+  "HloModule m\n" \
+  "f {\n" \
+  "  a = f32[] parameter(0)\n" \
+  "  b = f32[] parameter(1)\n" \
+  "  o = f32[] constant(0)\n" \
+  "  p = pred[] compare(" tested ", o), direction=EQ\n" \
+  "  ROOT c = f32[] select(p, " otherwise ", " tested ")\n" \
+  "}\n" \
+  "ENTRY e {\n" \
+  "  i = s32" shape " parameter(0)\n" \
+  "  m = s32" shape " broadcast(s32[] constant(1028)), dimensions={}\n" \
+  "  n = s32" shape " and(i, m)\n" \
+  "  l = s32" shape " iota(), iota_dimension=0\n" \
+  "  q = s32" shape " multiply(n, l)\n" \
+  "  x = f32" shape " convert(q)\n" \
+  "  z = f32[] constant(0)\n" \
+  "  w = f32" shape " reduce-window(x, z), window={size=" window " pad=" pad "}, to_apply=f\n" \
+  "  ROOT r = f32" shape " negate(w)\n" \
+  "}\n"
 static const program scans[] = {
   {"sums along rows", " w  ", NULL, SCAN("f32", "[3,500]", "1x500", "0_0x499_0")},
   {"sums along columns, from the end", " w  ", NULL, SCAN("s32", "[400,30]", "400x1", "0_399x0_0")},
   {"one long sum", " w  ", NULL, SCAN("f64", "[2500]", "2500", "2499_0")},
+  {"the last number along a row", " w  ", NULL, NONZERO("[600,100]", "1x100", "0_0x99_0", "b", "a")},
+  {"the first number along a row", " w  ", NULL, NONZERO("[7,301]", "1x301", "0_0x300_0", "a", "b")},
+  {"the last number along a row, from the end", " w  ", NULL, NONZERO("[3,1024]", "1x1024", "0_0x0_1023", "b", "a")},
+  {"the first number along a row, from the end", " w  ", NULL, NONZERO("[5,1023]", "1x1023", "0_0x0_1022", "a", "b")},
+  {"the last number along columns", " w  ", NULL, NONZERO("[200,70]", "200x1", "199_0x0_0", "b", "a")},
+  {"the first number along columns, from the end", " w  ", NULL, NONZERO("[333,9]", "333x1", "0_332x0_0", "a", "b")},
+  {"the last number of a long array", " w  ", NULL, NONZERO("[6001]", "6001", "6000_0", "b", "a")},
+  {"the first number of a long array, from the end", " w  ", NULL, NONZERO("[6001]", "6001", "0_6000", "a", "b")},
   {"short windows are reduced one by one", "fusion", " w  ", SCAN("f32", "[30,40]", "1x40", "0_0x39_0")},
 };
 

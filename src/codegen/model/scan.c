@@ -3,6 +3,8 @@
 
 #include "codegen/model/strategy.h"
 
+#include <string.h>
+
 enum { LEAST_SIZE = 64 /* shorter windows are reduced one by one */ };
 
 bool gen_is_scan(const hlo_instr *instr, gen_scan *out)
@@ -29,12 +31,18 @@ bool gen_is_scan(const hlo_instr *instr, gen_scan *out)
   return true;
 }
 
+static bool is_marked(const hlo_instr *instr)
+{
+  return instr->extra && instr->extra->backend_config &&
+         strcmp(instr->extra->backend_config, GEN_ASSOCIATIVE_SCAN) == 0;
+}
+
 bool gen_scan_of(const hlo_instr *instr, gen_scan *out)
 {
   if (!gen_is_scan(instr, out) || out->n < LEAST_SIZE || hlo_shape_elems(instr->shape) == 0) return false;
   out->op = hlo_reducer_op(instr->called[0]);
   switch (out->op) {
   case HLO_ADD: case HLO_MULTIPLY: case HLO_MAXIMUM: case HLO_MINIMUM: case HLO_AND: case HLO_OR: case HLO_XOR: return true;
-  default: return false;
+  default: out->op = HLO_OPCODE_COUNT; return is_marked(instr);
   }
 }

@@ -81,11 +81,13 @@ typedef struct gen_scan {
   int dim;
   int64_t n, inner;  /* elements along the dimension; elements of the dimensions inside of it */
   bool is_reverse;
-  hlo_opcode op;     /* add, multiply, maximum, minimum, and, or, xor */
+  hlo_opcode op;     /* add, multiply, maximum, minimum, and, or, xor; HLO_OPCODE_COUNT: the reducer is a computation */
 } gen_scan;
+/* The backend_config of a scan whose reducer is a computation that pass reduce-window-rewriter takes to be associative. */
+#define GEN_ASSOCIATIVE_SCAN "associative"
 /* Is the instruction a prefix or suffix reduction along one dimension, by any reducer? Fills `out` but for `op`. */
 bool gen_is_scan(const hlo_instr *instr, gen_scan *out);
-/* Is it one that a platform of blocks has a kernel for: long enough, by one of these operations? */
+/* Is it one that a platform of blocks has a kernel for: long enough, by one of these operations, or marked as above? */
 bool gen_scan_of(const hlo_instr *instr, gen_scan *out);
 
 /* ---- columns (columns.c) --------------------------------------------------------------------------------------- */

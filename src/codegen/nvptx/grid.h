@@ -130,9 +130,9 @@ WEFT_NODISCARD weft_status *gen_grid_scatter(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_pick(gen_grid *g);
 /* Launches that bring the array of `base` into its result, unless both are one buffer (update.c). */
 WEFT_NODISCARD weft_status *gen_grid_bring(gen_grid *g, gen_base base);
-WEFT_NODISCARD weft_status *gen_grid_join(gen_grid *g); /* of a concatenate */
-WEFT_NODISCARD weft_status *gen_grid_sort(gen_grid *g); /* of a sort or a top-k */
-WEFT_NODISCARD weft_status *gen_grid_scan(gen_grid *g); /* of a reduce-window that is a scan */
+WEFT_NODISCARD weft_status *gen_grid_join(gen_grid *g);        /* of a concatenate */
+WEFT_NODISCARD weft_status *gen_grid_sort(gen_grid *g);        /* of a sort or a top-k */
+WEFT_NODISCARD weft_status *gen_grid_scan(gen_grid *g);        /* of a reduce-window that is a scan */
 WEFT_NODISCARD weft_status *gen_grid_permutation(gen_grid *g); /* of a custom call (gen_is_permutation) */
 bool gen_is_permutation(const hlo_instr *instr);
 

@@ -9,8 +9,8 @@
  * into parts. A first launch then reduces each part, and the second one combines, for each part, the sums of the parts
  * before it: every element is read twice.
  *
- * Only the grouping of operands differs from that of a loop, and it is the same in every run. Narrow floats are summed
- * in f32 and rounded when they are stored. */
+ * Only the grouping of operands differs from that of a loop, and it is the same in every run; the initial value comes first
+ * in each prefix, and once. Narrow floats are summed in f32 and rounded when they are stored. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"
@@ -36,6 +36,8 @@ typedef struct scanning {
   int team, vector;    /* of a row; team 0: columns */
   int64_t slices, parts, part; /* parts of a slice, and the elements of each but the last */
   gen_acc acc;         /* for gen_partial and gen_combine */
+  const hlo_computation *reducer; /* NULL: a single operation, acc.op */
+  weft_status *error;  /* the first one of the reducer */
 } scanning;
 
 /* ---- elements -------------------------------------------------------------------------------------------------- */
@@ -55,13 +57,16 @@ static gen_affine place_of(const scanning *s, gen_emit *e, gen_ssa slice, gen_ss
   return gen_affine_value(e, linear, 0, s->slices * s->form.n - 1);
 }
 
-static gen_value combine(const scanning *s, gen_emit *e, gen_value before, gen_value after)
+/* `before` comes before `after` in the direction of the scan. The operands of a reducer that is a computation keep the
+ * order that they have in the array. */
+static gen_value combine(scanning *s, gen_emit *e, gen_value before, gen_value after)
 {
-  return gen_combine(e, s->form.op, s->type, before, after);
-}
+  const gen_value args[] = {s->form.is_reverse ? after : before, s->form.is_reverse ? before : after}, *result;
 
-/* The value that changes no other value that it is combined with. */
-static gen_value none(const scanning *s, gen_emit *e) { return gen_identity(e, s->form.op, s->type); }
+  if (!s->reducer) return gen_combine(e, s->form.op, s->type, before, after);
+  if (s->error || (s->error = gen_emit_apply(e, s->reducer, args, &result))) return before;
+  return result[0];
+}
 
 static gen_value choose(gen_emit *e, gen_ssa cond, gen_value yes, gen_value no)
 {
@@ -87,17 +92,19 @@ static gen_affine partial_at(const scanning *s, gen_emit *e, gen_ssa slice, gen_
   return gen_affine_value(e, LLVMBuildNSWAdd(e->b, row, minor, ""), 0, s->slices * s->parts - 1);
 }
 
-/* The combination of the initial value and the sums of the parts before a part. The threads of the team, if there is
- * one, share the work. */
-static weft_status *before_part(const scanning *s, gen_emit *e, const gen_team *team, gen_ssa slice, gen_ssa part,
+/* The combination of the initial value and the sums of the parts before a part. If the reducer is an operation, the
+ * threads of the team share the work. */
+static weft_status *before_part(scanning *s, gen_emit *e, const gen_team *team, gen_ssa slice, gen_ssa part,
                                 gen_value *out)
 {
   gen_value init = gen_load(e, &s->f->operands[1], gen_affine_const(0)), sum = gen_acc_slot(e, s->type, 1),
-            empty = none(s, e);
+            empty = init;
   gen_loop loop;
 
   *out = init;
   if (s->parts == 1) return NULL;
+  if (s->reducer) team = NULL;
+  else empty = gen_identity(e, s->form.op, s->type);
   gen_buffer from = partials(s, e);
   gen_acc_set(e, sum, empty);
   gen_loop_begin(e, &loop, team ? gen_wide(e, team->id) : gen_i64(e, 0), part, team ? team->count : 1, 0, s->parts, 1);
@@ -107,7 +114,7 @@ static weft_status *before_part(const scanning *s, gen_emit *e, const gen_team *
   gen_loop_end(e, &loop);
   gen_value all = gen_acc_get(e, sum);
   if (team) WEFT_TRY(gen_team_combine(e, team, &s->acc, 1, &empty, &all));
-  *out = combine(s, e, init, all);
+  *out = s->reducer ? all : combine(s, e, init, all);
   return NULL;
 }
 
@@ -121,10 +128,10 @@ static void bounds_of(const scanning *s, gen_emit *e, gen_ssa part, gen_ssa *fro
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-/* Combines `v` over the threads of the team: *before is the combination of the threads before this one, *all that of
- * all threads. */
-static void scan_team(const scanning *s, gen_emit *e, const gen_team *team, const gen_shared shared[2], gen_value v,
-                      gen_value *before, gen_value *all)
+/* Combines `v` over the threads of the team: *before is the combination of the threads before this one, if there are any
+ * (*has_before), *all that of all threads. */
+static void scan_team(scanning *s, gen_emit *e, const gen_team *team, const gen_shared shared[2], gen_value v,
+                      gen_value *before, gen_ssa *has_before, gen_value *all)
 {
   gen_value sum = v, last;
   gen_if is_last;
@@ -132,10 +139,11 @@ static void scan_team(const scanning *s, gen_emit *e, const gen_team *team, cons
   for (int distance = 1; distance < GEN_WARP; distance *= 2) {
     gen_ssa has = LLVMBuildICmp(e->b, LLVMIntUGE, team->lane, gen_small(e, distance), "");
     gen_value other = gen_shuffle_up(e, team, sum, distance);
-    sum = combine(s, e, choose(e, has, other, none(s, e)), sum);
+    sum = choose(e, has, combine(s, e, other, sum), sum);
   }
-  gen_ssa is_first = LLVMBuildICmp(e->b, LLVMIntEQ, team->lane, gen_small(e, 0), "");
-  *before = choose(e, is_first, none(s, e), gen_shuffle_up(e, team, sum, 1));
+  gen_ssa has_lanes = LLVMBuildICmp(e->b, LLVMIntNE, team->lane, gen_small(e, 0), "");
+  *before = gen_shuffle_up(e, team, sum, 1);
+  *has_before = has_lanes;
   if (team->count == GEN_WARP) {
     *all = gen_shuffle_from(e, team, sum, GEN_WARP - 1);
     return;
@@ -145,17 +153,19 @@ static void scan_team(const scanning *s, gen_emit *e, const gen_team *team, cons
   if (sum.im) gen_shared_put(e, &shared[1], gen_wide(e, team->warp), sum.im);
   gen_if_end(e, &is_last);
   gen_barrier(e);
-  gen_value earlier = none(s, e);
-  *all = none(s, e);
+  gen_ssa has_warps = LLVMBuildICmp(e->b, LLVMIntNE, team->warp, gen_small(e, 0), "");
+  gen_value earlier = {NULL, NULL};
   for (int w = 0; w < team->count / GEN_WARP; w++) {
     gen_ssa goes_before = LLVMBuildICmp(e->b, LLVMIntUGT, team->warp, gen_small(e, w), "");
     last.re = gen_shared_get(e, &shared[0], gen_i64(e, w));
     last.im = sum.im ? gen_shared_get(e, &shared[1], gen_i64(e, w)) : NULL;
-    *all = combine(s, e, *all, last);
-    earlier = choose(e, goes_before, *all, earlier);
+    *all = w ? combine(s, e, *all, last) : last;
+    earlier = w ? choose(e, goes_before, *all, earlier) : last;
   }
   gen_barrier(e); /* the next tile overwrites the shared memory */
-  *before = combine(s, e, earlier, *before);
+  gen_value both = choose(e, has_lanes, combine(s, e, earlier, *before), earlier);
+  *before = choose(e, has_warps, both, *before);
+  *has_before = LLVMBuildOr(e->b, has_warps, has_lanes, "");
 }
 
 /* The neighbours from `place` on, of which there are s->vector. They are one access, aligned to its size. */
@@ -193,30 +203,28 @@ static void store_neighbours(const scanning *s, gen_emit *e, gen_affine place, c
   gen_annotate(e, out, store, false);
 }
 
-/* One tile of a row: this thread's elements begin at `first`. Stores them if `stores`; returns the sum of the tile. The
- * elements of a thread are all inside of the part or all outside, if there are several. */
-static gen_value scan_tile(const scanning *s, gen_emit *e, const gen_team *team, const gen_shared *shared,
-                           gen_ssa slice, gen_ssa first, gen_ssa to, gen_value carry, bool stores)
+/* One tile of a row: this thread's elements begin at `first`. Stores them behind `carry` if `stores`; returns the sum of
+ * the tile. The elements of a thread are all inside of the part or all outside, if there are several. Only the last tile of
+ * a slice has elements outside, and nobody reads its sum. */
+static gen_value scan_tile(scanning *s, gen_emit *e, const gen_team *team, const gen_shared *shared, gen_ssa slice,
+                           gen_ssa first, gen_ssa to, gen_value carry, bool stores)
 {
   gen_value sums[MOST_VECTOR] = {0}, before, all;
-  gen_ssa inside = gen_icmp(e, LLVMIntULT, first, to);
+  gen_ssa inside = gen_icmp(e, LLVMIntULT, first, to), has_before;
   gen_if store;
 
   gen_affine place = place_of(s, e, slice, gen_select(e, inside, first, gen_i64(e, 0)));
   load_neighbours(s, e, place, sums);
-  for (int k = 0; k < s->vector; k++) {
-    sums[k] = choose(e, inside, sums[k], none(s, e));
-    if (k > 0) sums[k] = combine(s, e, sums[k - 1], sums[k]);
-  }
-  scan_team(s, e, team, shared, sums[s->vector - 1], &before, &all);
+  for (int k = 1; k < s->vector; k++) sums[k] = combine(s, e, sums[k - 1], sums[k]);
+  scan_team(s, e, team, shared, sums[s->vector - 1], &before, &has_before, &all);
   if (stores) {
-    before = combine(s, e, carry, before);
+    before = choose(e, has_before, combine(s, e, carry, before), carry);
     gen_if_begin(e, &store, inside);
     for (int k = 0; k < s->vector; k++) sums[k] = combine(s, e, before, sums[k]);
     store_neighbours(s, e, place, sums);
     gen_if_end(e, &store);
   }
-  return combine(s, e, carry, all);
+  return all;
 }
 
 /* A team takes a part of a row: it scans it, or only reduces it. */
@@ -246,14 +254,18 @@ static weft_status *rows_launch(scanning *s, bool stores)
   gen_ssa part = LLVMBuildURem(e->b, item, gen_i64(e, s->parts), ""), from, to;
   bounds_of(s, e, part, &from, &to);
   gen_value carry = gen_acc_slot(e, s->type, 1);
-  gen_value before = none(s, e);
+  gen_value before = gen_load(e, &s->f->operands[1], gen_affine_const(0));
   if (stores) WEFT_TRY(before_part(s, e, &team, slice, part, &before));
   gen_acc_set(e, carry, before);
   gen_loop_begin(e, &tiles, from, to, tile, 0, s->form.n, 1);
   int mark = gen_memo_push(e);
   gen_ssa own = LLVMBuildNSWMul(e->b, gen_wide(e, team.id), gen_i64(e, s->vector), "");
   gen_ssa at = LLVMBuildNSWAdd(e->b, e->vars[tiles.var].value, own, "");
-  gen_acc_set(e, carry, scan_tile(s, e, &team, shared, slice, at, to, gen_acc_get(e, carry), stores));
+  gen_value so_far = gen_acc_get(e, carry), sum = scan_tile(s, e, &team, shared, slice, at, to, so_far, stores);
+  gen_value with_sum = combine(s, e, so_far, sum);
+  /* the sum of a part begins with its first element, not with the initial value */
+  if (!stores) with_sum = choose(e, gen_icmp(e, LLVMIntEQ, e->vars[tiles.var].value, from), sum, with_sum);
+  gen_acc_set(e, carry, with_sum);
   gen_memo_pop(e, mark);
   gen_loop_end(e, &tiles);
   if (!stores) {
@@ -270,8 +282,8 @@ static weft_status *rows_launch(scanning *s, bool stores)
 /* ---- columns --------------------------------------------------------------------------------------------------- */
 
 /* Steps [from, to) along a column, `unroll` of them in an iteration. */
-static void walk_column(const scanning *s, gen_emit *e, gen_ssa slice, gen_ssa from, gen_ssa to, int unroll,
-                        gen_value sum, bool stores)
+static void walk_column(scanning *s, gen_emit *e, gen_ssa slice, gen_ssa from, gen_ssa to, int unroll, gen_value sum,
+                        bool stores)
 {
   gen_value v[UNROLL];
   gen_loop loop;
@@ -303,10 +315,15 @@ static weft_status *walk_part(void *ctx, gen_emit *e, gen_affine at)
   scanning *s = w->s;
   gen_ssa slice = gen_affine_ssa(e, gen_affine_digit(e, at, 1, s->slices)), from, to;
   gen_ssa part = gen_affine_ssa(e, gen_affine_digit(e, at, s->slices, 0));
-  gen_value sum = gen_acc_slot(e, s->type, 1), before = none(s, e);
+  gen_value sum = gen_acc_slot(e, s->type, 1), before;
 
   bounds_of(s, e, part, &from, &to);
-  if (w->stores) WEFT_TRY(before_part(s, e, NULL, slice, part, &before));
+  if (w->stores) {
+    WEFT_TRY(before_part(s, e, NULL, slice, part, &before));
+  } else { /* no part is empty */
+    before = gen_load(e, &s->f->operands[0], place_of(s, e, slice, from));
+    from = LLVMBuildNSWAdd(e->b, from, gen_i64(e, 1), "");
+  }
   gen_acc_set(e, sum, before);
   gen_ssa length = LLVMBuildNSWSub(e->b, to, from, "");
   gen_ssa whole = LLVMBuildNSWAdd(e->b, from, LLVMBuildAnd(e->b, length, gen_i64(e, -UNROLL), ""), "");
@@ -364,6 +381,7 @@ weft_status *gen_grid_scan(gen_grid *g)
   scanning s = {.g = g, .type = instr->shape->type};
 
   if (!gen_scan_of(instr, &s.form)) return WEFT_ERR(INTERNAL, "\"%s\" is no scan", instr->name);
+  if (s.form.op == HLO_OPCODE_COUNT) s.reducer = instr->called[0];
   s.slices = hlo_shape_elems(instr->shape) / s.form.n;
   s.acc = (gen_acc){.op = s.form.op, .type = s.type, .leaves = 1};
   shape_of(g->part->target, &s);
@@ -371,5 +389,6 @@ weft_status *gen_grid_scan(gen_grid *g)
     g->spec->info->shared_bytes = s.slices * s.parts * GEN_PARTIAL_BYTES;
     WEFT_TRY(s.team ? rows_launch(&s, false) : columns_launch(&s, false));
   }
-  return s.team ? rows_launch(&s, true) : columns_launch(&s, true);
+  WEFT_TRY(s.team ? rows_launch(&s, true) : columns_launch(&s, true));
+  return s.error;
 }

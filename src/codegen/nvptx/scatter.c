@@ -367,4 +367,3 @@ weft_status *gen_grid_scatter(gen_grid *g)
   WEFT_TRY(gen_grid_each(&f, n, bodies[s.sharing], &s));
   return gen_grid_close_each(g, &f, n);
 }
-

@@ -219,7 +219,8 @@ static int run_factors(const void *args, int device, char *error, size_t size)
   int *pivots = NULL, *info = NULL, result = 0;
 
   if (!as) return ILLEGAL_ADDRESS;
-  if (f->tau && !(taus = weft_emu_reach(device, f->tau, count * sizeof *taus, false, error, size))) return ILLEGAL_ADDRESS;
+  if (f->tau && !(taus = weft_emu_reach(device, f->tau, count * sizeof *taus, false, error, size)))
+    return ILLEGAL_ADDRESS;
   if (!f->tau && (!(pivots = weft_emu_reach(device, f->pivots, count * least * sizeof *pivots, true, error, size)) ||
                   !(info = weft_emu_reach(device, f->info, count * sizeof *info, true, error, size))))
     return ILLEGAL_ADDRESS;
