@@ -1,4 +1,4 @@
-/* gpu/blas.h -- HLO dot by cuBLASLt, with an added matrix, a bias and an activation in the same pass over the result. */
+/* gpu/blas.h -- HLO dot by cuBLASLt, with a matrix, a bias and an activation in the same pass over the result. */
 #ifndef WEFT_GPU_BLAS_H
 #define WEFT_GPU_BLAS_H
 
@@ -30,8 +30,8 @@ typedef struct gpu_dot_choice {
 } gpu_dot_choice;
 
 /* out[b, m, n] = activation(sum over k of lhs[b, m, k] * rhs[b, k, n] + addend[b, m, n] + bias[n]), all dense and
- * row-major.  The addend is of the result's type; gpu_dot_enqueue is told whether there is one, and no choice depends on
- * it. */
+ * row-major.  The addend is of the result's type; gpu_dot_enqueue is told whether there is one, and no choice depends
+ * on it. */
 typedef struct gpu_dot {
   int64_t batches, m, n, k;
   bool lhs_swapped, rhs_swapped; /* lhs is [b, k, m]; rhs is [b, n, k] */

@@ -231,8 +231,8 @@ static weft_status *check_results(const gpu_solve *s, const hlo_instr *instr)
 
 /* Most rows and columns for which the library's Jacobi methods take all matrices of a batch in one call. */
 enum { MOST_JACOBI = 32 };
-/* Most rows and columns for which one call of cuBLAS does all LU or QR factors of a batch: larger matrices fill the device
- * one by one. */
+/* Most rows and columns for which one call of cuBLAS does all LU or QR factors of a batch: larger matrices fill the
+ * device one by one. */
 enum { MOST_FACTORS = 256 };
 
 /* Whether the library has a call for all matrices of a batch that is meant for matrices of this size. */

@@ -36,8 +36,8 @@ weft_status *gpu_copy_operand(const rt_thunk *thunk, const rt_ctx *ctx, int from
 
 /* ---- dot ---- */
 
-/* A dot, alone or in a fusion with what is added and its activation (passes/library_epilogues.c). The arrays are numbers
- * of operands. */
+/* A dot, alone or in a fusion with what is added and its activation (passes/library_epilogues.c). The arrays are
+ * numbers of operands. */
 typedef struct product {
   const hlo_instr *dot;
   int lhs, rhs, bias, addend; /* bias, addend: -1: there is none */

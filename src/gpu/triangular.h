@@ -52,8 +52,8 @@ typedef struct gpu_factors {
   int m, n, count;
 } gpu_factors;
 
-/* Queues the LU factors, of square matrices: pivots, from 1, n for each matrix, and an info for each.  `addresses`, in the
- * device's memory, are those of the matrices.  Thread-safe. */
+/* Queues the LU factors, of square matrices: pivots, from 1, n for each matrix, and an info for each.  `addresses`, in
+ * the device's memory, are those of the matrices.  Thread-safe. */
 WEFT_NODISCARD weft_status *gpu_lu_enqueue(const gpu_factors *f, gpu_cublas *cublas, wcu_stream stream,
                                            wcu_ptr addresses, wcu_ptr pivots, wcu_ptr info);
 /* The same with the QR factors.  `addresses` are those of the matrices and then of the scales of their reflectors. */

@@ -1,6 +1,6 @@
-/* passes/library_epilogues.c -- library-epilogues: dots whose library adds a matrix and a bias and applies an activation
- * before it stores the result.  The dot and what follows become a fusion that a library does as one step (gen_is_library_fusion),
- * so the result is written once instead of written, read and written again.
+/* passes/library_epilogues.c -- library-epilogues: dots whose library adds a matrix and a bias and applies an
+ * activation before it stores the result.  The dot and what follows become a fusion that a library does as one step
+ * (gen_is_library_fusion), so the result is written once instead of written, read and written again.
  *
  *   matrix      dot + c, a residual connection for example; c is an array that is in memory anyway
  *   bias        dot + broadcast(b), or (dot + c) + broadcast(b), b one number for each column of the result
@@ -81,7 +81,7 @@ static hlo_instr *take_reshape(group *g, hlo_instr *x)
   return user;
 }
 
-/* Is the value stored, whatever becomes of the group?  What a kernel computes for one reader would otherwise never be. */
+/* Is the value stored, whatever becomes of the group?  What a kernel computes for one reader would never be. */
 static bool is_in_memory(const hlo_instr *x)
 {
   switch (x->op) {

@@ -1,5 +1,5 @@
-/* tests/gpu/epilogues_test.c -- dots with what is added and their activation in one call of cuBLASLt, on the emulated platform
- * "cuda", and algorithms of cuBLASLt that are chosen once and kept. */
+/* tests/gpu/epilogues_test.c -- dots with what is added and their activation in one call of cuBLASLt, on the emulated
+ * platform "cuda", and algorithms of cuBLASLt that are chosen once and kept. */
 #include "cpu/run.h"
 
 #include <dirent.h>
@@ -121,9 +121,15 @@ static const struct { const char *what, *dot, *text; int kernels; } programs[] =
    "HloModule m\nENTRY e {\n" DOT("bf16") MATRIX("bf16", "3")
    "  v = bf16[32] parameter(2)\n"
    "  w = bf16[24,32] broadcast(v), dimensions={1}\n"
-   "  s = bf16[24,32] add(w, e)\n" ZERO("bf16") " ROOT r = bf16[24,32] maximum(s, y)\n}\n", 0},
+   "  s = bf16[24,32] add(w, e)\n"
+   ZERO("bf16")
+   "  ROOT r = bf16[24,32] maximum(s, y)\n"
+   "}\n", 0},
   {"a bias before the matrix, whose order of additions stays", "[with bias]",
-   "HloModule m\nENTRY e {\n" DOT("f32") BIAS("f32") "  c = f32[24,32] parameter(3)\n ROOT r = f32[24,32] add(s, c)\n}\n", 1},
+   "HloModule m\nENTRY e {\n" DOT("f32") BIAS("f32")
+   "  c = f32[24,32] parameter(3)\n"
+   "  ROOT r = f32[24,32] add(s, c)\n"
+   "}\n", 1},
   {"a residual connection around two layers, whose input is operand and addend", "[with matrix]",
    "HloModule m\n"
    "ENTRY e {\n"

@@ -1488,8 +1488,8 @@ static const struct { int theme, a, b, c; damage damage; } misuses[] = {
   {20, 20, 30, 1, {SAME, 1, 0}}, {21, 40, 16, 600, {FEWER_THREADS, 1, 0}}, {21, 40, 16, 600, {TWICE, 1, 0}},
 };
 
-/* A kernel of a theme; its text is changed from `from` to `to` if there is one, and it is used as `d` says: that gives a
- * fault, or another result. */
+/* A kernel of a theme; its text is changed from `from` to `to` if there is one, and it is used as `d` says: that gives
+ * a fault, or another result. */
 static void check_notices(int number, const int *sizes, const char *from, const char *to, damage d, const char *what)
 {
   const theme *theme = &themes[number];

@@ -83,7 +83,8 @@ typedef struct gen_scan {
   bool is_reverse;
   hlo_opcode op;     /* add, multiply, maximum, minimum, and, or, xor; HLO_OPCODE_COUNT: the reducer is a computation */
 } gen_scan;
-/* The backend_config of a scan whose reducer is a computation that pass reduce-window-rewriter takes to be associative. */
+/* The backend_config of a scan whose reducer is a computation that pass reduce-window-rewriter takes to be
+ * associative. */
 #define GEN_ASSOCIATIVE_SCAN "associative"
 /* Is the instruction a prefix or suffix reduction along one dimension, by any reducer? Fills `out` but for `op`. */
 bool gen_is_scan(const hlo_instr *instr, gen_scan *out);

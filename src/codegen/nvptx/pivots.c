@@ -1,7 +1,7 @@
-/* codegen/nvptx/pivots.c -- JAX's custom call cu_lu_pivots_to_permutation: from the row exchanges of an LU factorisation,
- * counted from 0, to the permutation of the rows. Each exchange depends on those before it, so a block takes a matrix, and
- * one of its threads does the exchanges, in shared memory if the rows have room there. A pivot that is no row exchanges
- * nothing. */
+/* codegen/nvptx/pivots.c -- JAX's custom call cu_lu_pivots_to_permutation: from the row exchanges of an LU
+ * factorisation, counted from 0, to the permutation of the rows. Each exchange depends on those before it, so a block
+ * takes a matrix, and one of its threads does the exchanges, in shared memory if the rows have room there. A pivot
+ * that is no row exchanges nothing. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"

@@ -9,8 +9,8 @@
  * into parts. A first launch then reduces each part, and the second one combines, for each part, the sums of the parts
  * before it: every element is read twice.
  *
- * Only the grouping of operands differs from that of a loop, and it is the same in every run; the initial value comes first
- * in each prefix, and once. Narrow floats are summed in f32 and rounded when they are stored. */
+ * Only the grouping of operands differs from that of a loop, and it is the same in every run; the initial value comes
+ * first in each prefix, and once. Narrow floats are summed in f32 and rounded when they are stored. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"
@@ -128,8 +128,8 @@ static void bounds_of(const scanning *s, gen_emit *e, gen_ssa part, gen_ssa *fro
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-/* Combines `v` over the threads of the team: *before is the combination of the threads before this one, if there are any
- * (*has_before), *all that of all threads. */
+/* Combines `v` over the threads of the team: *before is the combination of the threads before this one, if there are
+ * any (*has_before), *all that of all threads. */
 static void scan_team(scanning *s, gen_emit *e, const gen_team *team, const gen_shared shared[2], gen_value v,
                       gen_value *before, gen_ssa *has_before, gen_value *all)
 {
@@ -203,9 +203,9 @@ static void store_neighbours(const scanning *s, gen_emit *e, gen_affine place, c
   gen_annotate(e, out, store, false);
 }
 
-/* One tile of a row: this thread's elements begin at `first`. Stores them behind `carry` if `stores`; returns the sum of
- * the tile. The elements of a thread are all inside of the part or all outside, if there are several. Only the last tile of
- * a slice has elements outside, and nobody reads its sum. */
+/* One tile of a row: this thread's elements begin at `first`. Stores them behind `carry` if `stores`; returns the sum
+ * of the tile. The elements of a thread are all inside of the part or all outside, if there are several. Only the last
+ * tile of a slice has elements outside, and nobody reads its sum. */
 static gen_value scan_tile(scanning *s, gen_emit *e, const gen_team *team, const gen_shared *shared, gen_ssa slice,
                            gen_ssa first, gen_ssa to, gen_value carry, bool stores)
 {

@@ -1,5 +1,6 @@
-/* codegen/nvptx/scatter.c -- scatter. The first launches bring the arrays into the results (update.c). In the last one no
- * two threads store to the same place, or they do so in the order of the updates, so results are the same every time. */
+/* codegen/nvptx/scatter.c -- scatter. The first launches bring the arrays into the results (update.c). In the last one
+ * no two threads store to the same place, or they do so in the order of the updates, so results are the same every
+ * time. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"
@@ -21,8 +22,8 @@ typedef struct scattering {
   gen_scatter base; /* first */
   sharing sharing;
   gen_affine element; /* of the window: its number, row-major but for dimension `cut`, which is the outermost one */
-  /* PARTED, or else cut is -1: a part is the indices [lo, hi) of the operand's dimension `cut`, along which windows have
-   * `size` elements. */
+  /* PARTED, or else cut is -1: a part is the indices [lo, hi) of the operand's dimension `cut`, along which windows
+   * have `size` elements. */
   int cut;
   int64_t size;
   gen_ssa lo, hi, thread; /* i64 */
@@ -233,8 +234,8 @@ static weft_status *elements_in_part(gen_scatter *base, gen_emit *e)
   return NULL;
 }
 
-/* Bit i of the word of warp w, in shared memory: does window number first + 32 w + i reach into the part? A thread looks
- * at one window. */
+/* Bit i of the word of warp w, in shared memory: does window number first + 32 w + i reach into the part? A thread
+ * looks at one window. */
 static weft_status *find_windows(scattering *s, gen_emit *e, const gen_shared *words, gen_ssa first, int64_t windows)
 {
   static const char ballot[] = "llvm.nvvm.vote.ballot.sync";

@@ -1,6 +1,6 @@
-/* codegen/nvptx/update.c -- kernels that change part of an array: dynamic-update-slice and select-and-scatter; scatter.c
- * has the third. The first launches bring the array into the result; they do nothing where both are one buffer. The last
- * launch changes it. */
+/* codegen/nvptx/update.c -- kernels that change part of an array: dynamic-update-slice and select-and-scatter;
+ * scatter.c has the third. The first launches bring the array into the result; they do nothing where both are one
+ * buffer. The last launch changes it. */
 #include <config.h>
 
 #include "codegen/nvptx/grid.h"

@@ -47,7 +47,8 @@ typedef struct wb3_context *wb3_handle;
 #define WB3_GETRF_BATCHED(X, letter) \
   X(wbl_status, cublas##letter##getrfBatched, \
     (wb3_handle handle, int n, void *a, int lda, int *pivots, int *info, int count))
-/* QR factors of `count` matrices; `tau` is an array of addresses as well, and `info`, about the arguments, is on the host. */
+/* QR factors of `count` matrices; `tau` is an array of addresses as well, and `info`, about the arguments, is on the
+ * host. */
 #define WB3_GEQRF_BATCHED(X, letter) \
   X(wbl_status, cublas##letter##geqrfBatched, \
     (wb3_handle handle, int m, int n, void *a, int lda, void *tau, int *info, int count))

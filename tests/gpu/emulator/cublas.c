@@ -1,5 +1,5 @@
-/* tests/gpu/emulator/cublas.c -- an emulated cuBLAS: scaling, triangular systems and factors by OpenBLAS, on the thread of
- * their stream.  It refuses leading dimensions that are too small. */
+/* tests/gpu/emulator/cublas.c -- an emulated cuBLAS: scaling, triangular systems and factors by OpenBLAS, on the
+ * thread of their stream.  It refuses leading dimensions that are too small. */
 #include <config.h>
 
 #include <cblas.h>
