@@ -51,12 +51,12 @@ def _entry_points(project, has_command):
 
 
 class _Wheel:
-    def __init__(self, path):
-        self.file, self.record = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9), []
+    def __init__(self, path, method):
+        self.file, self.record, self.method = zipfile.ZipFile(path, "w", method, compresslevel=9), [], method
 
     def add(self, name, data, mode=0o644):
         info = zipfile.ZipInfo(name, DATE)
-        info.external_attr, info.compress_type = (0o100000 | mode) << 16, zipfile.ZIP_DEFLATED
+        info.external_attr, info.compress_type = (0o100000 | mode) << 16, self.method
         self.file.writestr(info, data)
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         self.record.append(f"{name},sha256={digest},{len(data)}\n")
@@ -71,7 +71,8 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     tag = "py3-none-" + (sysconfig.get_platform().replace("-", "_").replace(".", "_") if stage else "any")
     info = f"{project['name']}-{project['version']}.dist-info"
     name = f"{project['name']}-{project['version']}-{tag}.whl"
-    wheel = _Wheel(os.path.join(wheel_directory, name))
+    # auditwheel unpacks a wheel with libraries and packs it anew.
+    wheel = _Wheel(os.path.join(wheel_directory, name), zipfile.ZIP_STORED if stage else zipfile.ZIP_DEFLATED)
     for target, path in _sources(stage):
         with open(path, "rb") as f:
             wheel.add(target, f.read(), 0o755 if os.access(path, os.X_OK) else 0o644)

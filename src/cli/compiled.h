@@ -22,7 +22,8 @@ void cli_compiled_fini(cli_compiled *compiled);
 void cli_show_sizes(const buf_plan *plan, cli_json *json);
 /* Writes the memory plan as the object "memory": sizes in bytes, the peak, parameters, results and all buffers. */
 void cli_show_memory(const buf_plan *plan, cli_json *json);
-/* Writes the array "steps": what is executed, and what waits for each step. */
+/* Writes the arrays "sequences", the computations that run by steps, each with its longest path, and "steps", what is
+ * executed and what waits for each step. */
 void cli_show_steps(const weft_executable *exe, cli_json *json);
 
 #endif

@@ -102,6 +102,16 @@ static void fill_block(weft_device *device, weft_stream *stream, void *data, int
   weft_status_ignore(weft_device_fill(device, stream, data, byte, size));
 }
 
+/* Adds to `st` (taken) what the device's memory is used for. */
+static weft_status *name_holders(weft_device *device, weft_status *st)
+{
+  weft_mutex_lock(&device->memory_mu);
+  weft_memory_stats memory = device->memory;
+  weft_mutex_unlock(&device->memory_mu);
+  return weft_status_note(st, __FILE__, __LINE__, "arrays and programs on device %lld hold %s, its cache %s",
+                          (long long)device->id, WEFT_BYTES(memory.bytes_in_use), WEFT_BYTES(memory.cached_bytes));
+}
+
 weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_taker taker, void **out_data)
 {
   int class = size_class(bytes);
@@ -109,8 +119,8 @@ weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_ta
   weft_status *st = NULL;
 
   if (bytes > device->platform->memory_limit)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "%s asked for, the machine has %s", WEFT_BYTES(bytes),
-                    WEFT_BYTES(device->platform->memory_limit));
+    return name_holders(device, WEFT_ERR(RESOURCE_EXHAUSTED, "%s asked for, the machine has %s", WEFT_BYTES(bytes),
+                                         WEFT_BYTES(device->platform->memory_limit)));
   weft_mutex_lock(&device->memory_mu);
   *out_data = pop_block(device, &device->free_blocks[space][class], taker);
   if (*out_data) device->memory.cached_bytes -= size;
@@ -123,11 +133,8 @@ weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_ta
   if (WEFT_UNLIKELY(st != NULL)) {
     weft_mutex_lock(&device->memory_mu);
     device->memory.bytes_in_use -= size;
-    weft_memory_stats memory = device->memory;
     weft_mutex_unlock(&device->memory_mu);
-    st = weft_status_note(st, __FILE__, __LINE__,
-                          "%s asked for; arrays and programs on device %lld hold %s, its cache %s", WEFT_BYTES(bytes),
-                          (long long)device->id, WEFT_BYTES(memory.bytes_in_use), WEFT_BYTES(memory.cached_bytes));
+    st = name_holders(device, st);
   } else if (WEFT_UNLIKELY(device->queues) && device->ops->fills_memory) {
     fill_block(device, taker == RT_COMPUTE ? device->streams[WEFT_STREAM_COMPUTE] : NULL, *out_data, NEW_BYTE, size);
   }

@@ -361,6 +361,11 @@ weft_status *weft_executable_print(const weft_executable *exe, FILE *out)
 {
   return rt_program_print(exe->parts.program, out);
 }
+void weft_executable_each_sequence(const weft_executable *exe,
+                                   void (*visit)(void *ctx, const weft_sequence *sequence), void *ctx)
+{
+  rt_program_each_sequence(exe->parts.program, visit, ctx);
+}
 void weft_executable_each_step(const weft_executable *exe, void (*visit)(void *ctx, const weft_step *step), void *ctx)
 {
   rt_program_each_step(exe->parts.program, visit, ctx);
@@ -504,8 +509,8 @@ static bool largest_result(const buf_plan *plan, buf_placed *out)
   return out->instr != NULL;
 }
 
-/* Adds to `st` (taken) how much memory the program needs, its largest result, and its largest temporaries: those that
- * take at least a hundredth of that memory. */
+/* Adds to `st` (taken) how much memory the program needs, its largest result, and its largest temporaries: results and
+ * temporaries that take at least a hundredth of that memory. */
 static weft_status *name_memory(weft_status *st, const buf_plan *plan)
 {
   const buf_stats *s = buf_plan_stats(plan);
@@ -518,7 +523,7 @@ static weft_status *name_memory(weft_status *st, const buf_plan *plan)
                         "program \"%s\" needs %s of parameters, %s of results and %s of temporaries",
                         buf_plan_module(plan)->name, WEFT_BYTES(s->parameter_bytes), WEFT_BYTES(s->output_bytes),
                         WEFT_BYTES(s->temp_bytes));
-  if (largest_result(plan, &result))
+  if (largest_result(plan, &result) && result.bytes >= least)
     st = weft_status_note(st, __FILE__, __LINE__, "result of %s: %s", WEFT_BYTES(result.bytes),
                           buf_placed_text(&result, text, sizeof text));
   for (int i = 0; i < count && largest[i].bytes >= least; i++)
@@ -635,6 +640,19 @@ static inline weft_status *input_error(const weft_run *run)
   return NULL;
 }
 
+/* Why the run fails, in words for the peers; owned by the caller. The failure of a communicator names its operation and
+ * its ranks. It is passed on as it is, so that a failure which goes from communicator to communicator does not grow.
+ * Any other failure gets the names of program and device. */
+static weft_status *reason_for_peers(const weft_run *run, const weft_status *st)
+{
+  for (int g = 0; g < run->exe->parts.grouping_count; g++) {
+    weft_status *failure = run->comms[g] ? weft_comm_health(run->comms[g]) : NULL;
+    if (failure) return failure;
+  }
+  return weft_status_new(weft_status_code(st), __FILE__, __LINE__, "\"%s\" failed on device %lld: %s",
+                         run->exe->parts.module->name, (long long)run->device->id, weft_status_message(st));
+}
+
 /* If the run fails in this process before it has taken part in all its collectives, makes it fail on the peers too.
  * Otherwise the collectives of the next launch on this device would meet those of this launch on the peers. */
 static void let_peers_know(weft_run *run, const weft_status *st)
@@ -643,11 +661,10 @@ static void let_peers_know(weft_run *run, const weft_status *st)
 
   if (!run->bound || (run->frame && !rt_frame_fell_behind(run->frame))) return;
   run->bound = false;
+  weft_status *reason = reason_for_peers(run, st);
   for (int g = 0; g < exe->parts.grouping_count; g++)
-    if (run->comms[g])
-      weft_comm_abort(run->comms[g],
-                      weft_status_new(weft_status_code(st), __FILE__, __LINE__, "\"%s\" failed on device %lld: %s",
-                                      exe->parts.module->name, (long long)run->device->id, weft_status_message(st)));
+    if (run->comms[g]) weft_comm_abort(run->comms[g], weft_status_dup(reason));
+  weft_status_free(reason);
 }
 
 /* Frees the arena, and gives the outputs their bytes unless the run has failed (`st`, borrowed). */

@@ -609,14 +609,36 @@ static buf_times times_of(const rt_program *program, const rt_seq *seq)
   return (buf_times){.work = seq->total_ns, .path = seq->span_ns};
 }
 
+static weft_sequence describe(const rt_program *program, const rt_seq *seq)
+{
+  buf_times times = times_of(program, seq);
+
+  return (weft_sequence){.name = seq->name,
+                         .is_entry = !seq->owner,
+                         .in_order = seq->in_order,
+                         .step_count = seq->count,
+                         .dependence_count = seq->kept_edges,
+                         .work_ns = times.work,
+                         .path_ns = times.path};
+}
+
+void rt_program_each_sequence(const rt_program *program, void (*visit)(void *ctx, const weft_sequence *sequence),
+                              void *ctx)
+{
+  for (int s = program->seq_count - 1; s >= 0; s--) {
+    weft_sequence sequence = describe(program, program->seqs[s]);
+    visit(ctx, &sequence);
+  }
+}
+
 weft_status *rt_program_print(const rt_program *program, FILE *out)
 {
   for (int s = program->seq_count - 1; s >= 0; s--) {
     const rt_seq *seq = program->seqs[s];
-    buf_times times = times_of(program, seq);
+    weft_sequence d = describe(program, seq);
     fprintf(out, "%s%s: %d thunks, %d dependences, %s, %.1f us of work, longest path %.1f us\n",
-            seq->owner ? "" : "entry ", seq->name, seq->count, seq->kept_edges,
-            seq->in_order ? "in order" : "as a graph", times.work / 1e3, times.path / 1e3);
+            d.is_entry ? "entry " : "", d.name, d.step_count, d.dependence_count,
+            d.in_order ? "in order" : "as a graph", d.work_ns / 1e3, d.path_ns / 1e3);
     for (int t = 0; t < seq->count; t++) {
       const rt_thunk *thunk = seq->thunks[t];
       const rt_node *node = &seq->nodes[t];

@@ -85,6 +85,9 @@ bool rt_program_asks_host(const rt_program *program);
 double rt_program_cost_ns(const rt_program *program); /* every thunk once */
 int rt_program_thunk_count(const rt_program *program);
 WEFT_NODISCARD weft_status *rt_program_print(const rt_program *program, FILE *out);
+/* Calls `visit` for every sequence, the entry first. `sequence` is valid during the call. */
+void rt_program_each_sequence(const rt_program *program, void (*visit)(void *ctx, const weft_sequence *sequence),
+                              void *ctx);
 /* Calls `visit` for every step: sequence by sequence, the entry first, and in the order of the sequence. `step` is
  * valid during the call. */
 void rt_program_each_step(const rt_program *program, void (*visit)(void *ctx, const weft_step *step), void *ctx);

@@ -117,6 +117,8 @@ json 'any(p["changed"] and any(l[0] == "+" and "while(" in l for l in p["diff"])
 json 'd["memory"]["peak_bytes"] <= d["memory"]["temp_bytes"] and sum(p["bytes"] for p in d["memory"]["parameters"]) == 132' "$tmp/out"
 json 'sum(t["runs"] for t in d["pass_totals"]) == len(d["passes"]) and sum(t["changes"] for t in d["pass_totals"]) == sum(p["changed"] for p in d["passes"])' "$tmp/out"
 json 'all(d["memory"][k] >= 0 for k in ("reused_buffers", "added_dependences", "critical_path_by_data_us")) and d["memory"]["critical_path_us"] >= d["memory"]["critical_path_by_data_us"]' "$tmp/out"
+json 'd["sequences"][0]["entry"] and all(q["steps"] == sum(t["sequence"] == q["name"] for t in d["steps"]) and 0 < q["longest_path_us"] <= q["work_us"] for q in d["sequences"])' "$tmp/out"
+json 'abs(d["sequences"][0]["longest_path_us"] - d["memory"]["critical_path_us"]) < 1e-3' "$tmp/out"
 json 'd["steps"] and d["kernels"] and all(k["bytes"] > 0 for k in d["cost"])' "$tmp/out"
 exits 0 "passes with what they changed" "$weft" inspect "$programs/scan.hlo" --diff
 says "^- .*scan(a, i)"

@@ -181,6 +181,41 @@ def stopped_process_is_named_at_the_deadline():
   assert '(device 2048' in r.stderr and 'does not answer: stopped, or starved of CPU' in r.stderr, r.stderr
 
 
+def errors_of_several_ranks_do_not_nest():
+  """Rank 3 is stopped, rank 2 waits for it, rank 1 for rank 2, and rank 0 for rank 1. Rank 2's deadline passes first; the
+  other two get its report from one another, and each prints the report once and without a word that is true in rank 2 only."""
+  groups = '{2,3},{0},{1}', '{1,2},{0},{3}', '{0,1},{2},{3}'
+  sums = ''.join(f'  s{i} = f32[6] all-reduce(x{i}), replica_groups={{{g}}}, to_apply=add\n  x{i + 1} = f32[6] sine(s{i})\n'
+                 for i, g in enumerate(groups))
+  with Folder() as f:
+    with open(f.program, 'w') as out:
+      out.write(f'''HloModule chain, replica_count=4
+add {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }}
+more {{ p = (s32[], f32[6]) parameter(0) i = s32[] get-tuple-element(p), index=0 k = s32[] constant(2000000000) ROOT c = pred[] compare(i, k), direction=LT }}
+body {{
+  p = (s32[], f32[6]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x0 = f32[6] get-tuple-element(p), index=1
+{sums}  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  ROOT t = (s32[], f32[6]) tuple(n, x3)
+}}
+ENTRY e {{ x = f32[6] parameter(0) zero = s32[] constant(0) init = (s32[], f32[6]) tuple(zero, x) ROOT w = (s32[], f32[6]) while(init), condition=more, body=body }}
+''')
+    r = run([weft(), 'launch', '-n', '4', '--grace', '60s', '--', 'sh', '-c',
+             'trap "" TERM; [ $WEFT_PROCESS_ID != 3 ] || export WEFT_COLLECTIVE_FAULTS=stop@100; [ $WEFT_PROCESS_ID = 2 ] || '
+             f'export WEFT_COLLECTIVE_TIMEOUT=200s; exec {weft()} run --quiet {f.program}'], WEFT_COLLECTIVE_TIMEOUT='5s')
+  errors = [[line for line in r.stderr.splitlines() if line.startswith(f'[{rank}] ')] for rank in range(3)]
+  operation = r'all-reduce f32\[6\] sum "s0" of chain \(seq \d+, 24 bytes\) on communicator \S+'
+  for rank, lines in enumerate(errors):
+    text = '\n'.join(lines)
+    begin = rf'\[{rank}\] weft run: {"DEADLINE_EXCEEDED" if rank == 2 else "ABORTED"}: {operation} passed its deadline by'
+    assert lines and re.match(begin, lines[0]), r.stderr
+    for once in 'passed its deadline', '  arrived: 1 of 2', 'not arrived: 1 of 2', '(device 4096 on ', '(device 6144 on ':
+      assert text.count(once) == 1, (once, r.stderr)
+    assert 'failed on device' not in text and 'was aborted' not in text and 'this process' not in text, r.stderr
+
+
 def recorders_of_a_running_job_can_be_asked_for():
   # One of the processes reports the service's address: a port that is chosen in advance may be in use when the service binds it.
   with Folder(1000000000) as f:
@@ -342,6 +377,7 @@ if __name__ == '__main__':
       processes_of_a_machine_take_gpus_of_their_own,
       death_of_a_process_is_told_to_all,
       stopped_process_is_named_at_the_deadline,
+      errors_of_several_ranks_do_not_nest,
       recorders_of_a_running_job_can_be_asked_for,
       program_under_mpirun,
       program_under_mpirun_on_two_machines,

@@ -183,6 +183,28 @@ def memory_that_is_not_there_is_an_error():
     """))
 
 
+def a_program_without_memory_names_its_largest_buffers():
+    """What a user of JAX reads: sizes in TiB, the program, and the largest buffers with operation and source line."""
+    ends_with("True", run("""
+        import re, jax, jax.numpy as jnp
+        held = jnp.ones(1 << 22).block_until_ready()
+        def attend(w, x):
+            h = jnp.tanh(x @ w)
+            return jnp.sum(jax.nn.softmax(h @ h.T) @ h)  # line 6
+        try:
+            jax.block_until_ready(jax.jit(jax.grad(attend))(jnp.ones((8, 8)), jnp.ones((1 << 21, 8))))
+        except jax.errors.JaxRuntimeError as e:
+            text = str(e)
+        for wanted in (r"^RESOURCE_EXHAUSTED: [0-9.]+ TiB asked for, the machine has [0-9.]+ [GT]iB$",
+                       r"^  arrays and programs on device 0 hold (8[0-9]|9[0-9])[.][0-9] MiB, its cache ",
+                       r'^  program "jit_attend" needs 64.0 MiB of parameters, 256 B of results and [0-9.]+ TiB of temporaries$',
+                       r"^  temporary of 16.0 TiB: f32.2097152,2097152. %dot.*[(]jit[(]attend[)]/.*dot_general, .*:6[)]$"):
+            assert re.search(wanted, text, re.M), text
+        assert "256 B: " not in text, text
+        print(True)
+    """))
+
+
 def main():
     if os.environ.get("WEFT_SANITIZED"):
         return print("1..0 # SKIP Python cannot load a plugin built with a sanitizer")

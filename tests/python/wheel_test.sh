@@ -3,8 +3,8 @@
 #
 #   tests/python/wheel_test.sh WHEEL [ROOT]
 #
-# ROOT: a file system with Python and nothing of Weft's build (debootstrap makes one); without it this machine's serves.  WEFT_JAX_WHEELS: a
-# folder with the wheels of jax and numpy (pip download jax==0.10.2); without it what needs them is skipped.  Prints TAP.
+# ROOT: a file system with Python and nothing of Weft's build (build-aux/bare-root makes one); without it this machine's serves.  WEFT_JAX_WHEELS: a
+# folder with the wheels of jax and numpy (pip download jax==0.10.2; default ROOT/wheels); without it what needs them is skipped.  Prints TAP.
 set -u
 wheel=${1:?usage: wheel_test.sh WHEEL [ROOT]} root=${2-}
 source=$(cd "$(dirname "$0")/../.." && pwd)
@@ -28,7 +28,8 @@ there() { ${root:+chroot "$root"} env -i PATH="$inside/venv/bin:/usr/local/bin:/
 
 cp "$wheel" "$source/examples/train.hlo" "$source/examples/python/regression.py" "$work/"
 file=$(basename "$wheel")
-[ -z "${WEFT_JAX_WHEELS-}" ] || cp -r "$WEFT_JAX_WHEELS" "$work/wheels"
+[ -n "${WEFT_JAX_WHEELS-}" ] || [ -z "$root" ] || [ ! -d "$root/wheels" ] || WEFT_JAX_WHEELS=$root/wheels
+[ -z "${WEFT_JAX_WHEELS-}" ] || cp -rl "$WEFT_JAX_WHEELS" "$work/wheels" 2>/dev/null || cp -r "$WEFT_JAX_WHEELS" "$work/wheels"
 
 small() { [ "$(stat -c %s "$wheel")" -lt 60000000 ]; }
 # Nothing of Weft's or of its libraries' comes from outside but glibc and the C++ runtime.
