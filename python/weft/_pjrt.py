@@ -31,7 +31,7 @@ def _candidates():
         yield os.environ["WEFT_PJRT_PLUGIN"]
         return
     yield os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "weft", "pjrt_weft.so")
-    for prefix in (sys.prefix, os.path.expanduser("~/.local"), "/usr/local", "/usr", "/opt/weft"):
+    for prefix in (sys.prefix, os.path.expanduser("~/.local"), os.path.expanduser("~/weft"), "/usr/local", "/usr", "/opt/weft"):
         yield from _in_prefix(prefix)
     try:
         found = subprocess.run(["pkg-config", "--variable=plugindir", "weft"], capture_output=True, text=True, timeout=10)
@@ -40,8 +40,10 @@ def _candidates():
     except (OSError, subprocess.TimeoutExpired):
         pass
     for folder in os.environ.get("PATH", "").split(os.pathsep):  # a prefix that is in the path: its command is beside its library
-        if os.path.exists(os.path.join(folder, "weft")):
-            yield from _in_prefix(os.path.dirname(folder.rstrip("/")))
+        command = os.path.join(folder, "weft")
+        if os.path.exists(command):
+            for prefix in dict.fromkeys((os.path.dirname(folder.rstrip("/")), os.path.dirname(os.path.dirname(os.path.realpath(command))))):
+                yield from _in_prefix(prefix)
 
 
 def library_path():
@@ -51,7 +53,9 @@ def library_path():
         if os.path.exists(path):
             return path
         tried.append(path)
-    raise FileNotFoundError("the plugin is not at " + ", ".join(tried) + " (the variable WEFT_PJRT_PLUGIN is its path)")
+    advice = "where WEFT_PJRT_PLUGIN says it is" if os.environ.get("WEFT_PJRT_PLUGIN") else \
+        "it is found if PATH has the folder of the installed command weft, or if WEFT_PJRT_PLUGIN is the plugin's path"
+    raise FileNotFoundError(f"the plugin is not at {', '.join(tried)} ({advice})")
 
 
 class Extension(ctypes.Structure):

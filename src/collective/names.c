@@ -48,8 +48,7 @@ void coll_rank_describe(const coll_group *g, int rank, char *out, size_t size)
   const coll_address *a = g->addresses ? &g->addresses[rank] : NULL;
 
   /* Ranks of this process are described like others, because other processes repeat the text. */
-  if (!a || !a->magic)
-    snprintf(out, size, "rank %d (device %lld)", rank, (long long)g->device_ids[rank]);
+  if (!a || !a->magic) snprintf(out, size, "rank %d (device %lld)", rank, (long long)g->device_ids[rank]);
   else
     snprintf(out, size, "rank %d (device %lld on %.64s, pid %d)", rank, (long long)g->device_ids[rank], a->host,
              a->pid);

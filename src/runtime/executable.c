@@ -361,8 +361,8 @@ weft_status *weft_executable_print(const weft_executable *exe, FILE *out)
 {
   return rt_program_print(exe->parts.program, out);
 }
-void weft_executable_each_sequence(const weft_executable *exe,
-                                   void (*visit)(void *ctx, const weft_sequence *sequence), void *ctx)
+void weft_executable_each_sequence(const weft_executable *exe, void (*visit)(void *ctx, const weft_sequence *sequence),
+                                   void *ctx)
 {
   rt_program_each_sequence(exe->parts.program, visit, ctx);
 }

@@ -61,8 +61,8 @@ WEFT_NODISCARD weft_status *weft_executable_launch(weft_executable *exe, const w
 /* For people: the thunks and their dependences as text. */
 WEFT_NODISCARD weft_status *weft_executable_print(const weft_executable *exe, FILE *out);
 /* Calls `visit` for every computation that runs by steps, the entry first. `sequence` is valid during the call. */
-void weft_executable_each_sequence(const weft_executable *exe,
-                                   void (*visit)(void *ctx, const weft_sequence *sequence), void *ctx);
+void weft_executable_each_sequence(const weft_executable *exe, void (*visit)(void *ctx, const weft_sequence *sequence),
+                                   void *ctx);
 /* Calls `visit` for every step: computation by computation, the entry first. `step` is valid during the call. */
 void weft_executable_each_step(const weft_executable *exe, void (*visit)(void *ctx, const weft_step *step), void *ctx);
 

@@ -10,7 +10,7 @@ typedef struct weft_sequence {
   const char *name;          /* of the computation, borrowed from the executable */
   bool is_entry, in_order;   /* the program's entry; the steps run one after the other on one thread */
   int step_count, dependence_count;
-  double work_ns, path_ns;   /* estimated time of all steps, and of the longest path of steps that wait for each other */
+  double work_ns, path_ns;   /* estimates: of all steps; of the longest path of steps that wait for each other */
 } weft_sequence;
 
 enum { WEFT_STEP_CALLED = 64 }; /* names of called sequences that a description has room for */

@@ -240,6 +240,18 @@ def a_source_install_leaves_nothing_behind_and_finds_a_prefix():
             found, package = r.stdout.split()
             assert package.startswith(f"{d}/site/weft/") and (found == plugin or not found.startswith(d)), r.stdout
             os.remove(plugin)
+        # A link to the command leads to the prefix too, and without any command the error says what helps.
+        os.remove(f"{d}/prefix/bin/weft")
+        shutil.copy("/bin/true", f"{d}/prefix/bin/weft")
+        os.makedirs(f"{d}/links")
+        os.symlink(f"{d}/prefix/bin/weft", f"{d}/links/weft")
+        os.symlink(weft.library_path(), f"{d}/prefix/lib/weft/pjrt_weft.so")
+        look = [sys.executable, "-c", "import weft; print(weft.library_path())"]
+        r = subprocess.run(look, env=env | {"PATH": f"{d}/links:/usr/bin:/bin"}, capture_output=True, text=True, check=True)
+        found = r.stdout.strip()
+        assert found == f"{d}/prefix/lib/weft/pjrt_weft.so" or not found.startswith(d), found
+        r = subprocess.run(look, env=env | {"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+        assert r.returncode == 0 or "it is found if PATH has the folder of the installed command weft" in r.stderr, r.stderr
 
 
 def layouts_are_those_of_the_headers():
