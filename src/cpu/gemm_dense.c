@@ -165,21 +165,14 @@ PACK(pack_f64, double, __m256d, 4, _mm256_loadu_pd, _mm256_maskload_pd, _mm256_s
 
 /* ---- the choice of a kernel ------------------------------------------------------------------------------------ */
 
-typedef struct kernel {
-  int64_t rows, lanes; /* rows of the largest block of C, and lanes of a vector */
-  void (*pack)(int64_t cols, int64_t k, const void *panel, int64_t across, int64_t along, void *to, int64_t width);
-  cpu_micro_fn *const (*micro)[VECTORS + 1];
-} kernel;
-
-static const kernel kernels[2][2] = { /* AVX-512 or not, f64 or not */
+static const cpu_dense_kernel kernels[2][2] = { /* AVX-512 or not, f64 or not */
   {{6, 8, pack_f32, micro_f32_256}, {6, 4, pack_f64, micro_f64_256}},
   {{14, 16, pack_f32, cpu_micro_f32}, {14, 8, pack_f64, micro_f64_512}},
 };
 
 bool cpu_dense_narrow;
 
-/* NULL: this processor has none of these instruction sets. */
-static const kernel *kernel_for(weft_dtype type)
+const cpu_dense_kernel *cpu_dense_kernel_of(weft_dtype type)
 {
   return gen_this_processor.avx2 ? &kernels[gen_this_processor.avx512 && !cpu_dense_narrow][type == WEFT_F64] : NULL;
 }
@@ -203,7 +196,7 @@ static bool is_near(const cpu_gemm *g) { return g->n * g->k * (int64_t)weft_dtyp
 bool cpu_dense_fits(const cpu_gemm *g)
 {
   if ((g->c_type != WEFT_F32 && g->c_type != WEFT_F64) || g->a_type != g->c_type || g->b_type != g->c_type ||
-      g->via != WEFT_INVALID || WEFT_MIN(g->m, g->n) < 2 || !kernel_for(g->c_type))
+      g->via != WEFT_INVALID || WEFT_MIN(g->m, g->n) < 2 || !cpu_dense_kernel_of(g->c_type))
     return false;
   return g->b_col == 1 ? g->m >= LEAST_FAR || is_near(g) : g->m >= LEAST_PACKED;
 }
@@ -218,18 +211,18 @@ static int64_t copied_row(const cpu_gemm *g) { return block_of_k(g) + 16; }
 
 static int64_t panel_bytes(const cpu_gemm *g)
 {
-  return VECTORS * kernel_for(g->c_type)->lanes * block_of_k(g) * (int64_t)weft_dtype_bytes(g->c_type);
+  return VECTORS * cpu_dense_kernel_of(g->c_type)->lanes * block_of_k(g) * (int64_t)weft_dtype_bytes(g->c_type);
 }
 
 int64_t cpu_dense_panel_scratch(const cpu_gemm *g)
 {
-  if ((g->c_type != WEFT_F32 && g->c_type != WEFT_F64) || !kernel_for(g->c_type)) return 0;
+  if ((g->c_type != WEFT_F32 && g->c_type != WEFT_F64) || !cpu_dense_kernel_of(g->c_type)) return 0;
   return panel_bytes(g) + (rows_collide(g) ? MOST_COPIED * copied_row(g) * (int64_t)weft_dtype_bytes(g->c_type) : 0);
 }
 
 void cpu_dense_plan(cpu_gemm *g)
 {
-  const kernel *kernel = kernel_for(g->c_type);
+  const cpu_dense_kernel *kernel = cpu_dense_kernel_of(g->c_type);
   int64_t width = VECTORS * kernel->lanes;
   double most = WEFT_MAX(LEAST_TILE_FLOPS, WEFT_MIN(MOST_TILE_FLOPS, g->flops / TILES));
   double of_row = WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1);
@@ -251,7 +244,7 @@ void cpu_dense_plan(cpu_gemm *g)
 static void multiply(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, const char *packed, char *c,
                      void *scratch)
 {
-  const kernel *kernel = kernel_for(g->c_type);
+  const cpu_dense_kernel *kernel = cpu_dense_kernel_of(g->c_type);
   int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = VECTORS * kernel->lanes;
   int64_t block = block_of_k(g), height = cpu_even_part(m, kernel->rows);
   bool pack = !packed && packs(g, m), copy = rows_collide(g) && m >= LEAST_COPIED && m <= MOST_COPIED;
@@ -296,7 +289,7 @@ static int64_t packed_column_bytes(const cpu_gemm *g)
 
 static void pack_form(const cpu_gemm *g, int64_t columns, const char *b, char *to)
 {
-  const kernel *kernel = kernel_for(g->c_type);
+  const cpu_dense_kernel *kernel = cpu_dense_kernel_of(g->c_type);
   int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = VECTORS * kernel->lanes;
 
   for (int64_t j = 0; j < columns; j += width)
@@ -316,6 +309,12 @@ const cpu_packed_ops cpu_dense_packed = {packed_column_bytes, pack_form, packed_
 
 bool cpu_dense_narrow;
 const cpu_packed_ops cpu_dense_packed;
+
+const cpu_dense_kernel *cpu_dense_kernel_of(weft_dtype type)
+{
+  (void)type;
+  return NULL;
+}
 
 bool cpu_dense_fits(const cpu_gemm *gemm)
 {

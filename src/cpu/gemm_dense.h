@@ -3,6 +3,7 @@
 #define WEFT_CPU_GEMM_DENSE_H
 
 #include "cpu/gemm.h"
+#include "cpu/gemm_micro.h"
 
 bool cpu_dense_fits(const cpu_gemm *gemm); /* True if the types, the sizes and this machine suit the kernel */
 void cpu_dense_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch size */
@@ -12,6 +13,17 @@ int64_t cpu_dense_panel_scratch(const cpu_gemm *gemm);
 /* c[m,n] = a . b with gemm's k and steps. */
 void cpu_dense_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
 extern const cpu_packed_ops cpu_dense_packed;
+
+/* The loops of this processor for one type, of which other kernels are made too (blocked.c). */
+typedef struct cpu_dense_kernel {
+  int64_t rows, lanes; /* rows of the largest block of C, and lanes of a vector */
+  /* to[k][width] = a panel of B of `cols` columns `across` apart, whose rows are `along` apart. If one of these is 1,
+   * the columns up to a multiple of `lanes` are written too: as zeros if that is `across`, else as anything. */
+  void (*pack)(int64_t cols, int64_t k, const void *panel, int64_t across, int64_t along, void *to, int64_t width);
+  cpu_micro_fn *const (*micro)[CPU_MICRO_VECTORS + 1];
+} cpu_dense_kernel;
+/* For f32 or f64. NULL: this processor has none of these instruction sets. */
+const cpu_dense_kernel *cpu_dense_kernel_of(weft_dtype type);
 
 /* For tests: uses vectors of 256 bits also on machines with 512. */
 extern bool cpu_dense_narrow;

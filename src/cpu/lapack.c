@@ -18,6 +18,7 @@
 #include "base/dtype.h"
 #include "base/macros.h"
 #include "cpu/blas.h"
+#include "cpu/blocked.h"
 #include "cpu/cholesky.h"
 #include "cpu/small_solve.h"
 #include "runtime/ffi.h"
@@ -383,7 +384,7 @@ HANDLER(trsm, 2, 1, 2)
   static const double one_d[2] = {1, 0};
   const void *one = c->real_bytes == 4 ? (const void *)one_f : one_d;
   bool left = side == 'L', turned = (trans != 'N') == left; /* x op(a) = b is op(a)^T x^T = b^T */
-  cpu_small_system small = {
+  cpu_system system = {
     .type = weft_dtype_from_proto(arg(c, 0)->dtype), .n = c->rows, .columns = left ? cols : rows,
     .a_row = turned ? c->ld : 1, .a_col = turned ? 1 : c->ld, .x_row = left ? 1 : ldb, .x_col = left ? ldb : 1,
     .lower = (uplo == 'L') != turned, .unit = diag == 'U',
@@ -396,11 +397,14 @@ HANDLER(trsm, 2, 1, 2)
     return refuse(c, "a matrix of order %d, and right-hand sides of %d by %d", c->rows, rows, cols), c->error;
   if (!takes(c, 1, SAME, (int64_t)rows * cols) || !gives(c, 0, SAME, (int64_t)rows * cols)) return c->error;
   copy_arg(c, 1, 0);
-  if (cpu_small_system_fits(&small))
-    return cpu_small_system_solve(&small, c->batch, arg(c, 0)->data, ret(c, 0)->data), NULL;
-  for (int64_t i = 0; i < c->batch; i++)
+  if (cpu_system_is_small(&system))
+    return cpu_small_systems_solve(&system, c->batch, arg(c, 0)->data, ret(c, 0)->data), NULL;
+  bool is_blocked = cpu_blocked_system_fits(&system);
+  for (int64_t i = 0; i < c->batch; i++) {
+    if (is_blocked && cpu_blocked_system_solve(&system, part(c, arg(c, 0), i), part(c, ret(c, 0), i))) continue;
     BY_KIND(c, trsm)(&side, &uplo, &trans, &diag, &rows, &cols, one, part(c, arg(c, 0), i), &c->ld,
                      part(c, ret(c, 0), i), &ldb, 1, 1, 1, 1);
+  }
   return NULL;
 }
 

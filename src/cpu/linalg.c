@@ -11,11 +11,14 @@
 
 #include "base/macros.h"
 #include "cpu/blas.h"
+#include "cpu/blocked.h"
 #include "cpu/cholesky.h"
+#include "cpu/gemm.h"
 #include "cpu/lapack.h"
 #include "cpu/small_solve.h"
 
-enum { STRIP = 256 }; /* right-hand sides that one task solves */
+enum { LEAST_STRIP = 64 }; /* right-hand sides that one task solves, at least: for fewer OpenBLAS is slower */
+#define STRIP_WORK 4e6     /* multiplications and additions of one task, at least: some 60 us */
 
 static bool is_blas_type(weft_dtype t) { return t == WEFT_F32 || t == WEFT_F64 || t == WEFT_C64 || t == WEFT_C128; }
 
@@ -85,6 +88,8 @@ weft_status *cpu_triangular_solve_init(cpu_triangular_solve *t, const hlo_instr 
   const hlo_shape *b = instr->shape;
   int64_t rows = b->dims[b->rank - 2], cols = b->dims[b->rank - 1];
   bool left = instr->u.triangular.left_side;
+  int64_t n = left ? rows : cols, sides = left ? cols : rows;
+  int64_t strip = WEFT_MAX(LEAST_STRIP, (int64_t)(STRIP_WORK / WEFT_MAX(1, (double)n * (double)n)));
 
   cpu_blas_init();
   if (!is_blas_type(b->type) || WEFT_MAX(rows, cols) > INT_MAX)
@@ -93,11 +98,11 @@ weft_status *cpu_triangular_solve_init(cpu_triangular_solve *t, const hlo_instr 
     .type = b->type,
     .rows = rows,
     .cols = cols,
-    .n = left ? rows : cols,
+    .n = n,
     .left = left,
     .matrices = rows && cols ? hlo_shape_elems(b) / (rows * cols) : 0,
-    .strip = STRIP,
-    .strips = ((left ? cols : rows) + STRIP - 1) / STRIP,
+    .strip = cpu_even_part(sides, strip),
+    .strips = (sides + strip - 1) / strip,
     .lower = instr->u.triangular.lower,
     .unit = instr->u.triangular.unit_diagonal,
     .transpose = instr->u.triangular.transpose_a,
@@ -131,17 +136,18 @@ static void solve_task(void *ctx, int64_t task)
   static const double one_z[2] = {1, 0};
   /* x op(a) = b is op(a)^T x^T = b^T */
   bool turned = (t->transpose != HLO_NO_TRANSPOSE) == t->left;
-  cpu_small_system small = {
+  cpu_system system = {
     .type = t->type, .n = t->n, .columns = t->left ? cols : rows,
     .a_row = turned ? 1 : t->n, .a_col = turned ? t->n : 1,
     .x_row = t->left ? t->cols : 1, .x_col = t->left ? 1 : t->cols,
     .lower = t->lower != turned, .unit = t->unit,
   };
 
-  if (cpu_small_system_fits(&small)) {
-    cpu_small_system_solve(&small, 1, a, x);
+  if (cpu_system_is_small(&system)) {
+    cpu_small_systems_solve(&system, 1, a, x);
     return;
   }
+  if (cpu_blocked_system_fits(&system) && cpu_blocked_system_solve(&system, a, x)) return;
 
   switch (t->type) {
   case WEFT_F32:

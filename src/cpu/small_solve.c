@@ -62,7 +62,7 @@ bool cpu_lu_small(weft_dtype type, int64_t m, int64_t n, int64_t matrices, void 
 /* Row after row of X, from the end of op(A) that has one element in its row. Where the elements of a row of X are
  * neighbours, a whole row is computed at once, else column by column. */
 #define SOLVE(name, type)                                                                                          \
-  static CPU_INLINE void name##_one(const cpu_small_system *s, const type *restrict a, type *restrict x)           \
+  static CPU_INLINE void name##_one(const cpu_system *s, const type *restrict a, type *restrict x)           \
   {                                                                                                                \
     int64_t n = s->n, columns = s->columns, a_row = s->a_row, a_col = s->a_col, x_row = s->x_row;                  \
     int64_t first = s->lower ? 0 : n - 1, step = s->lower ? 1 : -1;                                                \
@@ -86,7 +86,7 @@ bool cpu_lu_small(weft_dtype type, int64_t m, int64_t n, int64_t matrices, void 
         x[i * x_row] = s->unit ? sum : sum / a[i * (a_row + a_col)];                                               \
       }                                                                                                            \
   }                                                                                                                \
-  static CPU_HOT void name(const cpu_small_system *s, int64_t matrices, const type *a, type *x)                    \
+  static CPU_HOT void name(const cpu_system *s, int64_t matrices, const type *a, type *x)                    \
   {                                                                                                                \
     for (; matrices > 0; matrices--, a += s->n * s->n, x += s->n * s->columns) name##_one(s, a, x);                \
   }
@@ -94,12 +94,12 @@ bool cpu_lu_small(weft_dtype type, int64_t m, int64_t n, int64_t matrices, void 
 SOLVE(solve_f32, float)
 SOLVE(solve_f64, double)
 
-bool cpu_small_system_fits(const cpu_small_system *s)
+bool cpu_system_is_small(const cpu_system *s)
 {
   return (s->type == WEFT_F32 || s->type == WEFT_F64) && s->n <= SYSTEM_MOST && s->n * s->n * s->columns <= SYSTEM_WORK;
 }
 
-void cpu_small_system_solve(const cpu_small_system *s, int64_t matrices, const void *a, void *x)
+void cpu_small_systems_solve(const cpu_system *s, int64_t matrices, const void *a, void *x)
 {
   if (s->type == WEFT_F32) solve_f32(s, matrices, a, x);
   else solve_f64(s, matrices, a, x);

@@ -16,18 +16,18 @@ bool cpu_lu_small(weft_dtype type, int64_t m, int64_t n, int64_t matrices, void 
 
 /* A triangular system op(A) X = B of f32 or f64. Element (i, j) of op(A) lies at i * a_row + j * a_col, that of X at
  * i * x_row + j * x_col, all in elements. */
-typedef struct cpu_small_system {
+typedef struct cpu_system {
   weft_dtype type;
   int64_t n, columns; /* op(A) is n by n, X is n by columns */
   int64_t a_row, a_col, x_row, x_col;
   bool lower;         /* of op(A): the other triangle is not read */
   bool unit;          /* the diagonal is not read, and is 1 */
-} cpu_small_system;
+} cpu_system;
 
-/* Whether cpu_small_system_solve is meant for the system. */
-bool cpu_small_system_fits(const cpu_small_system *s);
+/* Whether cpu_small_systems_solve is meant for the system. */
+bool cpu_system_is_small(const cpu_system *s);
 /* Overwrites B, which lies in `x`, by X; so for each of `matrices` systems, the
  * matrices of which lie one behind the other. */
-void cpu_small_system_solve(const cpu_small_system *s, int64_t matrices, const void *a, void *x);
+void cpu_small_systems_solve(const cpu_system *s, int64_t matrices, const void *a, void *x);
 
 #endif

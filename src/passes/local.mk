@@ -17,7 +17,7 @@ libweftcore_la_SOURCES += \
   %D%/scopes.c %D%/scopes.h \
   %D%/fusion.c %D%/fusion.h \
   %D%/fusion_kind.c \
-  %D%/conv_patches.c %D%/library_dots.c %D%/library_epilogues.c %D%/library_linalg.c %D%/licm.c \
+  %D%/conv_patches.c %D%/library_dots.c %D%/library_epilogues.c %D%/library_linalg.c %D%/triangular_calls.c %D%/licm.c \
   %D%/map_inliner.c \
   %D%/multi_output_fusion.c \
   %D%/async_expander.c %D%/no_ops.c %D%/one_form.c \

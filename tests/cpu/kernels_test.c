@@ -124,6 +124,13 @@ static void add_to_diagonal(hlo_literal *lit, double value)
     if (i / n % n == i % n) hlo_literal_set_f64(lit, i, value, 0);
 }
 
+/* A matrix whose system is well conditioned with ones on the diagonal. */
+static void shrink(hlo_literal *lit)
+{
+  for (int64_t i = 0; i < hlo_shape_elems(lit->shape); i++)
+    hlo_literal_set_f64(lit, i, hlo_literal_get_f64(lit, i) / 2000, hlo_literal_get_imag(lit, i) / 2000);
+}
+
 /* Runs the root instruction, whose operands are parameters, by kernel and by evaluator.  Guard bytes surround what the
  * kernel writes. */
 static void check_instr(rt_pool *pool, const char *shapes_and_root, double tolerance)
@@ -149,6 +156,7 @@ static void check_instr(rt_pool *pool, const char *shapes_and_root, double toler
   for (int i = 0; i < root->operand_count; i++) {
     hlo_literal *lit = random_literal(&arena, root->operands[i]->shape);
     if (i == 0 && (root->op == HLO_CHOLESKY || root->op == HLO_TRIANGULAR_SOLVE)) add_to_diagonal(lit, 2000);
+    if (i == 0 && root->op == HLO_TRIANGULAR_SOLVE && root->u.triangular.unit_diagonal) shrink(lit);
     args[i] = lit;
   }
   T_OK(hlo_eval_instr(root, args, &options, &arena, &want));
@@ -527,6 +535,21 @@ TEST(cholesky_and_triangular_solve_of_every_form)
                "left_side=%s, lower=%s, unit_diagonal=%s, transpose_a=%s",
                kinds[t].type, kinds[t].type, shape, kinds[t].type, shape, words[form & 1], words[form >> 1 & 1],
                "false", ops[(form >> 3) % 3]);
+      check_instr(pool, text, kinds[t].tolerance);
+    }
+    /* One right-hand side, few and many, in every layout of both operands; sizes that fill blocks and that do not. */
+    static const struct { int n, columns; } systems[] = {{33, 1}, {40, 1}, {95, 1}, {96, 5}, {100, 16}, {101, 9}, {130, 40}, {110, 700}};
+    for (int form = 0; form < 16 * (int)WEFT_COUNT(systems); form++) {
+      int n = systems[form / 16].n, columns = systems[form / 16].columns;
+      bool left = form & 1;
+      snprintf(text, sizeof text,
+               "  a = %s[2,%d,%d] parameter(0)\n"
+               "  b = %s[2,%d,%d] parameter(1)\n"
+               "  ROOT r = %s[2,%d,%d] triangular-solve(a, b), "
+               "left_side=%s, lower=%s, unit_diagonal=%s, transpose_a=%s",
+               kinds[t].type, n, n, kinds[t].type, left ? n : columns, left ? columns : n, kinds[t].type,
+               left ? n : columns, left ? columns : n, words[left], words[form >> 1 & 1], words[form >> 2 & 1],
+               ops[form >> 3 & 1]);
       check_instr(pool, text, kinds[t].tolerance);
     }
   }
