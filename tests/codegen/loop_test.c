@@ -177,6 +177,12 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[8,24]", "  ROOT r = f32[24,8] transpose(p0), dimensions={1,0}", "f32[24,8]"},
   {"f32[64,48]", "  ROOT r = f32[48,64] transpose(p0), dimensions={1,0}", "f32[48,64]"},
   {"f32[37,51]", "  ROOT r = f32[51,37] transpose(p0), dimensions={1,0}", "f32[51,37]"},
+  /* columns in several parts: whole tiles, and tiles that do not cover the columns, the rows or both */
+  {"f32[256,32]", "  ROOT r = f32[32,256] transpose(p0), dimensions={1,0}", "f32[32,256]"},
+  {"f32[203,16]", "  ROOT r = f32[16,203] transpose(p0), dimensions={1,0}", "f32[16,203]"},
+  {"f32[192,13]", "  ROOT r = f32[13,192] transpose(p0), dimensions={1,0}", "f32[13,192]"},
+  {"c64[131,9]", "  ROOT r = c64[9,131] transpose(p0), dimensions={1,0}", "c64[9,131]"},
+  {"f64[5,150,11]", "  ROOT r = f64[11,5,150] transpose(p0), dimensions={2,0,1}", "f64[11,5,150]"},
   {"f64[3,20,19] f64[3,19,20]", "  t = f64[3,19,20] transpose(p0), dimensions={0,2,1}\n"
                                 "  ROOT r = f64[3,19,20] add(t, p1)", "f64[3,19,20]"},
   {"bf16[17,5,33]", "  ROOT r = bf16[33,5,17] transpose(p0), dimensions={2,1,0}", "bf16[33,5,17]"},
@@ -577,6 +583,33 @@ TEST(channels_of_pixels)
     }
 }
 
+/* So that threads can share it, a transpose is cut along its longest loops. */
+TEST(transposes_have_many_units)
+{
+  static const struct { const char *in, *out, *dims; int64_t least; } transposes[] = {
+    {"f32[4096,32]", "f32[32,4096]", "1,0", 16}, {"f32[32,4096]", "f32[4096,32]", "1,0", 16},
+    {"f32[64,64,32]", "f32[32,64,64]", "2,0,1", 16}, {"f32[2,5000,8]", "f32[8,2,5000]", "2,0,1", 8},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(transposes); i++) {
+    char body[200];
+    hlo_module *module = NULL;
+    gen_options options;
+    gen_code *code;
+    snprintf(body, sizeof body, "  ROOT r = %s transpose(p0), dimensions={%s}", transposes[i].out, transposes[i].dims);
+    const char *program = fusion(transposes[i].in, body, transposes[i].out);
+    T_OK(hlo_parse(program, strlen(program), &module));
+    T_OK(gen_options_load(&options));
+    T_OK(gen_compile(module, &options, &code));
+    int64_t units = gen_code_kernel(code, module->entry->root)->phases[0].units;
+    if (units < transposes[i].least)
+      fail_msg("%s to %s: %" PRId64 " units, want %" PRId64, transposes[i].in, transposes[i].out, units,
+               transposes[i].least);
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+}
+
 /* Looking at each operand of each would take 24^6 steps. */
 TEST(concatenations_of_the_same_again_and_again)
 {
@@ -608,7 +641,7 @@ int main(void)
     UNIT(data_movement_alone_and_fused),
     UNIT(neighbours_that_differ), UNIT(dots_have_the_same_bits_in_all_ranges), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks), UNIT(rounding_to_bf16_asks_once), UNIT(elements_of_a_small_loop_are_vectors),
     UNIT(channels_of_pixels),
-    UNIT(concatenations_of_the_same_again_and_again),
+    UNIT(concatenations_of_the_same_again_and_again), UNIT(transposes_have_many_units),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }

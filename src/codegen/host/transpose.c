@@ -8,7 +8,10 @@
 
 #include <string.h>
 
-enum { DEEP = 8 /* tiles of a unit */ };
+enum {
+  DEEP = 8,                              /* tiles of a unit along loop h */
+  ENOUGH_UNITS = 16, LEAST_COLUMNS = 64, /* fewer units than that are cut into parts of so many columns, at least */
+};
 
 typedef struct tiles {
   gen_frame *f;
@@ -17,6 +20,8 @@ typedef struct tiles {
   int width;
   gen_affine outer;
   gen_affine h_at;
+  gen_ssa first_col, end_col; /* columns of the unit, which are variables of the result's innermost loop */
+  bool is_cut;                /* into parts of the columns */
 } tiles;
 
 /* Turns W vectors: element (i, j) goes to (j, i). */
@@ -90,8 +95,8 @@ static weft_status *plain_body(void *ctx, gen_emit *e, gen_affine col)
     t->f, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[t->form.nest.count - 1])));
 }
 
-/* Rows [h_lo, h_hi) of loop h and columns [lo, extent), without tiles. */
-static weft_status *emit_plain(tiles *t, gen_emit *e, gen_ssa h_lo, gen_ssa h_hi, int64_t lo)
+/* Rows [h_lo, h_hi) of loop h and columns [from, the unit's end), without tiles. `lo` is the least that `from` can be. */
+static weft_status *emit_plain(tiles *t, gen_emit *e, gen_ssa h_lo, gen_ssa h_hi, gen_ssa from, int64_t lo)
 {
   int64_t cols = t->form.nest.extent[t->form.nest.count - 1];
   gen_loop loop;
@@ -100,8 +105,8 @@ static weft_status *emit_plain(tiles *t, gen_emit *e, gen_ssa h_lo, gen_ssa h_hi
   gen_loop_begin(e, &loop, h_lo, h_hi, 1, 0, t->form.nest.extent[t->form.h], 1);
   int mark = gen_memo_push(e);
   t->h_at = gen_affine_var(e, loop.var);
-  WEFT_TRY(gen_emit_lanes(e, gen_i64(e, lo), gen_i64(e, cols), lo, cols,
-                          gen_choose_lanes(e->part->target, 8, cols - lo), 1, plain_body, t));
+  WEFT_TRY(
+    gen_emit_lanes(e, from, t->end_col, lo, cols, gen_choose_lanes(e->part->target, 8, cols - lo), 1, plain_body, t));
   gen_memo_pop(e, mark);
   gen_loop_end(e, &loop);
   return NULL;
@@ -131,7 +136,10 @@ static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
   gen_ssa from = LLVMBuildNSWMul(e->b, block, gen_i64(e, DEEP * w), ""),
           to = LLVMBuildNSWAdd(e->b, from, gen_i64(e, DEEP * w), "");
   gen_ssa whole = rows == full && full % (DEEP * w) == 0 ? to : gen_intrinsic2(e, "llvm.smin", to, gen_i64(e, full));
-  gen_loop_static(e, &loop, 0, cols - cols % w, w);
+  gen_ssa end = t->end_col; /* of the tiles */
+  if (cols % w && t->is_cut) end = gen_intrinsic2(e, "llvm.smin", end, gen_i64(e, cols - cols % w));
+  else if (cols % w) end = gen_i64(e, cols - cols % w);
+  gen_loop_begin(e, &loop, t->first_col, end, w, 0, cols - cols % w, w);
   int mark = gen_memo_push(e);
   gen_loop_begin(e, &one, from, whole, w, 0, full, w);
   int inner = gen_memo_push(e);
@@ -140,10 +148,10 @@ static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
   gen_loop_end(e, &one);
   gen_memo_pop(e, mark);
   gen_loop_end(e, &loop);
-  WEFT_TRY(emit_plain(t, e, from, whole, cols - cols % w));
+  WEFT_TRY(emit_plain(t, e, from, whole, end, cols - cols % w));
   if (rows != full) {
-    gen_ssa end = gen_intrinsic2(e, "llvm.smin", to, gen_i64(e, rows));
-    WEFT_TRY(emit_plain(t, e, gen_intrinsic2(e, "llvm.smax", from, gen_i64(e, full)), end, 0));
+    gen_ssa last_row = gen_intrinsic2(e, "llvm.smin", to, gen_i64(e, rows));
+    WEFT_TRY(emit_plain(t, e, gen_intrinsic2(e, "llvm.smax", from, gen_i64(e, full)), last_row, t->first_col, 0));
   }
   return NULL;
 }
@@ -161,17 +169,30 @@ weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec)
   WEFT_TRY(gen_frame_open(part, spec, 0, &f));
   gen_emit *e = &f.e;
   t.f = &f;
-  /* Units: the outermost loop that is not one of the two, times blocks of h. */
+  /* Units: the outermost loop that is not one of the two, times blocks of h, times parts of the columns. */
+  int outermost = t.form.h == 0;
   int64_t deep = DEEP * t.width, blocks = (t.form.nest.extent[t.form.h] + deep - 1) / deep,
-          first = t.form.h == 0 || t.form.nest.count == 2 ? 1 : t.form.nest.extent[0];
-  info->phases[0].units = blocks * first;
+          first = t.form.nest.count == 2 ? 1 : t.form.nest.extent[outermost];
+  int64_t cols = t.form.nest.extent[t.form.nest.count - 1], wanted = WEFT_MAX(1, ENOUGH_UNITS / (blocks * first));
+  int64_t part_cols = WEFT_ALIGN_UP(WEFT_MAX(LEAST_COLUMNS, (cols + wanted - 1) / wanted), t.width);
+  int64_t parts = (cols + part_cols - 1) / part_cols;
+  info->phases[0].units = parts * blocks * first;
   gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, info->phases[0].units, 1);
   int mark = gen_memo_push(e);
   gen_affine unit = gen_affine_var(e, loop.var);
   t.outer = gen_affine_const(0);
-  if (first > 1) t.outer = gen_affine_scale(e, gen_affine_digit(e, unit, blocks, 0), t.form.nest.stride[0]);
-  gen_ssa block = gen_affine_ssa(e, gen_affine_digit(e, unit, 1, blocks));
-  WEFT_TRY(emit_block(&t, e, first > 1 ? 1 : 0, block));
+  if (first > 1)
+    t.outer = gen_affine_scale(e, gen_affine_digit(e, unit, parts * blocks, 0), t.form.nest.stride[outermost]);
+  gen_ssa block = gen_affine_ssa(e, gen_affine_digit(e, unit, parts, blocks));
+  t.first_col = gen_i64(e, 0);
+  t.end_col = gen_i64(e, cols);
+  t.is_cut = parts > 1;
+  if (t.is_cut) {
+    t.first_col = gen_affine_ssa(e, gen_affine_scale(e, gen_affine_digit(e, unit, 1, parts), part_cols));
+    gen_ssa end = LLVMBuildNSWAdd(e->b, t.first_col, gen_i64(e, part_cols), "");
+    t.end_col = cols % part_cols ? gen_intrinsic2(e, "llvm.smin", end, gen_i64(e, cols)) : end;
+  }
+  WEFT_TRY(emit_block(&t, e, first > 1 ? outermost + 1 : 0, block));
   gen_memo_pop(e, mark);
   gen_loop_end(e, &loop);
   gen_frame_close(&f);
