@@ -18,6 +18,7 @@
     ELEM *c = out;                                                                                                     \
     (void)row3; /* of few rows */                                                                                      \
     MASK mask = MASK_OF(last);                                                                                         \
+    bool is_whole = last == LANES;                                                                                     \
     EACH_##rows(CLEAR_##vectors)                                                                                       \
     for (; k > 0; k--, a0 += a_col, a5 += a_col, a10 += a_col, b += b_row) {                                           \
       FETCH_##vectors                                                                                                  \
