@@ -95,7 +95,7 @@ static weft_status *plain_body(void *ctx, gen_emit *e, gen_affine col)
     t->f, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[t->form.nest.count - 1])));
 }
 
-/* Rows [h_lo, h_hi) of loop h and columns [from, the unit's end), without tiles. `lo` is the least that `from` can be. */
+/* Rows [h_lo, h_hi) of loop h and columns [from, the unit's end), without tiles. `lo` is the least value of `from`. */
 static weft_status *emit_plain(tiles *t, gen_emit *e, gen_ssa h_lo, gen_ssa h_hi, gen_ssa from, int64_t lo)
 {
   int64_t cols = t->form.nest.extent[t->form.nest.count - 1];
