@@ -196,7 +196,10 @@ WEFT_NODISCARD weft_status *weft_comm_create(const weft_comm_spec *spec, weft_co
 
 /* Splits a communicator: ranks of one color form a new one, ordered by (key, rank).  Every rank of the parent takes
  * part; a process passes all its `count` ranks of the parent in one call.  A rank of color -1 joins none, and its
- * *out is NULL.  The key-value store is not used. */
+ * *out is NULL.  The key-value store is not used.  Where a platform's communicator moves the data, it moves that of the
+ * parts, too: operations of the parent end first, and none is posted until the split has returned; `deadline` {0} is
+ * then WEFT_COLLECTIVE_CONNECT_TIMEOUT from now, and after an error the parent may be spent.
+ * Errors: DEADLINE_EXCEEDED, the error of the parent or of a part, UNIMPLEMENTED where the platform cannot do it. */
 WEFT_NODISCARD weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colors, const int *keys,
                                             weft_deadline deadline, weft_comm **out_comms);
 

@@ -115,15 +115,43 @@ static void *copy_of(const void *data, size_t bytes)
   return copy;
 }
 
+enum { MOST_FREED_APART = 32 };
+
 static void set_free(comm_set *set)
 {
   for (int i = 0; set && i < set->count; i++) weft_comm_destroy(set->comms[i]);
   free(set);
 }
 
+static void *set_free_apart(void *set)
+{
+  set_free(set);
+  return NULL;
+}
+
+/* Destroys communicators at the same time: each may wait for its peers. */
+static void free_sets(comm_set *sets)
+{
+  pthread_t threads[MOST_FREED_APART];
+  int started = 0;
+
+  for (comm_set *set = sets, *next; set; set = next) {
+    next = set->next;
+    weft_status *st =
+      next && started < MOST_FREED_APART ? weft_thread_start(&threads[started], "weft-leave", set_free_apart, set) : NULL;
+    if (next && started < MOST_FREED_APART && !st) {
+      started++;
+    } else {
+      weft_status_ignore(st);
+      set_free(set);
+    }
+  }
+  for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
+}
+
+/* The communicators of the clique have been taken out. */
 static void clique_free(coll_clique *c)
 {
-  set_free(c->set);
   free(c->devices);
   free(c->incarnations);
   free(c->local_ranks);
@@ -245,8 +273,8 @@ static void clean_up(coll_cliques *cs, leftovers l)
     snprintf(text, sizeof text, "%llu", (unsigned long long)set->generation + 1);
     if (cs->kv) weft_status_ignore(weft_kv_set(cs->kv, key, text, strlen(text), true));
     if (l.parting) weft_comm_abort(set->comms[0], weft_status_dup(l.parting));
-    set_free(set);
   }
+  free_sets(l.dropped);
   for (coll_clique_hold *h = l.fired, *next; h; h = next) {
     next = h->next_fired;
     weft_event *event = WEFT_MOVE(h->event);
@@ -554,10 +582,14 @@ void coll_cliques_free(coll_cliques *cs) WEFT_UNSHARED
   weft_cond_broadcast(&cs->changed);
   while (cs->threads) weft_cond_wait(&cs->changed, &cs->mu, WEFT_NO_DEADLINE);
   weft_mutex_unlock(&cs->mu);
+  comm_set *sets = NULL;
   for (coll_clique *c = cs->all, *next; c; c = next) {
     next = c->next;
+    if (c->set) c->set->next = sets;
+    if (c->set) sets = c->set;
     clique_free(c);
   }
+  free_sets(sets);
   weft_cond_fini(&cs->changed);
   weft_mutex_fini(&cs->mu);
   weft_status_free(cs->parting);

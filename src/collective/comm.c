@@ -16,6 +16,8 @@
 #include "collective/host/host.h"
 #include "collective/progress.h"
 
+enum { QUIET_LOOK_US = 500 };
+
 /* ---- groups ---- */
 
 /* Gives the group's communicators to the caller, each with a reference of the group.  `g` is taken. */
@@ -180,6 +182,21 @@ static weft_status *make_part(coll_group *parent, const claim *claims, int color
   return NULL;
 }
 
+/* Waits until the parent's ranks of this process have no operation under way: those that a platform's communicator has
+ * may still end well. */
+static weft_status *await_quiet(coll_group *parent, weft_deadline deadline)
+{
+  for (;;) {
+    coll_group_lock(parent);
+    weft_status *st = weft_status_dup(parent->error);
+    bool quiet = !parent->all_pending;
+    coll_group_unlock(parent);
+    if (st || quiet) return st;
+    if (weft_deadline_passed(deadline)) return WEFT_ERR(DEADLINE_EXCEEDED, "operations of the communicator have not ended");
+    usleep(QUIET_LOOK_US);
+  }
+}
+
 /* Gathers every rank's color and key, by an all-gather on the parent. */
 static weft_status *gather_claims(weft_comm *const *comms, int count, const int *colors, const int *keys,
                                   weft_deadline deadline, claim *claims)
@@ -196,7 +213,7 @@ static weft_status *gather_claims(weft_comm *const *comms, int count, const int 
     mine[i] = (claim){colors[i], keys ? keys[i] : 0};
     weft_coll_op op = {.kind = WEFT_ALL_GATHER, .dtype = WEFT_S32, .count = 2, .send = &mine[i],
                        .recv = i ? dropped + (size_t)i * (size_t)parent->size : claims};
-    st = weft_coll_post(comms[i], &op, &call, &events[i]);
+    st = coll_post_by_host(comms[i], &op, &call, &events[i]);
   }
   for (int i = 0; events && i < count; i++) {
     if (!events[i]) continue;
@@ -211,6 +228,135 @@ static weft_status *gather_claims(weft_comm *const *comms, int count, const int 
   return st;
 }
 
+/* The claims of a communicator whose ranks are all in this call. */
+static void take_claims(weft_comm *const *comms, int count, const int *colors, const int *keys, claim *claims)
+{
+  for (int i = 0; i < count; i++) claims[comms[i]->rank] = (claim){colors[i], keys ? keys[i] : 0};
+}
+
+/* ---- the parts of a platform's communicator ---- */
+
+/* A division while it is made: its parts are groups of which this process has ranks. */
+typedef struct dividing {
+  coll_group *parent, **parts;
+  int count;
+  weft_comm_spec *specs;
+  int *colors, *ranks, *part_of, *rank_in; /* ranks: of this process, part by part */
+  coll_communicator **made;
+} dividing;
+
+static weft_status *health(coll_group *g)
+{
+  coll_group_lock(g);
+  weft_status *st = weft_status_dup(g->error ? g->error : g->ending);
+  coll_group_unlock(g);
+  return st;
+}
+
+/* A rank that fails or dies fails the parent or its part. */
+static weft_status *division_ends(void *ctx)
+{
+  const dividing *d = ctx;
+  weft_status *st = health(d->parent);
+
+  for (int p = 0; p < d->count && !st; p++) st = health(d->parts[p]);
+  return st;
+}
+
+/* Describes the parts of which `parts` are the communicators of this process's ranks. */
+static void describe_parts(dividing *d, weft_comm *const *comms, weft_comm *const *parts, int count, const int *colors)
+{
+  int *ranks = d->ranks;
+
+  for (int i = 0; i < d->parent->local_count; i++) d->part_of[i] = -1;
+  for (int i = 0; i < count; i++) {
+    if (!parts[i]) continue;
+    coll_group *g = parts[i]->group;
+    int p = 0;
+    while (p < d->count && d->parts[p] != g) p++;
+    d->part_of[comms[i]->local] = p;
+    d->rank_in[comms[i]->local] = parts[i]->rank;
+    if (p < d->count) continue;
+    d->parts[d->count++] = g;
+    d->colors[p] = colors[i];
+    d->specs[p] = (weft_comm_spec){
+      .name = g->name, .size = g->size, .ranks = ranks, .rank_count = g->local_count, .device_ids = g->device_ids};
+    for (int r = 0; r < g->size; r++)
+      if (g->local_of[r] >= 0) *ranks++ = r;
+  }
+}
+
+/* The platform's communicator of a part moves the data of the part. */
+static weft_status *attach(coll_group *part, coll_communicator *c)
+{
+  coll_group_lock(part);
+  c->group = part;
+  weft_status *st = weft_status_dup(part->error); /* a peer may have failed the part meanwhile */
+  if (!st) part->communicator = c;
+  if (!st && part->local_count == part->size) part->use_direct = true; /* see add_communicator */
+  coll_group_unlock(part);
+  if (st) c->ops->destroy(c);
+  return st;
+}
+
+static weft_status *divide(dividing *d, weft_deadline deadline)
+{
+  coll_communicator *c = d->parent->communicator;
+  coll_division division = {d->count, d->specs, d->colors, d->part_of, d->rank_in, deadline, division_ends, d};
+
+  for (int p = 0; p < d->count; p++) d->specs[p].deadline = deadline;
+  WEFT_TRY_NOTE(c->ops->divide(c, &division, d->made), "%s communicator", c->ops->name);
+  weft_status *st = NULL;
+  for (int p = 0; p < d->count; p++) {
+    weft_status *own = attach(d->parts[p], d->made[p]);
+    if (st) weft_status_free(own);
+    else st = own;
+  }
+  return st;
+}
+
+/* Gives the parts, whose ranks in this process are `parts`, communicators of the parent's platform. */
+static weft_status *divide_platform(weft_comm *const *comms, weft_comm *const *parts, int count, const int *colors,
+                                    weft_deadline deadline)
+{
+  coll_group *parent = comms[0]->group;
+  size_t locals = (size_t)parent->local_count;
+  dividing d = {.parent = parent,
+                .parts = calloc(locals, sizeof *d.parts),
+                .specs = calloc(locals, sizeof *d.specs),
+                .made = calloc(locals, sizeof *d.made),
+                .colors = calloc(4 * locals, sizeof *d.colors)};
+  weft_status *st;
+
+  if (!d.parts || !d.specs || !d.made || !d.colors) {
+    st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  } else {
+    d.ranks = d.colors + locals;
+    d.part_of = d.ranks + locals;
+    d.rank_in = d.part_of + locals;
+    describe_parts(&d, comms, parts, count, colors);
+    st = divide(&d, deadline);
+  }
+  free(d.parts);
+  free(d.specs);
+  free(d.made);
+  free(d.colors);
+  return st;
+}
+
+/* Every rank's color and key. */
+static weft_status *find_claims(weft_comm *const *comms, int count, const int *colors, const int *keys,
+                                weft_deadline deadline, claim *claims)
+{
+  coll_group *parent = comms[0]->group;
+
+  if (!coll_group_has_platform(parent)) return gather_claims(comms, count, colors, keys, deadline, claims);
+  WEFT_TRY(await_quiet(parent, deadline));
+  if (count < parent->size) return gather_claims(comms, count, colors, keys, deadline, claims);
+  take_claims(comms, count, colors, keys, claims);
+  return NULL;
+}
+
 weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colors, const int *keys,
                              weft_deadline deadline, weft_comm **out_comms)
 {
@@ -219,9 +365,13 @@ weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colo
   weft_status *st = NULL;
 
   for (int i = 0; i < count; i++) out_comms[i] = NULL;
-  if (coll_group_has_platform(parent))
+  if (coll_group_has_platform(parent) && !parent->communicator->ops->divide)
     return WEFT_ERR(UNIMPLEMENTED, "communicator %s (%s) cannot be split", parent->name,
                     parent->communicator->ops->name);
+  if (coll_group_has_platform(parent) && deadline.at_ns == 0) {
+    int64_t connect_ns = coll_settings_get()->connect_ns;
+    deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
+  }
   if (count != parent->live_count)
     return WEFT_ERR(INVALID_ARGUMENT, "split of %d of this process's %d ranks: pass all", count, parent->live_count);
   claim *claims = calloc(n, sizeof *claims);
@@ -229,7 +379,7 @@ weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colo
   int *ranks = calloc(n, sizeof *ranks);
   int64_t *devices = calloc(n, sizeof *devices);
   if (!claims || !members || !ranks || !devices) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  else st = gather_claims(comms, count, colors, keys, deadline, claims);
+  else st = find_claims(comms, count, colors, keys, deadline, claims);
   coll_group_lock(parent);
   uint64_t number = parent->splits++;
   coll_group_unlock(parent);
@@ -245,6 +395,7 @@ weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colo
     }
     coll_group_release(part);
   }
+  if (!st && coll_group_has_platform(parent)) st = divide_platform(comms, out_comms, count, colors, deadline);
   free(claims);
   free(members);
   free(ranks);

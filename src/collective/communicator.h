@@ -34,6 +34,17 @@ typedef struct coll_posting {
   bool together;            /* weft_coll_call.together */
 } coll_posting;
 
+/* How the ranks of a communicator become *parts*, communicators of their own. */
+typedef struct coll_division {
+  int part_count;              /* of parts with ranks of this process; may be 0 */
+  const weft_comm_spec *specs; /* [part_count] sizes, ranks and devices; no key-value store */
+  const int *colors;           /* [part_count] the number of each part, the same in all processes, at least 0 */
+  const int *part_of, *rank_in; /* [ranks of this process in the whole] index of the rank's part, or -1; its rank there */
+  weft_deadline deadline;
+  weft_status *(*ends)(void *ctx); /* why the division has to end before its deadline; NULL: it need not */
+  void *ends_ctx;
+} coll_division;
+
 typedef struct coll_communicator_ops {
   const char *name;
 
@@ -41,6 +52,11 @@ typedef struct coll_communicator_ops {
    * should look at spec->cancel.  Called with no lock held.  NULL in the table of the host, whose communicator every
    * group has. */
   weft_status *(*create)(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator);
+
+  /* Makes the communicators of the parts, out[part_count].  All ranks of `c` call this, also those that join no part;
+   * they have agreed on the division, and have no operation under way.  May block until the deadline.  Called with no
+   * lock held.  After an error `c` may have failed, too.  NULL in the table: the communicator cannot be divided. */
+  weft_status *(*divide)(coll_communicator *c, const coll_division *division, coll_communicator **out);
 
   /* Takes an operation whose turn has come.  Called with the group's lock held: it must neither block nor call back,
    * and the operation ends later.  Operations of one rank and stream are posted in order. */

@@ -110,7 +110,7 @@ struct coll_op {
   bool slotted;           /* its input fits in a slot: no rank reads another rank's buffers */
   bool alone;             /* its rank runs it outside the lock: see COLL_TURN_ALONE */
   bool below;             /* a platform's communicator has the operation, and uses its buffers */
-
+  bool by_host;           /* its buffers are the host's: no platform's communicator gets it */
   bool warned;
   bool together;          /* weft_coll_call.together */
   coll_reducer reducer;
@@ -343,6 +343,12 @@ weft_comm_lateness coll_comm_lateness(const weft_comm *comm, int peer);
 /* Whether a platform's communicator moves the group's data. */
 static inline bool coll_group_has_platform(const coll_group *g) { return g->communicator != &g->host; }
 
+/* Whether a platform's communicator gets the operation when its ranks have met. */
+static inline bool coll_op_goes_below(const coll_op *op)
+{
+  return coll_group_has_platform(op->comm->group) && !op->by_host;
+}
+
 /* Spends the group: all its operations end with copies of `st` (taken), links close, and the peers are informed.  A
  * group that is spent already keeps its error. */
 void coll_group_fail_locked(coll_group *g, weft_status *st) WEFT_REQUIRES(g->mu);
@@ -386,6 +392,13 @@ static inline coll_op *coll_comm_spare(weft_comm *comm, bool alone)
   if (!atomic_load_explicit(&comm->spare[alone], memory_order_relaxed)) return NULL;
   return atomic_exchange_explicit(&comm->spare[alone], NULL, memory_order_acquire);
 }
+
+/* ---- post.c ---- */
+
+/* As weft_coll_post, for arrays in the host's memory: the host moves the data, whatever moves that of other
+ * operations.  The rank has no other operation pending. */
+WEFT_NODISCARD weft_status *coll_post_by_host(weft_comm *comm, const weft_coll_op *op, const weft_coll_call *call,
+                                              weft_event **out_event);
 
 /* ---- names.c ---- */
 

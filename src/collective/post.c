@@ -161,7 +161,7 @@ static weft_status *op_submit(coll_op *op, bool driven)
 
 /* An operation of `fused` parts, ready to be posted. */
 static weft_status *op_make(weft_comm *comm, const weft_coll_op *args, size_t fused, const weft_coll_call *call,
-                            coll_completion to, coll_op **out_op)
+                            bool by_host, coll_completion to, coll_op **out_op)
 {
   coll_op *op = NULL;
   weft_status *st;
@@ -171,6 +171,7 @@ static weft_status *op_make(weft_comm *comm, const weft_coll_op *args, size_t fu
     return WEFT_ERR(INVALID_ARGUMENT, "communicator %s moves data on the host, where there are no streams",
                     comm->group->name);
   WEFT_TRY(op_new(comm, &op));
+  op->by_host = by_host;
   set_call(op, call);
   st = fused > 1 ? coll_op_fuse(op, args, fused, call) : coll_op_prepare(op, args, call);
   if (st) {
@@ -189,24 +190,38 @@ static weft_status *post_to(weft_comm *comm, const weft_coll_op *args, size_t fu
 {
   coll_op *op;
 
-  WEFT_TRY(op_make(comm, args, fused, call, to, &op));
+  WEFT_TRY(op_make(comm, args, fused, call, false, to, &op));
   return op_submit(op, driven);
 }
 
-weft_status *weft_coll_post(weft_comm *comm, const weft_coll_op *op, const weft_coll_call *call, weft_event **out_event)
+static weft_status *post_with_event(weft_comm *comm, const weft_coll_op *args, const weft_coll_call *call, bool by_host,
+                                    weft_event **out_event)
 {
   WEFT_AUTO(weft_event) event = NULL;
-  weft_status *st;
+  coll_op *op;
 
   *out_event = NULL;
   WEFT_TRY(weft_event_new(&event));
-  st = post_to(comm, op, 1, call, (coll_completion){.event = weft_event_retain(event)}, call && call->will_wait);
+  coll_completion to = {.event = weft_event_retain(event)};
+  weft_status *st = op_make(comm, args, 1, call, by_host, to, &op);
+  if (!st) st = op_submit(op, call && call->will_wait);
   if (st) {
     weft_event_release(event); /* the engine's reference */
     return st;
   }
   *out_event = WEFT_MOVE(event);
   return NULL;
+}
+
+weft_status *weft_coll_post(weft_comm *comm, const weft_coll_op *op, const weft_coll_call *call, weft_event **out_event)
+{
+  return post_with_event(comm, op, call, false, out_event);
+}
+
+weft_status *coll_post_by_host(weft_comm *comm, const weft_coll_op *op, const weft_coll_call *call,
+                               weft_event **out_event)
+{
+  return post_with_event(comm, op, call, true, out_event);
 }
 
 /* ---- a small operation between devices, by slots alone ---- */
@@ -282,7 +297,7 @@ weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *args, const weft
   weft_coll_waiter waiter = {0};
   coll_op *op;
 
-  WEFT_TRY(op_make(comm, args, 1, call, (coll_completion){.waiter = &waiter}, &op));
+  WEFT_TRY(op_make(comm, args, 1, call, false, (coll_completion){.waiter = &waiter}, &op));
   if (take_turn(op) && run_alone(op, NULL)) return NULL;
   bool looked = op->alone;
   coll_comm_retain(comm); /* another thread may destroy the communicator, which ends the operation */
@@ -371,7 +386,7 @@ weft_status *weft_coll_start(weft_comm *comm, const weft_coll_op *ops, size_t co
   if (fusable(comm, ops, count) < count) {
     WEFT_TRY(post_all(comm, ops, count, call, to, false));
   } else {
-    WEFT_TRY(op_make(comm, ops, count, call, to, &op));
+    WEFT_TRY(op_make(comm, ops, count, call, false, to, &op));
     if (patient && take_turn(op) && run_alone(op, &patience)) return NULL;
     looked = op->alone;
     coll_comm_retain(comm); /* another thread may destroy the communicator, which ends the operation */

@@ -180,8 +180,7 @@ static weft_status *place_buffers(coll_op *op, const weft_coll_op *args)
   bool overlap = in_bytes && out_bytes && (uintptr_t)in < (uintptr_t)out + out_bytes &&
                  (uintptr_t)out < (uintptr_t)in + in_bytes;
   p->in_place = overlap && in == out && (traits[args->kind] & MAY_ALIAS);
-  if (overlap && !p->in_place &&
-      !coll_group_has_platform(op->comm->group)) { /* a platform's communicator copies by itself if it must */
+  if (overlap && !p->in_place && !coll_op_goes_below(op)) { /* a platform's communicator copies by itself if it must */
     WEFT_TRY(coll_stage_reserve(op, in_bytes));
     memcpy(op->stage, in, in_bytes);
     in = op->stage;

@@ -86,6 +86,35 @@ static weft_status *create_both(weft_platform *platform, const weft_comm_spec *s
   return st;
 }
 
+/* Parts have both implementations, too. */
+static weft_status *divide_both(coll_communicator *base, const coll_division *division, coll_communicator **out)
+{
+  both *b = (both *)base;
+  int count = division->part_count;
+  coll_communicator **peers = calloc((size_t)WEFT_MAX(count, 1), sizeof(coll_communicator *));
+  coll_communicator **nccl = calloc((size_t)WEFT_MAX(count, 1), sizeof(coll_communicator *));
+  weft_status *st = peers && nccl ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+
+  for (int p = 0; p < count && !st; p++) {
+    both *part = calloc(1, sizeof *part);
+    if (!part) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    else part->base.ops = &both_communicators;
+    out[p] = (coll_communicator *)part;
+  }
+  if (!st) st = b->peers->ops->divide(b->peers, division, peers);
+  for (int p = 0; p < count && !st; p++) ((both *)out[p])->peers = peers[p];
+  if (!st) st = b->nccl->ops->divide(b->nccl, division, nccl);
+  for (int p = 0; p < count && !st; p++) {
+    ((both *)out[p])->nccl = nccl[p];
+    gpu_nccl_report_to(nccl[p], out[p]);
+  }
+  for (int p = 0; p < count && st; p++)
+    if (out[p]) destroy(WEFT_MOVE(out[p]));
+  free(peers);
+  free(nccl);
+  return st;
+}
+
 static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator)
 {
   weft_platform *platform = ctx;
@@ -106,6 +135,7 @@ static bool goes_to_peers(const coll_posting *posting)
 
   /* peer.c queues an operation when all ranks have posted it */
   if (args->kind == WEFT_SEND || args->kind == WEFT_RECV) return false;
+  if (args->kind == WEFT_RAGGED_ALL_TO_ALL) return true; /* the ranks' extents may differ */
   if (args->recv_counts || !gpu_nccl_moves(NULL, args->kind, args->dtype, args->reduction)) return true;
   return posting->problem->bytes <= PEER_BYTES;
 }
@@ -139,6 +169,7 @@ static void describe(const coll_communicator *base, char *out, size_t size)
 
 static const coll_communicator_ops both_communicators = {
   .name = "peers and NCCL",
+  .divide = divide_both,
   .post = post,
   .abort = abort_both,
   .describe = describe,

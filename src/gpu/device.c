@@ -31,6 +31,16 @@ static const gen_target *newest_target(int capability)
   return NULL;
 }
 
+/* Drivers before CUDA 12.2 do not know the node. */
+static int node_of(wcu_device device)
+{
+  int node;
+
+  return gpu_cu.cuDeviceGetAttribute(&node, WCU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) == WCU_SUCCESS && node >= 0
+           ? node
+           : GPU_NO_NODE;
+}
+
 weft_status *gpu_device_read(int ordinal, gpu_device *out_gpu)
 {
   int major, minor;
@@ -45,6 +55,7 @@ weft_status *gpu_device_read(int ordinal, gpu_device *out_gpu)
   WEFT_TRY(
     GPU_CALL(cuDeviceGetAttribute, &out_gpu->processors, WCU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, out_gpu->device));
   out_gpu->bytes = (int64_t)bytes;
+  out_gpu->node = node_of(out_gpu->device);
   out_gpu->capability = 10 * major + minor;
   out_gpu->target = newest_target(out_gpu->capability);
   if (out_gpu->target) return NULL;

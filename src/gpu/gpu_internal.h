@@ -6,6 +6,7 @@
 #include "codegen/model/target.h"
 #include "gpu/driver.h"
 #include "gpu/libraries.h"
+#include "gpu/numa.h"
 #include "gpu/times.h"
 #include "runtime/runtime_internal.h"
 
@@ -20,6 +21,7 @@ typedef struct gpu_settings {
   int64_t share;        /* devices that each GPU appears as */
   int64_t graphs;       /* least number of steps that become a graph; 0: no steps do */
   const char *assembler; /* "auto", "nvjitlink", "ptxas" or "driver" */
+  bool numa;            /* threads are bound to the NUMA nodes of their GPUs */
   const char *ptxas;    /* path of ptxas; "": the one in the folder given to configure, if that has one */
 } gpu_settings;
 extern const weft_option_table gpu_options;
@@ -47,6 +49,7 @@ typedef struct gpu_device {
   int processors;            /* streaming multiprocessors */
   const gen_target *target;  /* the newest processor whose code the device can run */
   int64_t bytes;             /* size of the device's memory */
+  int node;                  /* the NUMA node of the host that is nearest; GPU_NO_NODE: not known, or not to be used */
   int top_priority;          /* highest priority of streams; smaller numbers run first */
   bool *reaches;             /* by ordinal: whether kernels here may use the memory of that device */
   wcu_stream own;            /* the stream for operations that are done when the call returns */
@@ -85,6 +88,7 @@ typedef struct gpu_platform {
   gpu_completer completer;
   struct gpu_ender *ender;    /* reports the ends of operations between devices (jobs.h) */
   bool alone;                 /* the job has no other process */
+  int node;                   /* the NUMA node of all GPUs; GPU_NO_NODE: they have several, or none is known */
   /* held while kernels that wait for each other are queued on several devices, and while a module is loaded, because
    * the driver may wait for running kernels before it loads a module; order: before a communicator's lock and a
    * stream's */

@@ -132,6 +132,7 @@ static void *ender_run(void *arg)
   bool stop = false;
 
   rt_platform_own_thread(e->platform);
+  gpu_numa_bind(((const gpu_platform *)e->platform)->node);
   while (!stop) {
     weft_mutex_lock(&e->mu);
     while (!e->done.first && !e->stop) weft_cond_wait(&e->wake, &e->mu, WEFT_NO_DEADLINE);
@@ -205,6 +206,10 @@ bool gpu_operand_is_in_the_way(const coll_problem *p, const void *send, const vo
   int64_t in = operand_blocks(p) * p->bytes, out = result_blocks(p) * p->bytes, own = (int64_t)p->rank * p->bytes;
   const char *from = send, *to = recv;
 
+  if (p->kind == WEFT_RAGGED_ALL_TO_ALL) {
+    in = coll_problem_in_bytes(p);
+    out = p->bytes;
+  }
   if (p->prefix) { /* a reduce-scatter of unequal blocks */
     in = p->prefix[p->size];
     own = p->prefix[p->rank];

@@ -21,6 +21,7 @@ libweftcore_la_SOURCES += \
   %D%/makers.c %D%/makers.h \
   %D%/memory.c \
   %D%/nccl.c %D%/nccl.h %D%/nccl_calls.c %D%/nccl_calls.h \
+  %D%/numa.c %D%/numa.h \
   %D%/peer.c %D%/peer.h %D%/peer_ptx.c %D%/peer_ptx.h \
   %D%/platform.c %D%/platform.h \
   %D%/solver.c %D%/solver.h \

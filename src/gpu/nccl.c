@@ -6,6 +6,9 @@
  * After an abort or an error the owner aborts the library's communicator, which stops its device's work.  Operations in
  * `waiting` then end at once; operations that fly end when the stream has drained.
  *
+ * A communicator is divided by its owners (ncclCommSplit), each of which hands what it has made to the owner of the
+ * rank in the part.
+ *
  * Locks: a rank's lock is taken under the group's lock and under the completer's; it is a leaf, as the ender's is. */
 #include <config.h>
 
@@ -27,6 +30,19 @@ enum { LEAST_POLL_US = 10, MOST_POLL_US = 1000, LOOK_MS = 20, ID_SLICE_MS = 50, 
 typedef struct rank rank;
 typedef struct communicator communicator;
 
+/* A rank's way into its part when its communicator is divided.  The owner and the thread that asks for the division
+ * have a reference each: that thread does not wait for an owner in a call of the library that does not return. */
+typedef struct branch {
+  atomic_int refs;
+  int color, key;           /* color: WNC_SPLIT_NOCOLOR for a rank that needs no communicator of the library */
+  weft_deadline deadline;
+  atomic_bool give_up;
+  bool done;                /* guarded by the lock of the rank that is divided, as the next three are */
+  bool left;                /* the thread that asked has gone: the owner aborts what it has made */
+  wnc_comm made;
+  weft_status *error;
+} branch;
+
 struct rank {
   communicator *all;
   int rank, local;
@@ -35,6 +51,7 @@ struct rank {
   weft_stream *stream;
   wnc_comm comm;           /* the owner's */
   weft_deadline leave_by;  /* the owner's */
+  const branch *dividing;  /* the owner's */
   pthread_t thread;
   bool started;
   weft_mutex mu;
@@ -42,6 +59,7 @@ struct rank {
   gpu_jobs waiting WEFT_GUARDED_BY(mu);
   gpu_jobs landed WEFT_GUARDED_BY(mu);
   int flying WEFT_GUARDED_BY(mu);
+  branch *wanted WEFT_GUARDED_BY(mu); /* the division that the owner has not begun; holds the owner's reference */
   bool ready WEFT_GUARDED_BY(mu);   /* the library's communicator has been made, or `failure` is set */
   bool stop WEFT_GUARDED_BY(mu);
   weft_status *failure WEFT_GUARDED_BY(mu); /* error of making the communicator */
@@ -107,16 +125,16 @@ static weft_status *aborted(const rank *r)
   return atomic_load(&r->abort) ? WEFT_ERR(ABORTED, "the communicator was aborted") : NULL;
 }
 
-/* Polls until the library is done with the call before.  `ends` says why the owner stops waiting. */
-static weft_status *await_call(rank *r, const char *call, weft_status *(*ends)(const rank *r))
+/* Polls until the library is done with the call before on `comm`.  `ends` says why the owner stops waiting. */
+static weft_status *await_on(rank *r, wnc_comm comm, const char *call, weft_status *(*ends)(const rank *r))
 {
   useconds_t pause_us = LEAST_POLL_US;
   int64_t look_ns = 0;
 
   for (;;) {
     wnc_result state = WNC_Success;
-    WEFT_TRY(gpu_nccl_error(gpu_nccl()->ncclCommGetAsyncError(r->comm, &state), "ncclCommGetAsyncError", r->comm));
-    if (state != WNC_InProgress) return gpu_nccl_error(state, call, r->comm);
+    WEFT_TRY(gpu_nccl_error(gpu_nccl()->ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm));
+    if (state != WNC_InProgress) return gpu_nccl_error(state, call, comm);
     if (weft_now_ns() >= look_ns) {
       weft_status *st = ends(r);
       if (st) return st;
@@ -127,14 +145,20 @@ static weft_status *await_call(rank *r, const char *call, weft_status *(*ends)(c
   }
 }
 
-static void abort_comm(rank *r)
+static weft_status *await_call(rank *r, const char *call, weft_status *(*ends)(const rank *r))
 {
-  if (!r->comm) return;
-  weft_status *st = gpu_nccl_error(gpu_nccl()->ncclCommAbort(r->comm), "ncclCommAbort", NULL);
+  return await_on(r, r->comm, call, ends);
+}
+
+static void abort_one(const rank *r, wnc_comm comm)
+{
+  if (!comm) return;
+  weft_status *st = gpu_nccl_error(gpu_nccl()->ncclCommAbort(comm), "ncclCommAbort", NULL);
   if (st) WEFT_LOG("gpu", WARN, "rank %d: %s", r->rank, weft_status_message(st));
   weft_status_free(st);
-  r->comm = NULL;
 }
+
+static void abort_comm(rank *r) { abort_one(r, WEFT_MOVE(r->comm)); }
 
 /* ---- making a rank's communicator -------------------------------------------------------------------------------- */
 
@@ -143,7 +167,7 @@ static weft_status *init(rank *r)
   communicator *all = r->all;
   wnc_config config = WNC_CONFIG(WEFT_MIN(all->version, (int)WNC_VERSION));
 
-  if (all->size == 1) return NULL; /* all operations are copies */
+  if (all->size == 1 || r->comm) return NULL; /* all operations are copies, or the rank is of a part */
   config.blocking = 0;
   wnc_result result = gpu_nccl()->ncclCommInitRankConfig(&r->comm, all->size, all->id, r->rank, &config);
   weft_status *st = gpu_nccl_error(result, "ncclCommInitRankConfig", NULL);
@@ -244,9 +268,66 @@ static void look_for_errors(rank *r)
     r->all->whole, weft_status_note(st, __FILE__, __LINE__, "rank %d (device %lld)", r->rank, (long long)r->device_id));
 }
 
+/* ---- dividing a rank's communicator ------------------------------------------------------------------------------- */
+
+static void branch_release(branch *b)
+{
+  if (atomic_fetch_sub(&b->refs, 1) > 1) return;
+  weft_status_free(b->error);
+  free(b);
+}
+
+static weft_status *branch_ends(const rank *r)
+{
+  if (atomic_load(&r->dividing->give_up)) return WEFT_ERR(CANCELLED, "another rank of this process gave up");
+  if (weft_deadline_passed(r->dividing->deadline))
+    return WEFT_ERR(DEADLINE_EXCEEDED, "NCCL has not divided the communicator of rank %d", r->rank);
+  return aborted(r);
+}
+
+static weft_status *split(rank *r, const branch *b, wnc_comm *out)
+{
+  wnc_config config = WNC_CONFIG(WEFT_MIN(r->all->version, (int)WNC_VERSION));
+
+  if (r->all->size == 1) return NULL; /* its part is as large */
+  if (!r->comm) return WEFT_ERR(ABORTED, "the communicator was aborted");
+  config.blocking = 0;
+  wnc_result result = gpu_nccl()->ncclCommSplit(r->comm, b->color, b->key, out, &config);
+  WEFT_TRY(gpu_nccl_error(result, "ncclCommSplit", r->comm));
+  WEFT_TRY(await_call(r, "ncclCommSplit", branch_ends));
+  if (b->color < 0) return NULL;
+  if (!*out) return WEFT_ERR(INTERNAL, "ncclCommSplit: there is no communicator");
+  return await_on(r, *out, "ncclCommSplit", branch_ends);
+}
+
+/* After an error the state of the communicator that was to be divided is not known, so it ends too. */
+static void take_branch(rank *r, branch *b)
+{
+  wnc_comm made = NULL;
+
+  set_state(r, "being divided");
+  r->dividing = b;
+  weft_status *st = split(r, b, &made);
+  r->dividing = NULL;
+  if (st) {
+    abort_one(r, WEFT_MOVE(made));
+    if (r->comm) coll_communicator_failed(r->all->whole, weft_status_dup(st));
+    abort_comm(r);
+  }
+  weft_mutex_lock(&r->mu);
+  b->error = st;
+  b->done = true;
+  if (!b->left) b->made = WEFT_MOVE(made);
+  weft_cond_broadcast(&r->wake);
+  weft_mutex_unlock(&r->mu);
+  abort_one(r, made);
+  branch_release(b);
+}
+
 /* What an owner has to do next. */
 typedef struct turn {
   gpu_job *landed, *next; /* next: jobs that the library gets at once, linked */
+  branch *branch;
   bool stop, looks;
 } turn;
 
@@ -274,12 +355,14 @@ static turn next_turn(rank *r)
   weft_mutex_lock(&r->mu);
   for (;;) {
     bool must_abort = atomic_load(&r->abort) && r->comm;
-    if (r->landed.first || r->waiting.first || must_abort || t.looks || (r->stop && !r->flying)) break;
+    bool may_divide = r->wanted && !r->flying;
+    if (r->landed.first || r->waiting.first || must_abort || may_divide || t.looks || (r->stop && !r->flying)) break;
     weft_deadline until = r->flying && r->comm ? weft_deadline_after_ms(LOOK_MS) : WEFT_NO_DEADLINE;
     t.looks = !weft_cond_wait(&r->wake, &r->mu, until);
   }
   t.landed = gpu_jobs_pop_all(&r->landed);
   t.next = take_waiting_locked(r);
+  if (!t.next && !r->flying) t.branch = WEFT_MOVE(r->wanted); /* the library divides what has no operations */
   t.stop = r->stop && !r->flying && !t.landed && !t.next;
   if (!t.next && !r->flying) r->state = "idle";
   weft_mutex_unlock(&r->mu);
@@ -296,6 +379,7 @@ static void work(rank *r)
       gpu_ender_take(r->all->ender, j);
     }
     if (atomic_load(&r->abort)) abort_comm(r);
+    if (t.branch) take_branch(r, t.branch);
     if (t.next) launch(r, t.next);
     else if (t.looks) look_for_errors(r);
     if (t.stop) return;
@@ -328,6 +412,8 @@ static void leave(rank *r)
 static void *owner_run(void *arg)
 {
   rank *r = arg;
+
+  gpu_numa_bind(r->gpu->node); /* the library's threads are started by this one */
   weft_status *st = gpu_enter(r->gpu);
   bool entered = st == NULL;
 
@@ -420,7 +506,8 @@ static weft_status *init_rank(communicator *c, int i, const weft_comm_spec *spec
   return gpu_job_pool_init(&r->pool, sizeof(gpu_job));
 }
 
-static weft_status *start_owners(communicator *c, const weft_comm_spec *spec)
+/* Finds the device of each rank, and makes its stream. */
+static weft_status *find_devices(communicator *c, const weft_comm_spec *spec)
 {
   for (int i = 0; i < c->count; i++) {
     rank *r = &c->ranks[i];
@@ -431,6 +518,11 @@ static weft_status *start_owners(communicator *c, const weft_comm_spec *spec)
     r->device_id = device->id;
     WEFT_TRY(gpu_stream_create(device, 1, &r->stream));
   }
+  return NULL;
+}
+
+static weft_status *start_owners(communicator *c)
+{
   for (int i = 0; i < c->count; i++) {
     WEFT_TRY(weft_thread_start(&c->ranks[i].thread, "weft-nccl", owner_run, &c->ranks[i]));
     c->ranks[i].started = true;
@@ -520,31 +612,41 @@ static void discard(communicator *c, bool stuck)
   destroy(&c->base);
 }
 
-static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator)
+/* A communicator without owners.  After an error *out is NULL, or a communicator to be destroyed. */
+static weft_status *new_communicator(weft_platform *platform, const weft_comm_spec *spec, communicator **out)
 {
-  bool stuck;
-  communicator *c = calloc(1, sizeof *c + (size_t)spec->rank_count * sizeof c->ranks[0]);
-  char key[300];
+  communicator *c = *out = calloc(1, sizeof *c + (size_t)spec->rank_count * sizeof c->ranks[0]);
+  weft_status *st = NULL;
 
-  *out_communicator = NULL;
   WEFT_TRY_ALLOC(c);
   *c = (communicator){.base = {.ops = &gpu_nccl_communicator},
-                      .platform = ctx,
+                      .platform = platform,
                       .size = spec->size,
                       .count = spec->rank_count,
                       .deadline = spec->deadline};
   c->whole = &c->base;
-  c->ender = ((gpu_platform *)c->platform)->ender;
-  weft_status *st = NULL;
+  c->ender = ((gpu_platform *)platform)->ender;
   for (int i = 0; i < c->count; i++) {
     weft_status *own = init_rank(c, i, spec);
     if (st) weft_status_free(own);
     else st = own;
   }
-  snprintf(key, sizeof key, "%.250s/nccl", spec->name ? spec->name : "");
   if (!st) st = gpu_nccl_open(&c->version);
+  return st ? st : find_devices(c, spec);
+}
+
+static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator)
+{
+  bool stuck;
+  communicator *c;
+  char key[300];
+
+  *out_communicator = NULL;
+  weft_status *st = new_communicator(ctx, spec, &c);
+  if (!c) return st;
+  snprintf(key, sizeof key, "%.250s/nccl", spec->name ? spec->name : "");
   if (!st && c->size > 1) st = agree_on_id(c, spec, key);
-  if (!st) st = start_owners(c, spec);
+  if (!st) st = start_owners(c);
   if (st) atomic_store(&c->give_up, true);
   weft_status *unmade = await_owners(c, spec, &stuck);
   if (st) weft_status_free(unmade);
@@ -561,6 +663,152 @@ static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communica
 }
 
 void gpu_nccl_report_to(coll_communicator *c, coll_communicator *whole) { ((communicator *)c)->whole = whole; }
+
+/* ---- parts of a communicator ------------------------------------------------------------------------------------- */
+
+/* Asks the owners for the division. */
+static weft_status *ask_owners(communicator *c, const coll_division *d, branch **branches)
+{
+  for (int i = 0; i < c->count; i++) {
+    branch *b = branches[i] = calloc(1, sizeof *b);
+    WEFT_TRY_ALLOC(b);
+    int part = d->part_of[i];
+    bool joins = part >= 0 && d->specs[part].size > 1;
+    *b = (branch){.color = joins ? d->colors[part] : WNC_SPLIT_NOCOLOR, .key = d->rank_in[i], .deadline = d->deadline};
+    atomic_init(&b->refs, 1);
+  }
+  for (int i = 0; i < c->count; i++) {
+    rank *r = &c->ranks[i];
+    atomic_store(&branches[i]->refs, 2);
+    weft_mutex_lock(&r->mu);
+    r->wanted = branches[i];
+    weft_cond_broadcast(&r->wake);
+    weft_mutex_unlock(&r->mu);
+  }
+  return NULL;
+}
+
+/* Waits until an owner has divided its communicator.  *grace as in is_ready. */
+static weft_status *await_branch(rank *r, branch *b, const coll_division *d, branch **all, weft_deadline *grace)
+{
+  weft_status *st = NULL;
+  bool done = false;
+
+  while (!done) {
+    weft_mutex_lock(&r->mu);
+    if (!b->done) weft_cond_wait(&r->wake, &r->mu, weft_deadline_after_ms(LOOK_MS));
+    done = b->done;
+    if (!done && grace->at_ns && weft_deadline_passed(*grace)) {
+      b->left = done = true;
+      if (r->wanted == b) { /* the owner has not begun */
+        r->wanted = NULL;
+        atomic_fetch_sub(&b->refs, 1);
+      }
+      b->error = WEFT_ERR(DEADLINE_EXCEEDED, "rank %d is in a call of NCCL that does not return", r->rank);
+    }
+    weft_status *own = done ? WEFT_MOVE(b->error) : NULL;
+    weft_mutex_unlock(&r->mu);
+    if (done) return own;
+    if (grace->at_ns) continue;
+    st = d->ends ? d->ends(d->ends_ctx) : NULL; /* without the rank's lock: it takes the group's */
+    if (!st && !weft_deadline_passed(d->deadline)) continue;
+    for (int i = 0; i < r->all->count; i++) atomic_store(&all[i]->give_up, true);
+    *grace = weft_deadline_after_ms(GRACE_MS);
+    weft_status_free(st);
+  }
+  return NULL;
+}
+
+/* Waits for all owners.  The error is the first that is not that of an owner which gave up because of another. */
+static weft_status *await_branches(communicator *c, const coll_division *d, branch **branches)
+{
+  weft_deadline grace = {0};
+  weft_status *st = NULL;
+
+  for (int i = 0; i < c->count; i++) {
+    weft_status *own = await_branch(&c->ranks[i], branches[i], d, branches, &grace);
+    if (own)
+      for (int k = 0; k < c->count; k++) atomic_store(&branches[k]->give_up, true);
+    if (own && (!st || weft_status_code(st) == WEFT_CANCELLED)) {
+      weft_status_free(st);
+      st = own;
+    } else {
+      weft_status_free(own);
+    }
+  }
+  return st;
+}
+
+/* Moves the library's communicators to the ranks of the parts, and starts the owners there. */
+static weft_status *start_parts(const communicator *c, const coll_division *d, branch **branches,
+                                coll_communicator **parts)
+{
+  for (int i = 0; i < c->count; i++) {
+    communicator *part = d->part_of[i] >= 0 ? (communicator *)parts[d->part_of[i]] : NULL;
+    for (int k = 0; part && k < part->count; k++)
+      if (part->ranks[k].rank == d->rank_in[i]) part->ranks[k].comm = WEFT_MOVE(branches[i]->made);
+  }
+  for (int p = 0; p < d->part_count; p++) WEFT_TRY(start_owners((communicator *)parts[p]));
+  return NULL;
+}
+
+/* Destroys parts that are of no use: their owners abort what the library has made. */
+static void discard_parts(int count, coll_communicator **parts)
+{
+  for (int p = 0; p < count; p++) {
+    communicator *part = (communicator *)WEFT_MOVE(parts[p]);
+    if (!part) continue;
+    for (int k = 0; k < part->count; k++) {
+      rank *r = &part->ranks[k];
+      atomic_store(&r->abort, true);
+      if (r->started || !r->comm || !r->gpu) continue;
+      weft_status *st = gpu_enter(r->gpu);
+      if (!st) {
+        abort_comm(r);
+        gpu_leave();
+      }
+      weft_status_ignore(st);
+    }
+    destroy(&part->base);
+  }
+}
+
+static weft_status *divide_into(communicator *c, const coll_division *d, branch **branches, coll_communicator **out)
+{
+  for (int p = 0; p < d->part_count; p++) {
+    communicator *part;
+    weft_status *st = new_communicator(c->platform, &d->specs[p], &part);
+    out[p] = part ? &part->base : NULL;
+    if (st) return st;
+  }
+  WEFT_TRY(ask_owners(c, d, branches));
+  weft_status *st = await_branches(c, d, branches);
+  weft_status *unstarted = start_parts(c, d, branches, out); /* also after an error: an owner ends what was made */
+  if (st) weft_status_free(unstarted);
+  else st = unstarted;
+  for (int p = 0; p < d->part_count; p++) {
+    communicator *part = (communicator *)out[p];
+    bool stuck = false;
+    if (!st) st = await_owners(part, &stuck);
+    part->spec = NULL;
+  }
+  return st;
+}
+
+static weft_status *divide(coll_communicator *base, const coll_division *division, coll_communicator **out)
+{
+  communicator *c = (communicator *)base;
+  branch **branches = calloc((size_t)c->count, sizeof(branch *));
+
+  for (int p = 0; p < division->part_count; p++) out[p] = NULL;
+  WEFT_TRY_ALLOC(branches);
+  weft_status *st = divide_into(c, division, branches, out);
+  for (int i = 0; i < c->count; i++)
+    if (branches[i]) branch_release(branches[i]);
+  free(branches);
+  if (st) discard_parts(division->part_count, out);
+  return st;
+}
 
 /* Under the group's lock, as `abort_all` and `describe` are. */
 static void post(coll_communicator *base, const coll_posting *posting)
@@ -611,6 +859,7 @@ static void describe(const coll_communicator *base, char *out, size_t size)
 const coll_communicator_ops gpu_nccl_communicator = {
   .name = "NCCL",
   .create = create,
+  .divide = divide,
   .post = post,
   .abort = abort_all,
   .describe = describe,

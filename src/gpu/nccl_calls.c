@@ -97,7 +97,7 @@ bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, w
   (void)platform;
   switch (kind) {
   case WEFT_BARRIER: case WEFT_BROADCAST: case WEFT_ALL_GATHER: case WEFT_ALL_TO_ALL: case WEFT_PERMUTE: break;
-  case WEFT_SEND: case WEFT_RECV: break;
+  case WEFT_RAGGED_ALL_TO_ALL: case WEFT_SEND: case WEFT_RECV: break;
   case WEFT_ALL_REDUCE: case WEFT_REDUCE: case WEFT_REDUCE_SCATTER:
     if (!gpu_nccl_reduction(dtype, reduction, &type, &op, &per_elem)) return false;
     /* NCCL folds in an order of its own */
@@ -140,13 +140,21 @@ static weft_status *separate(gpu_nccl_place *place, const coll_problem *p, const
   return NULL;
 }
 
-/* In a communicator of one rank every operation is a copy. */
-static weft_status *alone(const gpu_nccl_place *place, const coll_posting *posting)
+/* In a communicator of one rank every operation is a copy, or several. */
+static weft_status *alone(gpu_nccl_place *place, const coll_posting *posting)
 {
   const coll_problem *p = posting->problem;
   const weft_coll_op *args = posting->args;
+  const void *send = args->send;
 
   if (p->kind == WEFT_BARRIER) return NULL;
+  if (p->kind == WEFT_RAGGED_ALL_TO_ALL) {
+    WEFT_TRY(separate(place, p, &send, args->recv));
+    for (int k = 0; k < p->pieces; k++)
+      if (p->recv_bytes[k] > 0)
+        WEFT_TRY(copy(place, (char *)args->recv + p->recv_at[k], (const char *)send + p->send_at[k], p->recv_bytes[k]));
+    return NULL;
+  }
   if (p->kind == WEFT_PERMUTE && p->source != 0) return zero(place, args->recv, p->bytes);
   return copy(place, args->recv, args->send, p->bytes);
 }
@@ -162,6 +170,23 @@ static wnc_result exchange(const gpu_nccl_place *place, const coll_problem *p, c
     if (!result) result = fn.ncclRecv(recv + (int64_t)r * p->bytes, bytes, WNC_Uint8, r, place->comm, place->stream);
   }
   end = fn.ncclGroupEnd(); /* also after an error: the group must not stay open on this thread */
+  return result ? result : end;
+}
+
+/* The pieces between two ranks go in the order of their numbers. */
+static wnc_result exchange_pieces(const gpu_nccl_place *place, const coll_problem *p, const char *send, char *recv)
+{
+  wnc_result result = fn.ncclGroupStart(), end;
+
+  if (result) return result;
+  for (int64_t i = 0; i < (int64_t)place->size * p->pieces && !result; i++) {
+    int peer = (int)(i / p->pieces);
+    if (p->send_bytes[i] > 0)
+      result = fn.ncclSend(send + p->send_at[i], (size_t)p->send_bytes[i], WNC_Uint8, peer, place->comm, place->stream);
+    if (p->recv_bytes[i] > 0 && !result)
+      result = fn.ncclRecv(recv + p->recv_at[i], (size_t)p->recv_bytes[i], WNC_Uint8, peer, place->comm, place->stream);
+  }
+  end = fn.ncclGroupEnd();
   return result ? result : end;
 }
 
@@ -189,6 +214,7 @@ static wnc_result move(const gpu_nccl_place *place, const coll_problem *p, int p
     return fn.ncclBroadcast(NULL, recv, bytes, WNC_Uint8, p->root, place->comm, place->stream);
   case WEFT_ALL_GATHER: return fn.ncclAllGather(send, recv, bytes, WNC_Uint8, place->comm, place->stream);
   case WEFT_ALL_TO_ALL: return exchange(place, p, send, recv);
+  case WEFT_RAGGED_ALL_TO_ALL: return exchange_pieces(place, p, send, recv);
   case WEFT_SEND: return fn.ncclSend(send, bytes, WNC_Uint8, peer, place->comm, place->stream);
   case WEFT_RECV: return fn.ncclRecv(recv, bytes, WNC_Uint8, peer, place->comm, place->stream);
   default: return permute(place, p, send, recv);
@@ -233,7 +259,8 @@ weft_status *gpu_nccl_queue(gpu_nccl_place *place, const coll_posting *posting, 
     return WEFT_ERR(UNIMPLEMENTED, "%s of %s is not done by NCCL", weft_coll_kind_name(args->kind),
                     weft_dtype_name(args->dtype));
   if (place->size == 1) return alone(place, posting);
-  if (p->kind == WEFT_BARRIER || p->bytes == 0) return NULL;
+  /* a rank without room of its own may still send rows */
+  if (p->kind == WEFT_BARRIER || (p->bytes == 0 && p->kind != WEFT_RAGGED_ALL_TO_ALL)) return NULL;
   WEFT_TRY(separate(place, p, &send, args->recv));
   if (p->kind == WEFT_PERMUTE && p->source < 0) { /* the result may lie where the operand was */
     WEFT_TRY(zero(place, args->recv, p->bytes));

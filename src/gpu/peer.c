@@ -9,6 +9,7 @@
  *                      when all ranks have begun the first, and so have read the scratch.
  *   all-reduce         meet, fold (each rank a slice of the operands), meet, copy (the slices of the others), meet
  *   reduce-scatter, reduce    meet, fold, meet
+ *   ragged all-to-all  meet, one kernel that copies pieces of the operands of the others, meet
  *   other operations   meet, copy from the operands of the others, meet
  *
  * To *meet* is a barrier kernel on each rank, which waits for the signals of the others (peer_ptx.h).  Where ranks
@@ -91,7 +92,7 @@ struct gpu_peer_kernels {
   weft_dtype dtype;
   weft_reduction reduction;
   int ranks;
-  struct { wcu_module module; wcu_function barrier, fold, one_shot, scatter, gather; } of[]; /* by ordinal */
+  struct { wcu_module module; wcu_function barrier, fold, one_shot, scatter, gather, pieces; } of[]; /* by ordinal */
 };
 
 static weft_status *load_on(gpu_peer_kernels *k, int ordinal, const char *text)
@@ -100,7 +101,10 @@ static weft_status *load_on(gpu_peer_kernels *k, int ordinal, const char *text)
 
   WEFT_TRY(GPU_CALL(cuModuleLoadDataEx, module, text, 0, NULL, NULL));
   WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].barrier, *module, "barrier"));
-  if (k->reduction == WEFT_REDUCE_NONE) return GPU_CALL(cuModuleGetFunction, &k->of[ordinal].gather, *module, "gather");
+  if (k->reduction == WEFT_REDUCE_NONE) {
+    WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].pieces, *module, "pieces"));
+    return GPU_CALL(cuModuleGetFunction, &k->of[ordinal].gather, *module, "gather");
+  }
   WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].fold, *module, "fold"));
   WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].scatter, *module, "scatter"));
   return GPU_CALL(cuModuleGetFunction, &k->of[ordinal].one_shot, *module, "one_shot");
@@ -187,14 +191,19 @@ static wcu_ptr at(const void *p) { return (wcu_ptr)(uintptr_t)p; }
 static const weft_coll_op *args_of(const operation *o, int r) { return o->jobs[r]->base.posting.args; }
 static const coll_problem *problem_of(const operation *o, int r) { return o->jobs[r]->base.posting.problem; }
 
-static weft_status *launch(rank *r, wcu_function kernel, int64_t blocks, int threads, gpu_peer_args *args)
+static weft_status *launch_grid(rank *r, wcu_function kernel, int64_t columns, int64_t rows, int threads, void *args,
+                                size_t bytes)
 {
   enum { END, BUFFER_POINTER, BUFFER_SIZE }; /* CU_LAUNCH_PARAM_* */
-  size_t bytes = sizeof *args;
   void *extra[] = {(void *)BUFFER_POINTER, args, (void *)BUFFER_SIZE, &bytes, (void *)END};
 
-  return GPU_CALL(cuLaunchKernel, kernel, (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1, 0,
+  return GPU_CALL(cuLaunchKernel, kernel, (unsigned)columns, (unsigned)rows, 1, (unsigned)threads, 1, 1, 0,
                   gpu_stream_handle(r->stream), NULL, extra);
+}
+
+static weft_status *launch(rank *r, wcu_function kernel, int64_t blocks, int threads, gpu_peer_args *args)
+{
+  return launch_grid(r, kernel, blocks, 1, threads, args, sizeof *args);
 }
 
 static gpu_peer_args args_for(const rank *r)
@@ -398,6 +407,41 @@ static weft_status *move(operation *o, rank *r)
   }
 }
 
+/* Copies the pieces that a kernel gets at once. */
+static weft_status *launch_pieces(operation *o, rank *r, gpu_peer_pieces *pieces)
+{
+  int64_t most = 0;
+
+  if (pieces->count == 0) return NULL;
+  for (uint64_t i = 0; i < pieces->count; i++) most = WEFT_MAX(most, (int64_t)pieces->piece[i].bytes);
+  int64_t columns = blocks_for(most / GPU_PEER_STEP_BYTES, MOST_BLOCKS / (int)pieces->count + 1);
+  WEFT_TRY(launch_grid(r, o->kernels->of[ordinal_of(r)].pieces, columns, (int64_t)pieces->count, GPU_PEER_THREADS, pieces,
+                       sizeof *pieces));
+  pieces->count = 0;
+  return NULL;
+}
+
+/* The pieces that a rank receives: a kernel takes GPU_PEER_PIECES of them. */
+static weft_status *copy_pieces(operation *o, rank *r)
+{
+  const coll_problem *mine = problem_of(o, r->rank);
+  gpu_peer_pieces pieces = {.count = 0};
+
+  for (int d = 0; d < o->all->size; d++) {
+    int from = (r->rank + d) % o->all->size;
+    const coll_problem *theirs = problem_of(o, from);
+    for (int k = 0; k < mine->pieces; k++) {
+      int64_t in = (int64_t)from * mine->pieces + k, out = (int64_t)r->rank * mine->pieces + k;
+      if (mine->recv_bytes[in] == 0) continue;
+      pieces.piece[pieces.count++] = (gpu_peer_piece){.from = at(o->send[from]) + (uint64_t)theirs->send_at[out],
+                                                      .to = at(args_of(o, r->rank)->recv) + (uint64_t)mine->recv_at[in],
+                                                      .bytes = (uint64_t)mine->recv_bytes[in]};
+      if (pieces.count == GPU_PEER_PIECES) WEFT_TRY(launch_pieces(o, r, &pieces));
+    }
+  }
+  return launch_pieces(o, r, &pieces);
+}
+
 /* ---- operations ------------------------------------------------------------------------------------------------- */
 
 bool gpu_peer_has(weft_coll_kind kind, weft_dtype dtype, weft_reduction reduction)
@@ -406,7 +450,8 @@ bool gpu_peer_has(weft_coll_kind kind, weft_dtype dtype, weft_reduction reductio
   int per_elem;
 
   switch (kind) {
-  case WEFT_BARRIER: case WEFT_BROADCAST: case WEFT_ALL_GATHER: case WEFT_ALL_TO_ALL: case WEFT_PERMUTE: return true;
+  case WEFT_BARRIER: case WEFT_BROADCAST: case WEFT_ALL_GATHER: case WEFT_ALL_TO_ALL: case WEFT_PERMUTE:
+  case WEFT_RAGGED_ALL_TO_ALL: return true;
   case WEFT_ALL_REDUCE: case WEFT_REDUCE:
   case WEFT_REDUCE_SCATTER: return gpu_peer_reduces(dtype, reduction, &kernels, &per_elem);
   default: return false;
@@ -419,6 +464,7 @@ static weft_status *(*step_of(weft_coll_kind kind))(operation *o, rank *r)
   case WEFT_ALL_REDUCE: return fold_slice;
   case WEFT_REDUCE: return fold_at_root;
   case WEFT_REDUCE_SCATTER: return fold_block;
+  case WEFT_RAGGED_ALL_TO_ALL: return copy_pieces;
   default: return move;
   }
 }
@@ -456,7 +502,8 @@ static weft_status *queue_steps(operation *o)
 
   WEFT_TRY(await_inputs(o));
   if (kind == WEFT_BARRIER) return meet(o);
-  if (o->count == 0) return NULL;
+  /* of a ragged all-to-all it is rank 0's extent, which says nothing about the others */
+  if (o->count == 0 && kind != WEFT_RAGGED_ALL_TO_ALL) return NULL;
   if (is_small(o)) {
     WEFT_TRY(on_each(o, one_kernel));
     o->all->small_count++;
@@ -629,6 +676,7 @@ static void *conductor_run(void *arg)
 {
   communicator *c = arg;
 
+  gpu_numa_bind(c->platform->node);
   for (;;) {
     turn t = next_turn(c);
     for (gpu_job *j = t.landed, *after; j; j = after) {
@@ -792,6 +840,21 @@ static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communica
   return st;
 }
 
+/* Parts are communicators like any other: no data has to be shared with them. */
+static weft_status *divide(coll_communicator *base, const coll_division *division, coll_communicator **out)
+{
+  communicator *c = (communicator *)base;
+  weft_status *st = NULL;
+  int made = 0;
+
+  while (made < division->part_count && !st) {
+    st = create(c->platform, &division->specs[made], &out[made]);
+    if (!st) made++;
+  }
+  while (st && made > 0) destroy(WEFT_MOVE(out[--made]));
+  return st;
+}
+
 /* Under the group's lock, as `abort_all` and `describe` are. */
 static void post(coll_communicator *base, const coll_posting *posting)
 {
@@ -838,6 +901,7 @@ static void describe(const coll_communicator *base, char *out, size_t size)
 const coll_communicator_ops gpu_peer_communicator = {
   .name = "peers",
   .create = create,
+  .divide = divide,
   .post = post,
   .abort = abort_all,
   .describe = describe,

@@ -298,6 +298,54 @@ static void put_scatter(writer *w)
   put_end(w);
 }
 
+/* Copies what is left of the piece in units of `bytes` bytes: from byte %first to byte `end`, where thread %i of %stride
+ * does every %stride-th unit. */
+static void put_copies(writer *w, const char *type, const char *registers, int bytes, const char *end)
+{
+  int loop = w->label++, done = w->label++;
+
+  fprintf(w->out, "  mad.lo.u64 %%off, %%i, %d, %%first;\n  mul.lo.u64 %%step, %%stride, %d;\n", bytes, bytes);
+  fprintf(w->out, "$L%d:\n  setp.ge.u64 %%p, %%off, %s;\n  @%%p bra $L%d;\n", loop, end, done);
+  fprintf(w->out, "  add.s64 %%at, %%from, %%off;\n  ld.global.%s %s, [%%at];\n", type, registers);
+  fprintf(w->out, "  add.s64 %%at, %%to, %%off;\n  st.global.%s [%%at], %s;\n", type, registers);
+  fprintf(w->out, "  add.s64 %%off, %%off, %%step;\n  bra $L%d;\n$L%d:\n", loop, done);
+}
+
+/* %end = the end of the last whole unit behind %first; `%end` is %first if an address is not aligned. */
+static void put_end_of_units(const writer *w, int bytes)
+{
+  fprintf(w->out, "  and.b64 %%off, %%both, %d;\n  setp.ne.u64 %%p, %%off, 0;\n", bytes - 1);
+  fprintf(w->out, "  and.b64 %%end, %%bytes, %d;\n  selp.b64 %%end, %%first, %%end, %%p;\n", -bytes);
+}
+
+/* In units of 16 bytes as far as they go, then of 4 bytes, then byte by byte. */
+static void put_pieces(writer *w)
+{
+  fprintf(w->out, "\n.visible .entry pieces(.param .align 8 .b8 args[%zu])\n{\n", sizeof(gpu_peer_pieces));
+  fprintf(w->out, "  .reg .pred %%p;\n  .reg .b32 %%t, %%x, %%v<4>;\n"
+                  "  .reg .b64 %%from, %%to, %%bytes, %%both, %%i, %%first, %%end, %%stride, %%step, %%off, %%at;\n");
+  fprintf(w->out, "  mov.u32 %%t, %%ctaid.y;\n  mov.u64 %%at, args;\n  mul.wide.u32 %%off, %%t, %zu;\n"
+                  "  add.s64 %%at, %%at, %%off;\n", sizeof(gpu_peer_piece));
+  fprintf(w->out, "  ld.param.u64 %%from, [%%at+%zu];\n  ld.param.u64 %%to, [%%at+%zu];\n"
+                  "  ld.param.u64 %%bytes, [%%at+%zu];\n",
+          offsetof(gpu_peer_pieces, piece) + offsetof(gpu_peer_piece, from),
+          offsetof(gpu_peer_pieces, piece) + offsetof(gpu_peer_piece, to),
+          offsetof(gpu_peer_pieces, piece) + offsetof(gpu_peer_piece, bytes));
+  fprintf(w->out, "  cvta.to.global.u64 %%from, %%from;\n  cvta.to.global.u64 %%to, %%to;\n"
+                  "  or.b64 %%both, %%from, %%to;\n");
+  fprintf(w->out, "  mov.u32 %%t, %%tid.x;\n  cvt.u64.u32 %%i, %%t;\n  mov.u32 %%t, %%ctaid.x;\n"
+                  "  mov.u32 %%x, %%ntid.x;\n  mad.wide.u32 %%i, %%t, %%x, %%i;\n  mov.u32 %%t, %%nctaid.x;\n"
+                  "  mul.wide.u32 %%stride, %%t, %%x;\n  mov.u64 %%first, 0;\n");
+  put_end_of_units(w, GPU_PEER_STEP_BYTES);
+  put_copies(w, "v4.b32", "{%v0, %v1, %v2, %v3}", GPU_PEER_STEP_BYTES, "%end");
+  fprintf(w->out, "  mov.u64 %%first, %%end;\n");
+  put_end_of_units(w, 4);
+  put_copies(w, "b32", "%v0", 4, "%end");
+  fprintf(w->out, "  mov.u64 %%first, %%end;\n");
+  put_copies(w, "u8", "%v0", 1, "%bytes");
+  put_end(w);
+}
+
 static void put_module(writer *w)
 {
   fprintf(w->out, ".version 7.0\n.target sm_75\n.address_size 64\n");
@@ -306,6 +354,7 @@ static void put_module(writer *w)
   put_end(w);
   if (w->reduction == WEFT_REDUCE_NONE) {
     put_gather(w);
+    put_pieces(w);
     return;
   }
   put_begin(w, "fold");

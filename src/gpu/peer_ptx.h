@@ -39,12 +39,21 @@ typedef struct gpu_peer_args {
   uint32_t rank, unused;
 } gpu_peer_args;
 
+/* The parameter of the kernel "pieces", which copies each piece by the blocks of one row of its grid. A piece may have
+ * any address and length. */
+enum { GPU_PEER_PIECES = 128 };
+typedef struct gpu_peer_piece { uint64_t from, to, bytes; } gpu_peer_piece;
+typedef struct gpu_peer_pieces {
+  uint64_t count;
+  gpu_peer_piece piece[GPU_PEER_PIECES];
+} gpu_peer_pieces; /* at most 4096 bytes: the parameters of a kernel */
+
 /* Whether there are kernels for a reduction.  *out_dtype: of equal kernels, the type that they are made for, which
  * has *out_per_elem elements in one of `dtype`. */
 bool gpu_peer_reduces(weft_dtype dtype, weft_reduction reduction, weft_dtype *out_dtype, int *out_per_elem);
 
 /* A module with the kernels of a reduction that gpu_peer_reduces gives, for this number of ranks; with
- * WEFT_REDUCE_NONE it has "barrier" and "gather" alone.  Malloc'd; NULL: no memory. */
+ * WEFT_REDUCE_NONE it has "barrier", "gather" and "pieces" alone.  Malloc'd; NULL: no memory. */
 char *gpu_peer_ptx(weft_dtype dtype, weft_reduction reduction, int ranks);
 
 #endif

@@ -26,6 +26,7 @@ static const weft_option options[] = {
    "What moves data between GPUs: NCCL, kernels and copies between the GPUs of a process, or what suits the size", "auto|nccl|peers"},
   {"WEFT_CUDA_SHARE", WEFT_OPT_INT, "1", offsetof(gpu_settings, share), "Devices that each GPU appears as, which share its memory; for tests of programs for several GPUs", "1..16"},
   {"WEFT_CUDA_GRAPHS", WEFT_OPT_INT, "5", offsetof(gpu_settings, graphs), "Steps in a row that are queued as one CUDA graph, at least; 0: each step is queued by itself", "0..1000000"},
+  {"WEFT_CUDA_NUMA", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, numa), "Bind threads that call the driver to the CPUs of their GPU's NUMA node"},
   {"WEFT_CUDA_ASSEMBLER", WEFT_OPT_STRING, "auto", offsetof(gpu_settings, assembler),
    "What makes machine code of PTX; auto: the first of the three that there is", "auto|nvjitlink|ptxas|driver"},
   {"WEFT_CUDA_PTXAS", WEFT_OPT_STRING, "", offsetof(gpu_settings, ptxas),
@@ -81,17 +82,29 @@ static weft_status *open_devices(gpu_platform *gpu, const weft_platform_options 
     gpu->gpus[i].bytes /= gpu->settings.share;
     gpu->base.memory_limit = WEFT_MIN(gpu->base.memory_limit, gpu->gpus[i].bytes);
     gpu->gpus[i].timeout_ns = gpu->settings.timeout_ns;
+    if (!gpu->settings.numa) gpu->gpus[i].node = GPU_NO_NODE;
+    if (i == 0) gpu->node = gpu->gpus[i].node;
+    else if (gpu->gpus[i].node != gpu->node) gpu->node = GPU_NO_NODE;
   }
   for (int i = 0; i < count; i++) WEFT_TRY_NOTE(gpu_device_open(&gpu->gpus[i]), "device %d", i);
   for (int i = 0; i < count; i++) WEFT_TRY_NOTE(gpu_device_join(gpu->gpus, i, count), "device %d", i);
   return NULL;
 }
 
-static int usable_threads(void)
+static int usable_threads(int node)
 {
-  cpu_set_t set;
+  cpu_set_t allowed, near;
 
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? WEFT_MAX(WEFT_MIN(CPU_COUNT(&set), MOST_THREADS), 1) : 1;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+  int count = CPU_COUNT(gpu_numa_cpus(node, &allowed, &near) ? &near : &allowed);
+  return WEFT_MAX(WEFT_MIN(count, MOST_THREADS), 1);
+}
+
+/* Workers launch runs for all devices, so they are bound only where all GPUs have one node. */
+static void worker_starts(void *ctx, int index)
+{
+  (void)index;
+  gpu_numa_bind(((const gpu_platform *)ctx)->node);
 }
 
 static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
@@ -119,7 +132,8 @@ static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
   /* the runtime frees idle blocks when the driver has no memory left */
   for (int i = 0; i < count; i++) base->devices[i].cache_limit = gpu->gpus[i].bytes;
   WEFT_TRY(rt_platform_join_job(base, wanted));
-  return rt_pool_new(&(rt_pool_options){.threads = threads > 0 ? threads : usable_threads()}, &base->pool);
+  if (threads == 0) threads = usable_threads(gpu->node);
+  return rt_pool_new(&(rt_pool_options){.threads = threads, .on_start = worker_starts, .ctx = gpu}, &base->pool);
 }
 
 static weft_status *create(const weft_platform_options *wanted, weft_platform **out_platform)
@@ -130,6 +144,7 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
   WEFT_TRY_ALLOC(gpu);
   weft_mutex_init(&gpu->launching);
   gpu->alone = wanted->process_count <= 1;
+  gpu->node = GPU_NO_NODE;
   rt_platform_begin(&gpu->base, &gpu_platform_ops, wanted);
   weft_status *st = fill(gpu, wanted);
   if (st) destroy(&gpu->base);
@@ -145,7 +160,8 @@ static int attributes(const weft_platform *platform, int ordinal, weft_device_at
   out[1] = (weft_device_attribute){.name = "compute_capability"};
   snprintf(out[1].text, sizeof out[1].text, "%d.%d", gpu->capability / 10, gpu->capability % 10);
   out[2] = (weft_device_attribute){.name = "core_count", .number = gpu->processors};
-  return 3;
+  out[3] = (weft_device_attribute){.name = "numa_node", .number = gpu->node};
+  return 4;
 }
 
 /* ---- what there is --------------------------------------------------------------------------------------------- */

@@ -413,7 +413,9 @@ static void *completer_run(void *arg)
   gpu_completer *completer = arg;
   bool stop = false;
 
-  rt_platform_own_thread(&WEFT_CONTAINER_OF(completer, gpu_platform, completer)->base);
+  const gpu_platform *platform = WEFT_CONTAINER_OF(completer, gpu_platform, completer);
+  rt_platform_own_thread(&platform->base);
+  gpu_numa_bind(platform->node);
   while (!stop) {
     complete_all(completer);
     weft_mutex_lock(&completer->mu);

@@ -238,16 +238,41 @@ static int64_t integer_at(const void *data, weft_dtype type, int64_t i)
 
 typedef struct ragged_arrays { weft_coll_ragged ragged; int64_t *values; } ragged_arrays;
 
-static weft_status *ragged_op(const collective_thunk *t, void *const *args, weft_coll_op *op, ragged_arrays *room)
+/* Integers of an operation's four arrays: at least one for each rank and array, since an operation without updates is
+ * posted as one with an update of no rows. */
+static int64_t ragged_integers(const collective_thunk *t)
+{
+  return 4 * WEFT_MAX(hlo_shape_elems(operand_shape(t->instr, 2)), t->group_size);
+}
+
+/* to[i] = element i of an array of offsets or sizes.  Arrays on the device are read at once, since the stream has done
+ * what the run has queued before a collective starts; they come into the upper part of `to` if they are narrower. */
+static weft_status *read_integers(weft_device *device, const hlo_shape *shape, const void *from, int64_t *to)
+{
+  int64_t count = hlo_shape_elems(shape), bytes = hlo_shape_bytes(shape);
+
+  if (device) {
+    char *raw = (char *)(to + count) - bytes;
+    WEFT_TRY(weft_device_read(device, NULL, raw, from, bytes));
+    from = raw;
+  }
+  for (int64_t i = 0; i < count; i++) to[i] = integer_at(from, shape->type, i);
+  return NULL;
+}
+
+static weft_status *ragged_op(const collective_thunk *t, const rt_ctx *ctx, void *const *args, weft_coll_op *op,
+                              ragged_arrays *room)
 {
   const hlo_instr *instr = t->instr;
-  const hlo_shape *input = operand_shape(instr, 0), *output = operand_shape(instr, 1), *index = operand_shape(instr, 2);
-  int64_t count = hlo_shape_elems(index);
+  const hlo_shape *input = operand_shape(instr, 0), *output = operand_shape(instr, 1);
+  weft_device *device = packing_device(t, ctx);
+  int64_t count = ragged_integers(t) / 4;
 
+  memset(room->values, 0, (size_t)(4 * count) * sizeof *room->values);
   for (int k = 0; k < 4; k++)
-    for (int64_t i = 0; i < count; i++)
-      room->values[k * count + i] = integer_at(args[2 + k], operand_shape(instr, 2 + k)->type, i);
-  if (args[t->first_result] != args[1]) memcpy(args[t->first_result], args[1], (size_t)hlo_shape_bytes(output));
+    WEFT_TRY(read_integers(device, operand_shape(instr, 2 + k), args[2 + k], room->values + k * count));
+  if (args[t->first_result] != args[1])
+    WEFT_TRY(copy(device, args[t->first_result], args[1], hlo_shape_bytes(output)));
   room->ragged = (weft_coll_ragged){.input_offsets = room->values,
                                     .send_sizes = room->values + count,
                                     .output_offsets = room->values + 2 * count,
@@ -394,7 +419,7 @@ static weft_status *collective_start(const rt_thunk *thunk, rt_ctx *ctx)
 {
   const collective_thunk *t = (const collective_thunk *)thunk;
   int count = t->instr->op == HLO_RAGGED_ALL_TO_ALL || is_tuple_all_to_all(t->instr) ? 1 : t->count;
-  int64_t indices = t->instr->op == HLO_RAGGED_ALL_TO_ALL ? 4 * hlo_shape_elems(operand_shape(t->instr, 2)) : 0;
+  int64_t indices = t->instr->op == HLO_RAGGED_ALL_TO_ALL ? ragged_integers(t) : 0;
   weft_coll_op *ops;
   ragged_arrays room;
 
@@ -415,7 +440,7 @@ static weft_status *collective_start(const rt_thunk *thunk, rt_ctx *ctx)
   }
   if (t->instr->op == HLO_RAGGED_ALL_TO_ALL) {
     room.values = (int64_t *)(ops + count);
-    WEFT_TRY(ragged_op(t, args, ops, &room));
+    WEFT_TRY(ragged_op(t, ctx, args, ops, &room));
   } else if (is_tuple_all_to_all(t->instr)) {
     WEFT_TRY(tuple_all_to_all_op(t, ctx, args, ops));
   } else {

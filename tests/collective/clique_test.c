@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "collective/clique.h"
+#include "collective/communicator.h"
 
 static const int64_t devices[] = {0, 1, 2, 3};
 static const int first_two[] = {0, 1};
@@ -399,6 +400,56 @@ static void *be_member(void *arg)
   return NULL;
 }
 
+/* ---- communicators whose ends take long ---- */
+
+enum { FAREWELL_MS = 300 };
+static atomic_int farewells;
+
+static weft_status *slow_create(void *ctx, const weft_comm_spec *spec, coll_communicator **out)
+{
+  (void)spec;
+  *out = calloc(1, sizeof **out);
+  WEFT_TRY_ALLOC(*out);
+  (*out)->ops = ((const coll_clique_factory *)ctx)->ops;
+  return NULL;
+}
+static void slow_abort(coll_communicator *c, const weft_status *why) { (void)c, (void)why; }
+static void slow_destroy(coll_communicator *c)
+{
+  usleep(1000 * FAREWELL_MS);
+  atomic_fetch_add(&farewells, 1);
+  free(c);
+}
+static const coll_communicator_ops slow_ops = {
+  .name = "slow", .create = slow_create, .abort = slow_abort, .destroy = slow_destroy};
+
+/* A process that ends, or leaves its job, waits for its communicators as long as for one of them. */
+TEST(communicators_are_destroyed_at_the_same_time)
+{
+  for (int leaves = 0; leaves < 2; leaves++) {
+    coll_clique_factory factory = {.ops = &slow_ops, .ctx = &factory};
+    coll_cliques *cs;
+    T_OK(coll_cliques_new(NULL, "slow", &factory, &cs));
+    atomic_store(&farewells, 0);
+    for (int a = 0; a < 3; a++) {
+      coll_clique_hold *hold;
+      weft_event *event;
+      coll_clique_request r = pair(a);
+      T_OK(coll_cliques_acquire(cs, &r, 1, soon(), &hold, &event));
+      T_OK(weft_event_await(event, soon()));
+      coll_clique_hold_release(hold);
+      weft_event_release(event);
+    }
+    int64_t began_ns = weft_now_ns();
+    if (leaves) coll_cliques_leave(cs, &(coll_clique_self){devices, 4, 501}, "it is over");
+    if (leaves) T_EQ_INT(atomic_load(&farewells), 3);
+    coll_cliques_free(cs);
+    int64_t took_ms = (weft_now_ns() - began_ns) / WEFT_NS_PER_MS;
+    T_EQ_INT(atomic_load(&farewells), 3);
+    if (took_ms >= 3 * FAREWELL_MS) fail_msg("it took %lld ms", (long long)took_ms);
+  }
+}
+
 TEST(members_of_two_processes_agree_on_the_next_generation)
 {
   weft_kv *kv;
@@ -420,4 +471,4 @@ TEST_MAIN(UNIT(a_killed_process_is_not_waited_for_again), /* first: it forks */
           UNIT(waiting_in_line_has_a_deadline_and_can_be_cancelled), UNIT(who_does_not_come_to_a_clique_is_named), UNIT(a_dead_incarnation_makes_keys_stale),
           UNIT(a_dead_incarnation_ends_its_live_cliques_only), UNIT(who_leaves_is_not_waited_for), UNIT(who_left_is_not_met),
           UNIT(who_leaves_still_meets_those_it_waits_for),
-          UNIT(members_of_two_processes_agree_on_the_next_generation))
+          UNIT(communicators_are_destroyed_at_the_same_time), UNIT(members_of_two_processes_agree_on_the_next_generation))

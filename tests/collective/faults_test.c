@@ -101,10 +101,10 @@ static weft_status *run_staged(weft_comm *comm, const weft_coll_op *op)
   gpu_operands staged;
   weft_coll_op even = *op;
   even.recv_counts = even.send_counts = NULL; /* NCCL moves blocks of one size */
-  weft_coll_op on_device = gpus_stage(weft_comm_rank(comm), weft_comm_size(comm), &even, &staged);
+  weft_coll_op on_device = gpus_stage(comm, &even, &staged);
   weft_status *st = weft_coll_run(comm, &on_device, NULL);
 
-  gpus_unstage(weft_comm_rank(comm), &staged);
+  gpus_unstage(&staged);
   return st;
 }
 #else

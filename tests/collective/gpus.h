@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#include "collective/communicator.h"
+#include "collective/internal.h"
 #include "gpu/emulated_symbol.h"
 #include "platform/registry.h"
 #include "runtime/runtime_internal.h"
@@ -61,6 +61,7 @@ static WEFT_UNUSED bool gpus_move(weft_coll_kind kind, weft_dtype dtype, weft_re
 
 /* The device's copies of an operation's arrays, which may be one block. */
 typedef struct gpu_operands {
+  weft_device *device;
   char *block[2];       /* on the device: of both arrays if they overlap, or of send and of recv */
   int64_t bytes[2];
   char *host_recv, *recv; /* in the host's memory, and its copy on the device */
@@ -80,6 +81,11 @@ static WEFT_UNUSED void gpus_extents(int rank, int size, const weft_coll_op *op,
 {
   int64_t count = (int64_t)op->count, all = count * size;
 
+  if (op->kind == WEFT_RAGGED_ALL_TO_ALL) {
+    *out_send = op->ragged->send_rows * WEFT_MAX(op->ragged->row_elems, 1);
+    *out_recv = op->ragged->recv_rows * WEFT_MAX(op->ragged->row_elems, 1);
+    return;
+  }
   *out_send = op->kind == WEFT_ALL_TO_ALL       ? all
               : op->kind == WEFT_REDUCE_SCATTER ? op->recv_counts ? gpus_sum(op->recv_counts, size) : all
               : op->kind == WEFT_BARRIER || (op->kind == WEFT_BROADCAST && rank != op->root) ? 0
@@ -100,10 +106,17 @@ static WEFT_UNUSED char *gpus_copy_in(weft_device *device, const char *from, int
   return to;
 }
 
-/* The operation with arrays in the memory of device `rank`, which lie to each other as those of the host do. */
-static WEFT_UNUSED weft_coll_op gpus_stage(int rank, int size, const weft_coll_op *op, gpu_operands *out)
+/* The device of a communicator's rank. */
+static WEFT_UNUSED weft_device *gpus_device(const weft_comm *comm)
 {
-  weft_device *device = weft_platform_device(gpus(), rank);
+  return weft_platform_device(gpus(), (int)comm->group->device_ids[weft_comm_rank(comm)]);
+}
+
+/* The operation of a rank with arrays in the memory of its device, which lie to each other as those of the host do. */
+static WEFT_UNUSED weft_coll_op gpus_stage(const weft_comm *comm, const weft_coll_op *op, gpu_operands *out)
+{
+  weft_device *device = gpus_device(comm);
+  int rank = weft_comm_rank(comm), size = weft_comm_size(comm);
   int64_t each = (int64_t)weft_dtype_bytes(op->dtype), send_bytes, recv_bytes;
   const char *send = op->send;
   char *recv = op->recv;
@@ -112,7 +125,7 @@ static WEFT_UNUSED weft_coll_op gpus_stage(int rank, int size, const weft_coll_o
   gpus_extents(rank, size, op, &send_bytes, &recv_bytes);
   send_bytes = send ? send_bytes * each : 0;
   recv_bytes = recv ? recv_bytes * each : 0;
-  *out = (gpu_operands){.host_recv = recv, .recv_bytes = recv_bytes};
+  *out = (gpu_operands){.device = device, .host_recv = recv, .recv_bytes = recv_bytes};
   if (send_bytes && recv_bytes && send < recv + recv_bytes && recv < send + send_bytes) {
     const char *first = WEFT_MIN(send, (const char *)recv),
                *end = WEFT_MAX(send + send_bytes, (const char *)recv + recv_bytes);
@@ -130,9 +143,9 @@ static WEFT_UNUSED weft_coll_op gpus_stage(int rank, int size, const weft_coll_o
 }
 
 /* The operation has ended: its result goes back to the host. */
-static WEFT_UNUSED void gpus_unstage(int rank, gpu_operands *s)
+static WEFT_UNUSED void gpus_unstage(gpu_operands *s)
 {
-  weft_device *device = weft_platform_device(gpus(), rank);
+  weft_device *device = s->device;
 
   if (s->recv) T_OK(weft_device_read(device, NULL, s->host_recv, s->recv, s->recv_bytes));
   for (int i = 0; i < 2; i++)

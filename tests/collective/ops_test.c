@@ -736,44 +736,48 @@ TEST(nan_is_contagious_and_minus_zero_is_less)
   }
 }
 
-TEST(ragged_rows_go_where_they_are_sent)
+static void check_ragged_rows(bool processes)
 {
   enum { SIZE = 3, U = 2, ROW = 2, ROWS = 40 };
-  for (int how = 0; how < 2; how++) {
-    static int32_t in[SIZE][ROWS * ROW], out[SIZE][ROWS * ROW], want[SIZE][ROWS * ROW];
-    static int64_t in_at[SIZE][SIZE * U], sizes[SIZE][SIZE * U], out_at[SIZE][SIZE * U], comes[SIZE][SIZE * U];
-    weft_coll_ragged ragged[SIZE];
-    weft_coll_op ops[MOST_RANKS];
-    world w;
-    if (how) world_open_processes(&w, SIZE, NULL);
-    else world_open_devices(&w, SIZE);
-    for (int r = 0; r < SIZE; r++)
-      for (int i = 0; i < ROWS * ROW; i++) {
-        in[r][i] = r * 1000 + i;
-        out[r][i] = want[r][i] = -1 - r;
-      }
-    for (int s = 0; s < SIZE; s++)
-      for (int d = 0; d < SIZE; d++)
-        for (int u = 0; u < U; u++) {
-          int k = d * U + u;
-          in_at[s][k] = d * 5 + u * 3;
-          sizes[s][k] = (s + d + u) % 4;
-          out_at[s][k] = s * 10 + u * 5;
-          comes[d][s * U + u] = sizes[s][k];
-          for (int64_t i = 0; i < sizes[s][k] * ROW; i++)
-            want[d][out_at[s][k] * ROW + i] = in[s][in_at[s][k] * ROW + i];
-        }
-    for (int r = 0; r < SIZE; r++) {
-      ragged[r] = (weft_coll_ragged){in_at[r], sizes[r], out_at[r], comes[r], U, ROW, ROWS, ROWS};
-      ops[r] = (weft_coll_op){
-        .kind = WEFT_RAGGED_ALL_TO_ALL, .dtype = WEFT_S32, .send = in[r], .recv = out[r], .ragged = &ragged[r]};
+  static int32_t in[SIZE][ROWS * ROW], out[SIZE][ROWS * ROW], want[SIZE][ROWS * ROW];
+  static int64_t in_at[SIZE][SIZE * U], sizes[SIZE][SIZE * U], out_at[SIZE][SIZE * U], comes[SIZE][SIZE * U];
+  weft_coll_ragged ragged[SIZE];
+  weft_coll_op ops[MOST_RANKS];
+  world w;
+  if (processes) world_open_processes(&w, SIZE, NULL);
+  else world_open_devices(&w, SIZE);
+  for (int r = 0; r < SIZE; r++)
+    for (int i = 0; i < ROWS * ROW; i++) {
+      in[r][i] = r * 1000 + i;
+      out[r][i] = want[r][i] = -1 - r;
     }
-    T_OK(world_run(&w, ops, NULL));
-    assert_memory_equal(out, want, sizeof out);
-    comes[1][0] += 1; /* a receiver that expects another size: an error that says so, not a hang */
-    T_FAILS(world_run(&w, ops, NULL), "recv_sizes");
-    world_close(&w);
+  for (int s = 0; s < SIZE; s++)
+    for (int d = 0; d < SIZE; d++)
+      for (int u = 0; u < U; u++) {
+        int k = d * U + u;
+        in_at[s][k] = d * 5 + u * 3;
+        sizes[s][k] = (s + d + u) % 4;
+        out_at[s][k] = s * 10 + u * 5;
+        comes[d][s * U + u] = sizes[s][k];
+        for (int64_t i = 0; i < sizes[s][k] * ROW; i++)
+          want[d][out_at[s][k] * ROW + i] = in[s][in_at[s][k] * ROW + i];
+      }
+  for (int r = 0; r < SIZE; r++) {
+    ragged[r] = (weft_coll_ragged){in_at[r], sizes[r], out_at[r], comes[r], U, ROW, ROWS, ROWS};
+    ops[r] = (weft_coll_op){
+      .kind = WEFT_RAGGED_ALL_TO_ALL, .dtype = WEFT_S32, .send = in[r], .recv = out[r], .ragged = &ragged[r]};
   }
+  T_OK(world_run(&w, ops, NULL));
+  assert_memory_equal(out, want, sizeof out);
+  comes[1][0] += 1; /* a receiver that expects another size: an error that says so, not a hang */
+  T_FAILS(world_run(&w, ops, NULL), "recv_sizes");
+  world_close(&w);
+}
+
+TEST(ragged_rows_go_where_they_are_sent)
+{
+  check_ragged_rows(false);
+  check_ragged_rows(true);
 }
 
 TEST(tagged_messages_in_any_order_and_from_anybody)
@@ -1168,6 +1172,186 @@ TEST(strangers_at_the_door_do_no_harm)
 #ifdef ON_GPUS
 /* ---- devices of the emulated GPU platform ---- */
 
+/* The split of one rank, in a thread of its own: as if in a process of its own. */
+typedef struct lone_split {
+  weft_comm *comm, *part;
+  int color, key;
+  weft_status *st;
+} lone_split;
+
+static void *split_alone(void *arg)
+{
+  lone_split *s = arg;
+
+  s->st = weft_comm_split(&s->comm, 1, &s->color, &s->key, weft_deadline_after_ms(20000), &s->part);
+  return NULL;
+}
+
+static void *split_in_time(void *arg)
+{
+  lone_split *s = arg;
+
+  s->st = weft_comm_split(&s->comm, 1, &s->color, &s->key, weft_deadline_after_ms(2000), &s->part);
+  return NULL;
+}
+
+/* Splits a world by `colors`; parts[r] is what rank r gets. */
+static weft_status *split_world(world *w, bool processes, const int *colors, const int *keys, weft_comm **parts)
+{
+  pthread_t threads[MOST_RANKS];
+  lone_split splits[MOST_RANKS];
+  weft_status *st = NULL;
+
+  if (!processes) return weft_comm_split(w->comms, w->size, colors, keys, weft_deadline_after_ms(20000), parts);
+  for (int r = 0; r < w->size; r++) {
+    splits[r] = (lone_split){.comm = w->comms[r], .color = colors[r], .key = keys[r]};
+    pthread_create(&threads[r], NULL, split_alone, &splits[r]);
+  }
+  for (int r = 0; r < w->size; r++) {
+    pthread_join(threads[r], NULL);
+    parts[r] = splits[r].part;
+    if (!st || weft_status_code(st) == WEFT_ABORTED) {
+      weft_status_free(st);
+      st = splits[r].st;
+    } else {
+      weft_status_free(splits[r].st);
+    }
+  }
+  return st;
+}
+
+/* Runs all kinds on a part. */
+static void check_part(world *w, bool processes, weft_comm **parts, int color, const int *colors)
+{
+  static const size_t counts[] = {5, 3000};
+  world part = {.kv = processes ? w->kv : NULL};
+
+  for (int r = 0; r < w->size; r++)
+    if (colors[r] == color) part.size++;
+  for (int r = 0; r < w->size; r++)
+    if (colors[r] == color) part.comms[weft_comm_rank(parts[r])] = parts[r];
+  for (int r = 0; r < part.size; r++) T_EQ_INT(weft_comm_size(part.comms[r]), part.size);
+  all_kinds(&part, false, counts, WEFT_COUNT(counts));
+  for (int r = 0; r < part.size; r++) weft_comm_destroy(part.comms[r]);
+}
+
+/* Colors of three ranks in another order, of one rank and of the rest; the parent works before, between and after. */
+static void check_split(bool processes, int size)
+{
+  static const size_t counts[] = {100};
+  world w;
+  int colors[MOST_RANKS], keys[MOST_RANKS];
+  weft_comm *parts[MOST_RANKS];
+
+  if (processes) world_open_processes(&w, size, NULL);
+  else world_open_devices(&w, size);
+  for (int round = 0; round < 2; round++) {
+    for (int r = 0; r < size; r++) {
+      colors[r] = r == 1 ? 7 : r % 2 == 0 ? 0 : round ? -1 : 3;
+      keys[r] = round ? r : -r;
+    }
+    all_kinds(&w, false, counts, 1);
+    T_OK(split_world(&w, processes, colors, keys, parts));
+    for (int r = 0; r < size; r++) T_EQ_INT(parts[r] == NULL, colors[r] < 0);
+    check_part(&w, processes, parts, 0, colors);
+    all_kinds(&w, false, counts, 1);
+    check_part(&w, processes, parts, 7, colors);
+    check_part(&w, processes, parts, 3, colors);
+  }
+  world_close(&w);
+}
+
+TEST(gpus_are_split_between_peers)
+{
+  gpus_use("peers");
+  check_split(false, GPUS);
+  gpus_close();
+}
+TEST(gpus_are_split_by_nccl)
+{
+  gpus_use("nccl");
+  check_split(false, GPUS);
+  check_split(true, 4);
+  gpus_close();
+}
+TEST(gpus_are_split_by_what_suits_the_size)
+{
+  gpus_use("auto");
+  check_split(false, 4);
+  gpus_close();
+}
+/* The library answers later than at once. */
+TEST(gpus_are_split_by_a_library_that_takes_its_time)
+{
+  gpus_use("nccl");
+  setenv("WEFT_EMU_NCCL", "polls:4", 1);
+  check_split(true, 3);
+  unsetenv("WEFT_EMU_NCCL");
+  gpus_close();
+}
+
+/* A call fails on one rank, or does not return, or one rank does not call: an error in time everywhere, and a new
+ * communicator works. */
+static void fail_to_split(bool processes, const char *fault, int absent, weft_code code, const char *says)
+{
+  enum { SIZE = 3 };
+  static void (*reset)(void);
+  static const int colors[SIZE] = {0, 0, 0}, keys[SIZE] = {0, 0, 0};
+  static const size_t counts[] = {100};
+  world w, next;
+  lone_split splits[SIZE];
+  pthread_t threads[SIZE];
+  weft_status *ends[SIZE] = {NULL};
+  weft_comm *parts[SIZE] = {NULL};
+  bool said = false;
+
+  if (processes) world_open_processes(&w, SIZE, NULL);
+  else world_open_devices(&w, SIZE);
+  *(void **)&reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
+  if (fault) setenv("WEFT_EMU_FAULTS", fault, 1);
+  reset();
+  int64_t began_ns = weft_now_ns();
+  if (!processes) ends[0] = weft_comm_split(w.comms, SIZE, colors, keys, weft_deadline_after_ms(2000), parts);
+  for (int r = 0; r < SIZE && processes; r++) {
+    splits[r] = (lone_split){.comm = w.comms[r]};
+    if (r != absent) pthread_create(&threads[r], NULL, split_in_time, &splits[r]);
+  }
+  for (int r = 0; r < SIZE && processes; r++) {
+    if (r == absent) continue;
+    pthread_join(threads[r], NULL);
+    ends[r] = splits[r].st;
+    parts[r] = splits[r].part;
+  }
+  int64_t took_ms = (weft_now_ns() - began_ns) / WEFT_NS_PER_MS;
+  unsetenv("WEFT_EMU_FAULTS");
+  reset();
+  for (int r = 0; r < (processes ? SIZE : 1); r++) {
+    if (r == absent) continue;
+    if (!ends[r] || parts[r]) fail_msg("%s: rank %d is in a part", fault ? fault : "absent", r);
+    said |= weft_status_code(ends[r]) == code && strstr(weft_status_text(ends[r], true), says);
+  }
+  if (!said) fail_msg("%s: %s", fault ? fault : "absent", weft_status_text(ends[0], true));
+  for (int r = 0; r < SIZE; r++) weft_status_free(ends[r]);
+  if (took_ms > 2000 + 1000 + 8000) fail_msg("%s: %lld ms", fault ? fault : "absent", (long long)took_ms);
+  world_close(&w);
+  if (processes) world_open_processes(&next, SIZE, NULL);
+  else world_open_devices(&next, SIZE);
+  all_kinds(&next, false, counts, 1);
+  world_close(&next);
+}
+
+TEST(a_split_that_fails_ends_in_time)
+{
+  for (int processes = 0; processes < 2; processes++) {
+    gpus_use("nccl");
+    fail_to_split(processes, "ncclCommSplit:2=3", -1, WEFT_INTERNAL, "ncclCommSplit");
+    fail_to_split(processes, "ncclCommSplit:2=delay:5s", -1, WEFT_DEADLINE_EXCEEDED, "NCCL");
+    fail_to_split(processes, "cuStreamCreateWithPriority:2=2", -1, WEFT_RESOURCE_EXHAUSTED, "cuStreamCreate");
+    if (processes) fail_to_split(true, NULL, 1, WEFT_DEADLINE_EXCEEDED, "not arrived");
+    gpus_close();
+  }
+}
+
 static void between_gpus(const char *by, bool processes, int most)
 {
   static const size_t counts[] = {0, 1, 5, 1000, 70001};
@@ -1182,6 +1366,7 @@ static void between_gpus(const char *by, bool processes, int most)
     world_close(&w);
     if (size == most) break;
   }
+  check_ragged_rows(processes);
   gpus_close();
 }
 
@@ -1191,7 +1376,9 @@ TEST(gpus_by_what_suits_the_size) { between_gpus("auto", false, 2); }
 TEST(gpus_of_processes_by_nccl) { between_gpus("nccl", true, 3); }
 
 TEST_MAIN(UNIT(gpus_between_peers), UNIT(gpus_by_nccl), UNIT(gpus_by_what_suits_the_size),
-          UNIT(gpus_of_processes_by_nccl))
+          UNIT(gpus_of_processes_by_nccl), UNIT(gpus_are_split_between_peers), UNIT(gpus_are_split_by_nccl),
+          UNIT(gpus_are_split_by_what_suits_the_size), UNIT(gpus_are_split_by_a_library_that_takes_its_time),
+          UNIT(a_split_that_fails_ends_in_time))
 #else
 TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UNIT(devices_that_run_post_sleep_and_are_late_agree),
           UNIT(devices_hear_of_an_abort_or_of_one_that_leaves_in_the_middle_of_small_operations), UNIT(every_algorithm_between_devices), UNIT(processes),

@@ -103,7 +103,7 @@ static WEFT_UNUSED weft_status *world_run(world *w, const weft_coll_op *ops, con
 #ifdef ON_GPUS
   gpu_operands staged[MOST_RANKS];
   weft_coll_op on_device[MOST_RANKS];
-  for (int r = 0; r < w->size; r++) on_device[r] = gpus_stage(r, w->size, &ops[r], &staged[r]);
+  for (int r = 0; r < w->size; r++) on_device[r] = gpus_stage(w->comms[r], &ops[r], &staged[r]);
   ops = on_device;
 #endif
 
@@ -132,7 +132,7 @@ static WEFT_UNUSED weft_status *world_run(world *w, const weft_coll_op *ops, con
     weft_event_release(events[r]);
   }
 #ifdef ON_GPUS
-  for (int r = 0; r < w->size; r++) gpus_unstage(r, &staged[r]);
+  for (int r = 0; r < w->size; r++) gpus_unstage(&staged[r]);
 #endif
   return first;
 }

@@ -45,6 +45,7 @@ static const fault faults[] = {
 
 static const weft_coll_kind kinds[] = {
   WEFT_ALL_REDUCE, WEFT_REDUCE, WEFT_REDUCE_SCATTER, WEFT_BROADCAST, WEFT_ALL_GATHER, WEFT_ALL_TO_ALL, WEFT_PERMUTE,
+  WEFT_RAGGED_ALL_TO_ALL,
 };
 
 static void (*emu_reset)(void);
@@ -55,8 +56,16 @@ static bool reduces(weft_coll_kind k) { return k == WEFT_ALL_REDUCE || k == WEFT
 static weft_coll_op operation(weft_coll_kind kind, int rank, int size)
 {
   static float in[MOST_RANKS][COUNT * MOST_RANKS], out[MOST_RANKS][COUNT * MOST_RANKS];
+  static int64_t offsets[MOST_RANKS][MOST_RANKS], sizes[MOST_RANKS], theirs[MOST_RANKS][MOST_RANKS];
+  static weft_coll_ragged ragged[MOST_RANKS];
 
   for (int i = 0; i < COUNT * MOST_RANKS; i++) in[rank][i] = (float)(rank + 1);
+  for (int r = 0; r < size; r++) {
+    offsets[rank][r] = r * COUNT;
+    theirs[rank][r] = rank * COUNT;
+    sizes[r] = COUNT;
+  }
+  ragged[rank] = (weft_coll_ragged){offsets[rank], sizes, theirs[rank], sizes, 1, 1, COUNT * size, COUNT * size};
   return (weft_coll_op){.kind = kind,
                         .dtype = WEFT_F32,
                         .reduction = reduces(kind) ? WEFT_SUM : WEFT_REDUCE_NONE,
@@ -64,7 +73,8 @@ static weft_coll_op operation(weft_coll_kind kind, int rank, int size)
                         .send = in[rank],
                         .recv = out[rank],
                         .source = (rank + size - 1) % size,
-                        .target = (rank + 1) % size};
+                        .target = (rank + 1) % size,
+                        .ragged = &ragged[rank]};
 }
 
 /* ---- a cell ---- */
@@ -170,8 +180,13 @@ static void play(cell *c)
     weft_coll_kind kind =
       c->fault->what == KINDS && r == VICTIM ? c->kind == WEFT_ALL_REDUCE ? WEFT_ALL_GATHER : WEFT_ALL_REDUCE : c->kind;
     weft_coll_op op = operation(kind, r, size);
+    weft_coll_ragged shorter = *op.ragged;
     if (c->fault->what == COUNTS && r == VICTIM) op.count = COUNT - 1;
-    op = gpus_stage(r, size, &op, &staged[r]);
+    if (c->fault->what == COUNTS && r == VICTIM && kind == WEFT_RAGGED_ALL_TO_ALL) { /* two updates of half the ranks */
+      shorter.updates = 2;
+      op.ragged = &shorter;
+    }
+    op = gpus_stage(c->w.comms[r], &op, &staged[r]);
     if (c->fault->what == ABSENT && r == VICTIM) continue;
     if (r == 0) {
       inject_after(c);
@@ -191,7 +206,7 @@ static void play(cell *c)
     c->has_end[r] = true;
     weft_event_release(events[r]);
   }
-  for (int r = 0; r < size; r++) gpus_unstage(r, &staged[r]);
+  for (int r = 0; r < size; r++) gpus_unstage(&staged[r]);
 }
 
 /* Whether a rank that does not wait for the victim's device may have ended; a call that fails may be any rank's. */

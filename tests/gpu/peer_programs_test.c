@@ -144,6 +144,80 @@ static const char *const moves[] = {
   "ROOT r = @[4,64] all-gather(w), replica_groups={}, dimensions={1}",
 };
 
+/* Rows of `row` elements from operand b to result w, by RAGGED_OFFSETS: device d sends 1 + (d + e) % 3 rows to device e,
+ * from its row e on, to row 4 d. */
+#define RAGGED_OFFSETS(index)                                           \
+  "e = " index "[8] iota(), iota_dimension=0\n" \
+  "di = " index "[] convert(d)\n" \
+  "db = " index "[8] broadcast(di), dimensions={}\n" \
+  "sum = " index "[8] add(db, e)\n" \
+  "three = " index "[] constant(3)\n" \
+  "threes = " index "[8] broadcast(three), dimensions={}\n" \
+  "rest = " index "[8] remainder(sum, threes)\n" \
+  "one = " index "[] constant(1)\n" \
+  "ones = " index "[8] broadcast(one), dimensions={}\n" \
+  "sizes = " index "[8] add(rest, ones)\n" \
+  "four = " index "[] constant(4)\n" \
+  "fours = " index "[8] broadcast(four), dimensions={}\n" \
+  "theirs = " index "[8] multiply(db, fours)\n"
+#define RAGGED(index, row)                                               \
+  RAGGED_OFFSETS(index) \
+  "b = @[4,8," row "] broadcast(x), dimensions={0,1}\n" \
+  "flat = @[32," row "] reshape(b)\n" \
+  "along = @[32," row "] iota(), iota_dimension=1\n" \
+  "from = @[32," row "] add(flat, along)\n" \
+  "zero = @[] constant(0)\n" \
+  "to = @[33," row "] broadcast(zero), dimensions={}\n" \
+  "ROOT r = @[33," row "] ragged-all-to-all(from, to, e, sizes, theirs, sizes), replica_groups={{0,1,2,3,4,5,6,7}}"
+
+/* Rows of 1 to 37 elements, at addresses of every kind; offsets of both widths. */
+static void compare_ragged(void)
+{
+  static const char *const lines[] = {RAGGED("s32", "1"), RAGGED("s64", "37"), RAGGED("u32", "16"), RAGGED("s64", "700")};
+  weft_platform *gpu = platform_called("cuda"), *cpu = platform_called("cpu");
+
+  for (size_t i = 0; i < WEFT_COUNT(lines); i++) {
+    compare_type(gpu, cpu, "f32", "add", lines[i]);
+    compare_type(gpu, cpu, "s8", "add", lines[i]);
+    compare_type(gpu, cpu, "bf16", "add", lines[i]);
+  }
+  weft_platform_release(gpu);
+  weft_platform_release(cpu);
+}
+
+TEST(ragged_rows_move_between_devices) { compare_ragged(); }
+
+/* The offsets are read on the host: what is wrong with them is an error before any row moves, and so is a read that
+ * fails. */
+TEST(ragged_offsets_that_are_wrong_are_the_runs_error)
+{
+  static const struct { const char *from, *to, *says; } cases[] = {
+    {"theirs, sizes)", "theirs, ones)", "recv_sizes"},
+    {"e, sizes, theirs", "sum, sizes, theirs", NULL}, /* right: the last row is 7 + 7 + 3 */
+    {"multiply(db, fours)", "subtract(e, fours)", "output rows"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    char line[4096] = RAGGED("s32", "4"), text[8192], good[4096] = "", *at;
+    weft_status *ends[DEVICES];
+    for (char *c = line; *c; c++) *c == '@' ? strcat(good, "f32") : strncat(good, c, 1);
+    at = strstr(good, cases[i].from);
+    assert_non_null(at);
+    snprintf(line, sizeof line, "%.*s%s%s", (int)(at - good), good, cases[i].to, at + strlen(cases[i].from));
+    program(text, sizeof text, "f32", "add", line);
+    weft_platform *gpu = platform_called("cuda");
+    weft_executable *exe = compile(gpu, text);
+    launch(exe, got, ends);
+    if (cases[i].says)
+      check_ends(cases[i].to, ends, i == 2 ? WEFT_INVALID_ARGUMENT : WEFT_FAILED_PRECONDITION, WEFT_ABORTED,
+                 cases[i].says);
+    else
+      for (int d = 0; d < DEVICES; d++) T_OK(ends[d]);
+    weft_executable_release(exe);
+    weft_platform_release(gpu);
+  }
+}
+
 static void compare_moves(void)
 {
   static const char *const types[] = {"pred", "u16", "f32", "c128", "f8e4m3fn"};
@@ -169,6 +243,7 @@ TEST(devices_that_share_gpus_meet_by_events)
     compare_reductions(UNEVEN LARGE("yu"), LARGE("x"), 13);
     compare_reductions(UNEVEN SCATTERED("yu"), SCATTERED("x"), 9);
     compare_moves();
+    compare_ragged();
   }
   unsetenv("WEFT_CUDA_SHARE");
 }
@@ -184,6 +259,7 @@ TEST(delays_change_nothing)
   compare_reductions(UNEVEN SCATTERED("yu"), SCATTERED("x"), 11);
   compare_reductions(UNEVEN SCATTERED_BLOCKS("yu"), SCATTERED_BLOCKS("x"), WEFT_COUNT(reductions));
   compare_gathers(1);
+  compare_ragged();
   unsetenv("WEFT_EMU_DELAY_US");
   unsetenv("WEFT_EMU_ORDER");
   unsetenv("WEFT_EMU_CHECKS");
@@ -257,7 +333,8 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(small_all_reduces_have_the_bits_of_the_cpu), UNIT(odd_sizes_and_groups_too), UNIT(small_all_reduces_of_several_blocks_too), UNIT(large_all_reduces_too),
-    UNIT(reduce_scatters_too), UNIT(reduce_scatters_of_several_blocks_too), UNIT(all_gathers_of_every_size), UNIT(data_of_every_type_moves), UNIT(devices_that_share_gpus_meet_by_events),
+    UNIT(reduce_scatters_too), UNIT(reduce_scatters_of_several_blocks_too), UNIT(all_gathers_of_every_size), UNIT(data_of_every_type_moves), UNIT(ragged_rows_move_between_devices),
+    UNIT(ragged_offsets_that_are_wrong_are_the_runs_error), UNIT(devices_that_share_gpus_meet_by_events),
     UNIT(delays_change_nothing), UNIT(a_device_that_is_late_ends_at_the_deadline), UNIT(every_call_that_fails_is_the_runs_error),
     UNIT(every_call_that_fails_while_a_communicator_is_made_is_the_runs_error), UNIT(nothing_is_left)};
   return cmocka_run_group_tests(units, open_emulator, NULL);

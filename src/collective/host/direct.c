@@ -163,25 +163,44 @@ static bool add_zeroes(const demand *d, int to, int64_t bytes)
   return p || bytes == 0;
 }
 
+/* What `sender` sends to `receiver` becomes a part of the receiving half of the receiver's problem (prepare.c describes
+ * the arrays). */
+static weft_status *take_ragged_sizes(const coll_op *sender, const coll_op *receiver)
+{
+  int from = sender->comm->rank, to = receiver->comm->rank, pieces = sender->problem.pieces;
+  int64_t n = (int64_t)sender->problem.size * pieces, *out = sender->arrays, *in = receiver->arrays;
+
+  for (int k = 0; k < pieces; k++) {
+    int64_t i = (int64_t)to * pieces + k, j = (int64_t)from * pieces + k, bytes = out[n + i], at = out[2 * n + i];
+    int64_t expected = in[3 * n + j], limit = receiver->problem.bytes;
+    if (bytes != expected || at > limit - bytes)
+      return WEFT_ERR(FAILED_PRECONDITION,
+                      "ragged-all-to-all: rank %d sends %lld bytes to byte %lld of rank %d's %lld, whose recv_sizes "
+                      "say %lld",
+                      from, (long long)bytes, (long long)at, to, (long long)limit, (long long)expected);
+    in[4 * n + j] = at;
+    in[5 * n + j] = bytes;
+  }
+  return NULL;
+}
+
 static bool add_ragged(const demand *d, int from, int to)
 {
   const coll_op *sender = op_of(d, from), *receiver = op_of(d, to);
-  const coll_problem *p = &sender->problem;
-  int64_t n = (int64_t)p->size * p->pieces, *out = sender->arrays, *in = receiver->arrays;
+  int pieces = sender->problem.pieces;
+  int64_t n = (int64_t)sender->problem.size * pieces;
 
   weft_mutex_assert_held(&d->g->mu);
-  for (int k = 0; k < p->pieces; k++) {
-    int64_t i = (int64_t)to * p->pieces + k, bytes = out[n + i], at = out[2 * n + i];
-    int64_t expected = in[3 * n + (int64_t)from * p->pieces + k], limit = receiver->problem.bytes;
-    if (bytes != expected || at > limit - bytes) {
-      weft_status *st = WEFT_ERR(FAILED_PRECONDITION,
-                                 "ragged-all-to-all: rank %d sends %lld bytes to byte %lld of rank %d's %lld, whose "
-                                 "recv_sizes say %lld",
-                                 from, (long long)bytes, (long long)at, to, (long long)limit, (long long)expected);
-      coll_group_fail_locked(d->g, st);
-      return true;
-    }
-    if (!add_copy(d->jobs, in_of(d, from) + out[i], out_of(d, to) + at, bytes)) return false;
+  weft_status *st = take_ragged_sizes(sender, receiver);
+  if (st) {
+    coll_group_fail_locked(d->g, st);
+    return true;
+  }
+  for (int k = 0; k < pieces; k++) {
+    int64_t j = (int64_t)from * pieces + k;
+    if (!add_copy(d->jobs, in_of(d, from) + sender->arrays[(int64_t)to * pieces + k],
+                  out_of(d, to) + receiver->arrays[4 * n + j], receiver->arrays[5 * n + j]))
+      return false;
   }
   return true;
 }
@@ -428,15 +447,46 @@ static void start(coll_group *g, const coll_op *last)
   if (d->jobs.chunk_count >= CHUNKS_WORTH_A_WAKE && !is_inline(&d->jobs)) coll_context_wake();
 }
 
+/* The operation of number `seq` of a rank; NULL: it has ended. */
+static coll_op *operation_of(const coll_group *g, int rank, uint64_t seq)
+{
+  weft_mutex_assert_held(&g->mu);
+  coll_op *op = g->locals[rank]->head;
+
+  while (op && op->seq != seq) op = op->next;
+  return op;
+}
+
+/* Every rank learns what the others send it. */
+static weft_status *exchange_ragged_sizes(coll_group *g, uint64_t seq)
+{
+  weft_mutex_assert_held(&g->mu);
+  for (int to = 0; to < g->size; to++) {
+    coll_op *receiver = operation_of(g, to, seq);
+    for (int from = 0; from < g->size && receiver; from++) {
+      const coll_op *sender = operation_of(g, from, seq);
+      if (sender) WEFT_TRY(take_ragged_sizes(sender, receiver));
+    }
+    if (!receiver) continue;
+    int64_t n = (int64_t)g->size * receiver->problem.pieces;
+    receiver->problem.recv_at = receiver->arrays + 4 * n;
+    receiver->problem.recv_bytes = receiver->arrays + 5 * n;
+  }
+  return NULL;
+}
+
 /* Hands each rank's operation of number `seq` over to the platform's communicator. */
 static void hand_over_all(coll_group *g, uint64_t seq)
 {
+  weft_mutex_assert_held(&g->mu);
   int64_t late_ns;
   int last = last_to_come(g, seq, true, &late_ns);
+  const coll_op *any = operation_of(g, 0, seq);
+  weft_status *st = any && any->args.kind == WEFT_RAGGED_ALL_TO_ALL ? exchange_ragged_sizes(g, seq) : NULL;
 
+  if (st) coll_group_fail_locked(g, st);
   for (int r = 0; r < g->size && !g->error; r++) {
-    coll_op *op = g->locals[r]->head;
-    while (op && op->seq != seq) op = op->next;
+    coll_op *op = operation_of(g, r, seq);
     if (!op) continue;
     if (last >= 0) coll_comm_waited(op->comm, last, late_ns);
     coll_engine_hand_over_locked(op);

@@ -167,7 +167,8 @@ static weft_status *load_ragged_sizes(coll_op *op)
   return load_schedule(op, &sizes);
 }
 
-static weft_status *load_ragged_rows(coll_op *op)
+/* Second part: what every rank has said is checked, and becomes the receiving half of the problem. */
+static weft_status *take_ragged_sizes(coll_op *op)
 {
   coll_problem *p = &op->problem;
   int64_t n = (int64_t)p->size * p->pieces, *heard = op->arrays + 6 * n, *expected = op->arrays + 3 * n;
@@ -190,7 +191,7 @@ static weft_status *load_ragged_rows(coll_op *op)
   op->memory[COLL_OUT] = op->args.recv;
   p->recv_at = at;
   p->recv_bytes = bytes;
-  return load_schedule(op, p);
+  return NULL;
 }
 
 /* The barrier by which all ranks meet before a platform's communicator gets the operation; its messages carry the
@@ -208,9 +209,9 @@ static weft_status *load_first(coll_op *op)
 {
   op->started = true;
   coll_flight_started(op);
-  if (coll_group_has_platform(op->comm->group)) return load_meeting(op);
-  if (op->args.kind != WEFT_RAGGED_ALL_TO_ALL) return load_schedule(op, &op->problem);
-  if (op->memory[COLL_IN] != op->args.send) op->phase = 2; /* staged: see load_ragged_rows */
+  if (op->args.kind != WEFT_RAGGED_ALL_TO_ALL)
+    return coll_op_goes_below(op) ? load_meeting(op) : load_schedule(op, &op->problem);
+  if (op->memory[COLL_IN] != op->args.send) op->phase = 2; /* staged: see take_ragged_sizes */
   return load_ragged_sizes(op);
 }
 
@@ -263,7 +264,6 @@ static void run_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu)
 {
   coll_group *g = op->comm->group;
   weft_mutex_assert_held(&g->mu);
-  weft_comm *comm = op->comm;
   weft_status *st = NULL;
 
   if (g->use_direct) {
@@ -273,19 +273,22 @@ static void run_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu)
   if (!op->started) st = load_first(op);
   while (!st) {
     if (!run_rounds(op)) return;
-    if (coll_group_has_platform(g)) {
+    bool tells_sizes = op->args.kind == WEFT_RAGGED_ALL_TO_ALL && !op->problem.recv_at;
+    if (tells_sizes) st = take_ragged_sizes(op);
+    if (!st && coll_op_goes_below(op)) { /* ranks that have told each other sizes have met */
       hand_over(op);
       return;
     }
-    if (op->args.kind != WEFT_RAGGED_ALL_TO_ALL || op->problem.recv_at) break;
-    st = load_ragged_rows(op);
+    if (!tells_sizes) break;
+    if (!st) st = load_schedule(op, &op->problem);
   }
   if (st) {
     coll_group_fail_locked(g, st);
     return;
   }
+  coll_op *next = op->next; /* the rank's oldest operation may be one that a platform's communicator has */
   coll_op_finish_locked(op, NULL);
-  if (comm->head) coll_engine_make_runnable_locked(comm->head);
+  if (next) coll_engine_make_runnable_locked(next);
 }
 
 bool coll_engine_drain_locked(coll_group *g)

@@ -144,6 +144,20 @@ EMU_API cuDeviceTotalMem_v2(size_t *bytes, wcu_device device)
   return WCU_SUCCESS;
 }
 
+/* WEFT_EMU_NUMA is the list of the devices' nodes; the last one is also that of later devices. */
+static int node_of(wcu_device device)
+{
+  const char *list = getenv("WEFT_EMU_NUMA");
+  int node = -1;
+
+  for (int i = 0; list && *list && i <= device; i++) {
+    char *end;
+    node = (int)strtol(list, &end, 10);
+    list = *end == ',' ? end + 1 : NULL;
+  }
+  return node;
+}
+
 EMU_API cuDeviceGetAttribute(int *value, wcu_device_attribute attribute, wcu_device device)
 {
   EMU_ENTER(EMU_AFTER_INIT);
@@ -187,7 +201,7 @@ EMU_API cuDeviceGetAttribute(int *value, wcu_device_attribute attribute, wcu_dev
     IS(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1);
     IS(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1);
     IS(MEMORY_POOLS_SUPPORTED, 1);
-    IS(HOST_NUMA_ID, -1);
+    IS(HOST_NUMA_ID, node_of(device));
   default: *value = 0;
   }
   return WCU_SUCCESS;

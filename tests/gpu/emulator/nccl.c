@@ -157,13 +157,33 @@ API const char *ncclGetLastError(wnc_comm c) { return c && c->magic == MAGIC && 
 
 /* ---- groups ----------------------------------------------------------------------------------------------------- */
 
+/* The operations lie on the heap: glibc keeps the thread-local memory of a thread that has ended with its stack. */
 static _Thread_local struct {
   int depth;
   wnc_result error;
-  size_t count, inits;
-  emu_nccl_op ops[GROUP_OPS];
+  size_t count, inits, room;
+  emu_nccl_op *ops; /* [room] while a group is open */
   wnc_comm comms[GROUP_INITS];
 } group;
+
+static bool grow_group(void)
+{
+  size_t room = group.room ? 2 * group.room : 16;
+  emu_nccl_op *grown = group.count < GROUP_OPS ? realloc(group.ops, room * sizeof *grown) : NULL;
+
+  if (!grown) return false;
+  group.ops = grown;
+  group.room = room;
+  return true;
+}
+
+static wnc_result end_group(wnc_result result)
+{
+  free(group.ops);
+  group.ops = NULL;
+  group.room = 0;
+  return result;
+}
 
 /* ---- communicators ---------------------------------------------------------------------------------------------- */
 
@@ -519,6 +539,7 @@ API wnc_result ncclCommAbort(wnc_comm c)
   ENTER();
   if (!is_live(c)) return misuse(WNC_InvalidArgument, "ncclCommAbort: the communicator was destroyed or aborted");
   if (!c->met && c->world) emu_nccl_unlink(c->token);
+  if (c->parent && c->parent->part == c) c->parent->part = NULL;
   atomic_store(&c->aborted, true);
   drop(c);
   return WNC_Success;
@@ -727,7 +748,7 @@ static wnc_result post(emu_nccl_op op, const char *call)
     return bad;
   }
   if (group.depth == 0) return queue_all(&op, 1);
-  if (group.count == GROUP_OPS) return group.error = WNC_InternalError;
+  if (group.count == group.room && !grow_group()) return group.error = WNC_InternalError;
   group.ops[group.count++] = op;
   return WNC_Success;
 }
@@ -793,11 +814,10 @@ API wnc_result ncclGroupEnd(void)
   ENTER();
   if (group.depth == 0) return misuse(WNC_InvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--group.depth > 0) return WNC_Success;
-  if (group.error) return group.error; /* a group is queued as a whole, or not at all */
+  if (group.error) return end_group(group.error); /* a group is queued as a whole, or not at all */
   for (size_t i = 0; i < group.inits && !result; i++)
     result = group.comms[i]->blocking ? meet_now(group.comms[i]) : WNC_InProgress;
-  if (group.inits) return result;
-  return queue_all(group.ops, group.count);
+  return end_group(group.inits ? result : queue_all(group.ops, group.count));
 }
 
 API wnc_result ncclGroupSimulateEnd(void *info)
@@ -806,5 +826,5 @@ API wnc_result ncclGroupSimulateEnd(void *info)
   ENTER();
   if (group.depth == 0) return misuse(WNC_InvalidUsage, "ncclGroupSimulateEnd without ncclGroupStart");
   group.depth--;
-  return group.error;
+  return group.depth ? group.error : end_group(group.error);
 }

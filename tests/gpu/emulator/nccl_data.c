@@ -169,11 +169,10 @@ static void take_block(char *to, const char *chunk, size_t at, size_t n, size_t 
   if (from < until) memcpy(to + (from - first), chunk + (from - at), until - from);
 }
 
-/* Takes what this rank wants of the chunks [at, at + n) of all operands. */
-static void take(const emu_nccl_op *op, wnc_comm c, char *recv, size_t at, size_t n)
+/* Takes what this rank wants of the chunks [at, at + n) of all operands. `acc` has room for one. */
+static void take(const emu_nccl_op *op, wnc_comm c, char *recv, size_t at, size_t n, char *acc)
 {
   size_t elem = emu_nccl_type_bytes(op->type), block = op->count * elem;
-  _Alignas(16) static _Thread_local char acc[NCCL_CHUNK];
 
   switch (op->kind) {
   case EMU_ALL_REDUCE: case EMU_REDUCE: case EMU_REDUCE_SCATTER:
@@ -216,8 +215,12 @@ static int collective(const emu_nccl_op *op, wnc_comm c, int device, char *error
     return ILLEGAL_ADDRESS;
   /* the operand is read before the result is written, as an operation in place needs it; a part of the result may be a
    * part of the operand that has not been sent yet */
-  char *staged = send && recv ? malloc(bytes) : NULL;
-  if (send && recv && !staged) return OUT_OF_MEMORY;
+  char *staged = send && recv ? malloc(bytes) : NULL, *acc = malloc(NCCL_CHUNK);
+  if ((send && recv && !staged) || !acc) {
+    free(staged);
+    free(acc);
+    return OUT_OF_MEMORY;
+  }
   if (staged) send = memcpy(staged, send, bytes);
   for (size_t at = 0, n; at == 0 || at < bytes; at += n) {
     n = bytes - at < NCCL_CHUNK ? bytes - at : NCCL_CHUNK;
@@ -231,11 +234,12 @@ static int collective(const emu_nccl_op *op, wnc_comm c, int device, char *error
     if (send) scale_chunk(op, me->chunk, n);
     atomic_store_explicit(&me->posted, c->phase, memory_order_release);
     if (!await_all(c, c->phase, false) || (at == 0 && !agree(c))) break;
-    if (recv) take(op, c, recv, at, n);
+    if (recv) take(op, c, recv, at, n, acc);
     atomic_store_explicit(&me->taken, c->phase, memory_order_release);
     if (n == 0) break;
   }
   free(staged);
+  free(acc);
   return 0;
 }
 
