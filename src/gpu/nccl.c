@@ -75,6 +75,7 @@ struct communicator {
   gpu_ender *ender;
   int size, count;
   int version;
+  bool is_part;               /* its ranks get what the owners of the whole have made of theirs */
   wnc_unique_id id;
   weft_deadline deadline;     /* of making it */
   atomic_bool give_up;        /* it will not be made: an owner has failed, or the caller gives up */
@@ -167,7 +168,8 @@ static weft_status *init(rank *r)
   communicator *all = r->all;
   wnc_config config = WNC_CONFIG(WEFT_MIN(all->version, (int)WNC_VERSION));
 
-  if (all->size == 1 || r->comm) return NULL; /* all operations are copies, or the rank is of a part */
+  if (all->size == 1) return NULL; /* all operations are copies */
+  if (all->is_part) return r->comm ? NULL : WEFT_ERR(CANCELLED, "another rank of this process gave up");
   config.blocking = 0;
   wnc_result result = gpu_nccl()->ncclCommInitRankConfig(&r->comm, all->size, all->id, r->rank, &config);
   weft_status *st = gpu_nccl_error(result, "ncclCommInitRankConfig", NULL);
@@ -719,7 +721,13 @@ static weft_status *await_branch(rank *r, branch *b, const coll_division *d, bra
   return NULL;
 }
 
-/* Waits for all owners.  The error is the first that is not that of an owner which gave up because of another. */
+/* The error of an owner that gave up because of another one. */
+static bool is_echo(const weft_status *st)
+{
+  return weft_status_code(st) == WEFT_CANCELLED || weft_status_code(st) == WEFT_ABORTED;
+}
+
+/* Waits for all owners.  The error is the first that is no echo of another. */
 static weft_status *await_branches(communicator *c, const coll_division *d, branch **branches)
 {
   weft_deadline grace = {0};
@@ -729,7 +737,7 @@ static weft_status *await_branches(communicator *c, const coll_division *d, bran
     weft_status *own = await_branch(&c->ranks[i], branches[i], d, branches, &grace);
     if (own)
       for (int k = 0; k < c->count; k++) atomic_store(&branches[k]->give_up, true);
-    if (own && (!st || weft_status_code(st) == WEFT_CANCELLED)) {
+    if (own && (!st || is_echo(st))) {
       weft_status_free(st);
       st = own;
     } else {
@@ -780,6 +788,7 @@ static weft_status *divide_into(communicator *c, const coll_division *d, branch 
     weft_status *st = new_communicator(c->platform, &d->specs[p], &part);
     out[p] = part ? &part->base : NULL;
     if (st) return st;
+    part->is_part = true;
   }
   WEFT_TRY(ask_owners(c, d, branches));
   weft_status *st = await_branches(c, d, branches);

@@ -432,6 +432,17 @@ TEST(branch_tables_and_calls)
   run_everywhere(text, (ptx_launch){.block = {64}}, out, 64, want);
 }
 
+TEST(a_register_may_have_the_address_of_a_parameter)
+{
+  static const char text[] = KERNEL(
+    "mov.u64 %d3, out; and.b32 %r6, %r1, 1; mul.wide.u32 %d4, %r6, 4; add.s64 %d3, %d3, %d4; ld.param.u32 %r7, [%d3];\n"
+    "setp.eq.u32 %p1, %r6, 0; @%p1 ld.param.u32 %r8, [out]; @!%p1 ld.param.u32 %r8, [out+4];\n"
+    "setp.eq.u32 %p2, %r7, %r8; selp.u32 %r9, 5, 6, %p2; st.global.u32 [%d2], %r9;");
+  uint32_t out[32], want[32];
+  for (unsigned t = 0; t < 32; t++) want[t] = 5;
+  run_everywhere(text, (ptx_launch){.block = {32}}, out, 32, want);
+}
+
 TEST(a_lane_may_wait_for_another_lane_and_a_warp_for_another_warp)
 {
   /* Lane 0 takes the lock last if the others spin: without fairness within the warp this never ends. */
@@ -739,7 +750,7 @@ TEST(speed)
 
 TEST_MAIN(UNIT(integer_arithmetic), UNIT(bits_shifts_and_fields), UNIT(floating_point_arithmetic), UNIT(comparisons), UNIT(conversions),
           UNIT(narrow_floats_over_all_patterns), UNIT(f16_sums_and_products_against_the_compiler), UNIT(lanes_diverge_and_meet_again),
-          UNIT(teams_of_lanes_with_masks_of_their_own), UNIT(branch_tables_and_calls), UNIT(a_lane_may_wait_for_another_lane_and_a_warp_for_another_warp), UNIT(barriers_and_shared_memory),
+          UNIT(teams_of_lanes_with_masks_of_their_own), UNIT(branch_tables_and_calls), UNIT(a_register_may_have_the_address_of_a_parameter), UNIT(a_lane_may_wait_for_another_lane_and_a_warp_for_another_warp), UNIT(barriers_and_shared_memory),
           UNIT(dynamic_shared_memory_and_stack), UNIT(shuffles_votes_matches_and_reductions), UNIT(atomic_operations_of_all_types),
           UNIT(vectors_of_all_widths_and_asynchronous_copies), UNIT(a_grid_barrier_needs_a_cooperative_launch), UNIT(bad_addresses_are_found),
           UNIT(values_that_nobody_set_are_nan), UNIT(races_in_shared_memory_are_found), UNIT(races_in_global_memory_are_found),

@@ -393,6 +393,7 @@ static wnc_result derive(wnc_comm c, uint64_t ranks, int color, int key, wnc_con
   if (!part) return WNC_SystemError;
   *part = (struct wnc_comm_st){.magic = MAGIC,
                                .device = c->device,
+                               .refs = 1,
                                .parent = c,
                                .split_number = number,
                                .split_ranks = ranks,

@@ -238,6 +238,8 @@ static void address(ptx_parser *p, ptx_inst *i, int *base, int64_t *offset)
     ptx_next(p);
     *base = r ? row : address_of(p, v, 0);
     if (v && i->space == PTX_PARAM) i->space = (uint8_t)v->space;
+    /* a register never has the address of an argument of a call, so it has that of a parameter of the kernel */
+    if (r && i->space == PTX_PARAM && p->function->entry) i->space = PTX_KERNEL_PARAM;
     if (v && i->space == PTX_GENERIC && v->space != PTX_GLOBAL && v->space != PTX_CONST)
       ptx_bad(p, "%s is not in the generic address space", v->name);
   }
