@@ -137,8 +137,9 @@ static void free_sets(comm_set *sets)
 
   for (comm_set *set = sets, *next; set; set = next) {
     next = set->next;
-    weft_status *st =
-      next && started < MOST_FREED_APART ? weft_thread_start(&threads[started], "weft-leave", set_free_apart, set) : NULL;
+    weft_status *st = next && started < MOST_FREED_APART
+                        ? weft_thread_start(&threads[started], "weft-leave", set_free_apart, set)
+                        : NULL;
     if (next && started < MOST_FREED_APART && !st) {
       started++;
     } else {

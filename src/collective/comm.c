@@ -192,7 +192,8 @@ static weft_status *await_quiet(coll_group *parent, weft_deadline deadline)
     bool quiet = !parent->all_pending;
     coll_group_unlock(parent);
     if (st || quiet) return st;
-    if (weft_deadline_passed(deadline)) return WEFT_ERR(DEADLINE_EXCEEDED, "operations of the communicator have not ended");
+    if (weft_deadline_passed(deadline))
+      return WEFT_ERR(DEADLINE_EXCEEDED, "operations of the communicator have not ended");
     usleep(QUIET_LOOK_US);
   }
 }

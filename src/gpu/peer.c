@@ -415,8 +415,8 @@ static weft_status *launch_pieces(operation *o, rank *r, gpu_peer_pieces *pieces
   if (pieces->count == 0) return NULL;
   for (uint64_t i = 0; i < pieces->count; i++) most = WEFT_MAX(most, (int64_t)pieces->piece[i].bytes);
   int64_t columns = blocks_for(most / GPU_PEER_STEP_BYTES, MOST_BLOCKS / (int)pieces->count + 1);
-  WEFT_TRY(launch_grid(r, o->kernels->of[ordinal_of(r)].pieces, columns, (int64_t)pieces->count, GPU_PEER_THREADS, pieces,
-                       sizeof *pieces));
+  WEFT_TRY(launch_grid(r, o->kernels->of[ordinal_of(r)].pieces, columns, (int64_t)pieces->count, GPU_PEER_THREADS,
+                       pieces, sizeof *pieces));
   pieces->count = 0;
   return NULL;
 }

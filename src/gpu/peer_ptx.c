@@ -324,10 +324,13 @@ static void put_pieces(writer *w)
   fprintf(w->out, "\n.visible .entry pieces(.param .align 8 .b8 args[%zu])\n{\n", sizeof(gpu_peer_pieces));
   fprintf(w->out, "  .reg .pred %%p;\n  .reg .b32 %%t, %%x, %%v<4>;\n"
                   "  .reg .b64 %%from, %%to, %%bytes, %%both, %%i, %%first, %%end, %%stride, %%step, %%off, %%at;\n");
-  fprintf(w->out, "  mov.u32 %%t, %%ctaid.y;\n  mov.u64 %%at, args;\n  mul.wide.u32 %%off, %%t, %zu;\n"
-                  "  add.s64 %%at, %%at, %%off;\n", sizeof(gpu_peer_piece));
-  fprintf(w->out, "  ld.param.u64 %%from, [%%at+%zu];\n  ld.param.u64 %%to, [%%at+%zu];\n"
-                  "  ld.param.u64 %%bytes, [%%at+%zu];\n",
+  fprintf(w->out,
+          "  mov.u32 %%t, %%ctaid.y;\n  mov.u64 %%at, args;\n  mul.wide.u32 %%off, %%t, %zu;\n"
+          "  add.s64 %%at, %%at, %%off;\n",
+          sizeof(gpu_peer_piece));
+  fprintf(w->out,
+          "  ld.param.u64 %%from, [%%at+%zu];\n  ld.param.u64 %%to, [%%at+%zu];\n"
+          "  ld.param.u64 %%bytes, [%%at+%zu];\n",
           offsetof(gpu_peer_pieces, piece) + offsetof(gpu_peer_piece, from),
           offsetof(gpu_peer_pieces, piece) + offsetof(gpu_peer_piece, to),
           offsetof(gpu_peer_pieces, piece) + offsetof(gpu_peer_piece, bytes));

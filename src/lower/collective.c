@@ -271,8 +271,7 @@ static weft_status *ragged_op(const collective_thunk *t, const rt_ctx *ctx, void
   memset(room->values, 0, (size_t)(4 * count) * sizeof *room->values);
   for (int k = 0; k < 4; k++)
     WEFT_TRY(read_integers(device, operand_shape(instr, 2 + k), args[2 + k], room->values + k * count));
-  if (args[t->first_result] != args[1])
-    WEFT_TRY(copy(device, args[t->first_result], args[1], hlo_shape_bytes(output)));
+  if (args[t->first_result] != args[1]) WEFT_TRY(copy(device, args[t->first_result], args[1], hlo_shape_bytes(output)));
   room->ragged = (weft_coll_ragged){.input_offsets = room->values,
                                     .send_sizes = room->values + count,
                                     .output_offsets = room->values + 2 * count,

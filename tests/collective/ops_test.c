@@ -759,8 +759,7 @@ static void check_ragged_rows(bool processes)
         sizes[s][k] = (s + d + u) % 4;
         out_at[s][k] = s * 10 + u * 5;
         comes[d][s * U + u] = sizes[s][k];
-        for (int64_t i = 0; i < sizes[s][k] * ROW; i++)
-          want[d][out_at[s][k] * ROW + i] = in[s][in_at[s][k] * ROW + i];
+        for (int64_t i = 0; i < sizes[s][k] * ROW; i++) want[d][out_at[s][k] * ROW + i] = in[s][in_at[s][k] * ROW + i];
       }
   for (int r = 0; r < SIZE; r++) {
     ragged[r] = (weft_coll_ragged){in_at[r], sizes[r], out_at[r], comes[r], U, ROW, ROWS, ROWS};

@@ -103,6 +103,21 @@ TEST(data_of_every_type_moves)
           "t3 = f32[1,8] get-tuple-element(t), index=3\n"
           "ROOT r = f32[4,8] concatenate(t0, t1, t2, t3), dimensions={0}",
           true);
+  /* device d sends its row e and, where e is 0 or 1, the next one to row 2 d of device e */
+  compare(gpu, cpu, "f32", "add",
+          "e = s64[4] iota(), iota_dimension=0\n"
+          "di = s64[] convert(d)\n"
+          "db = s64[4] broadcast(di), dimensions={}\n"
+          "theirs = s64[4] add(db, db)\n"
+          "sizes = s64[4] constant({2, 2, 1, 0})\n"
+          "table = s64[4,4] constant({{2,2,2,2},{2,2,2,2},{1,1,1,1},{0,0,0,0}})\n"
+          "zero = s64[] constant(0)\n"
+          "row = s64[1,4] dynamic-slice(table, di, zero), dynamic_slice_sizes={1,4}\n"
+          "comes = s64[4] reshape(row)\n"
+          "half = f32[] constant(0.5)\n"
+          "to = f32[9,8] broadcast(half), dimensions={}\n"
+          "ROOT r = f32[9,8] ragged-all-to-all(x, to, e, sizes, theirs, comes), replica_groups={{0,1,2,3}}",
+          true);
   T_EQ_INT(misuses(), 0);
   weft_platform_release(gpu);
   weft_platform_release(cpu);
