@@ -39,7 +39,7 @@ typedef struct coll_division {
   int part_count;              /* of parts with ranks of this process; may be 0 */
   const weft_comm_spec *specs; /* [part_count] sizes, ranks and devices; no key-value store */
   const int *colors;           /* [part_count] the number of each part, the same in all processes, at least 0 */
-  const int *part_of, *rank_in; /* [ranks of this process in the whole] index of the rank's part, or -1; its rank there */
+  const int *part_of, *rank_in; /* [ranks of this process in the whole] index of the rank's part, or -1; rank there */
   weft_deadline deadline;
   weft_status *(*ends)(void *ctx); /* why the division has to end before its deadline; NULL: it need not */
   void *ends_ctx;

@@ -270,7 +270,7 @@ static void look_for_errors(rank *r)
     r->all->whole, weft_status_note(st, __FILE__, __LINE__, "rank %d (device %lld)", r->rank, (long long)r->device_id));
 }
 
-/* ---- dividing a rank's communicator ------------------------------------------------------------------------------- */
+/* ---- dividing a rank's communicator ------------------------------------------------------------------------------ */
 
 static void branch_release(branch *b)
 {

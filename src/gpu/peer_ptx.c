@@ -298,8 +298,8 @@ static void put_scatter(writer *w)
   put_end(w);
 }
 
-/* Copies what is left of the piece in units of `bytes` bytes: from byte %first to byte `end`, where thread %i of %stride
- * does every %stride-th unit. */
+/* Copies what is left of the piece in units of `bytes` bytes: from byte %first to byte `end`. Thread %i of the %stride
+ * threads does every %stride-th unit. */
 static void put_copies(writer *w, const char *type, const char *registers, int bytes, const char *end)
 {
   int loop = w->label++, done = w->label++;

@@ -1,5 +1,5 @@
-/* tests/gpu/numa_test.c -- threads run on the CPUs that are near their GPU: lists of CPUs, and the threads of a platform
- * whose emulated devices have one node or several. */
+/* tests/gpu/numa_test.c -- threads run on the CPUs that are near their GPU: lists of CPUs, and the threads of a
+ * platform whose emulated devices have one node or several. */
 enum { DEVICES = 2, MOST_BYTES = 1 << 16 };
 #include "collective_programs.h"
 

@@ -144,8 +144,8 @@ static const char *const moves[] = {
   "ROOT r = @[4,64] all-gather(w), replica_groups={}, dimensions={1}",
 };
 
-/* Rows of `row` elements from operand b to result w, by RAGGED_OFFSETS: device d sends 1 + (d + e) % 3 rows to device e,
- * from its row e on, to row 4 d. */
+/* Rows of `row` elements: device d sends 1 + (d + e) % 3 rows to device e, from its own row e on to row 4 d of the
+ * result. */
 #define RAGGED_OFFSETS(index)                                           \
   "e = " index "[8] iota(), iota_dimension=0\n" \
   "di = " index "[] convert(d)\n" \
