@@ -13,8 +13,6 @@ weft_LDADD = libweftcore.la $(INSIDE_LIBS)
 %D%/page_html.h: %D%/page.html
 	@$(MKDIR_P) $(@D)
 	$(AM_V_GEN){ echo 'static const unsigned char page_html[] = {'; od -An -v -tu1 $< | sed 's/\([0-9]\)  */\1,/g; s/\([0-9]\)$$/\1,/'; echo '};'; } >$@.new && mv $@.new $@
-%D%/weft-page.$(OBJEXT): %D%/page_html.h
-%D%/weft-session.$(OBJEXT): src/pjrt/compile.pb-c.h
 BUILT_SOURCES += %D%/page_html.h
 CLEANFILES += %D%/page_html.h
 EXTRA_DIST += %D%/page.html

@@ -17,9 +17,6 @@ nodist_libweftjob_la_SOURCES += \
   %D%/wire/coord_x.pb-c.c %D%/wire/coord_t.pb-c.c %D%/wire/coord_payload.pb-c.c %D%/wire/coord_admin.pb-c.c \
   %D%/wire/coord_topology.pb-c.c
 
-%D%/agent_calls.lo %D%/service_status.lo %D%/topology.lo %D%/wire/codec.lo %D%/wire/codec_t.lo %D%/wire/codec_x.lo \
-%D%/wire/wire_status.lo: $(COORD_PB_H)
-
 pkginclude_HEADERS += include/weft/coord.h
 libweftjob_la_SOURCES += \
   %D%/wire/text.c %D%/wire/text.h \

@@ -20,6 +20,4 @@ BUILT_SOURCES += %D%/hlo.pb-c.h
 CLEANFILES += %D%/hlo.pb-c.c %D%/hlo.pb-c.h
 nodist_libweftrun_la_SOURCES += %D%/hlo.pb-c.c
 EXTRA_DIST += %D%/hlo.proto
-%D%/attributes.lo %D%/proto_attrs.lo %D%/proto_common.lo %D%/proto_read.lo %D%/proto_shape.lo %D%/proto_write.lo \
-%D%/proto_write_attrs.lo %D%/proto_write_shape.lo %D%/hlo.pb-c.lo: %D%/hlo.pb-c.h
 EXTRA_DIST += %D%/README.md

@@ -18,7 +18,6 @@ libweftcore_la_SOURCES += \
   %D%/serialize.c %D%/settings.c %D%/settings.h %D%/shardings.c \
   %D%/topology.c %D%/transfer.c \
   %D%/unimplemented.c
-%D%/executable.lo %D%/options.lo %D%/profiler.lo %D%/topology.lo: $(PJRT_PB_H)
 
 plugindir = $(libdir)/weft
 plugin_LTLIBRARIES = pjrt_weft.la

@@ -30,6 +30,5 @@ pkginclude_HEADERS += include/weft/xla_ffi.h
 %D%/build_id.h: $(SOURCES_OF_BUILD_ID)
 	@$(MKDIR_P) $(@D)
 	@printf '#define WEFT_BUILD_ID "%.16s"\n' "`cat $^ | sha256sum`" >$@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
-%D%/saved.lo src/pjrt/client.lo src/cli/weft-package.$(OBJEXT) src/cli/weft-info.$(OBJEXT): %D%/build_id.h
 BUILT_SOURCES += %D%/build_id.h
 CLEANFILES += %D%/build_id.h
