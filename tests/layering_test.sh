@@ -125,7 +125,7 @@ END {
   exit bad
 }'
 awk_folder=$PWD/tests
-echo 1..21
+echo 1..22
 if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
 else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
 # The check itself is tested: it finds an include that breaks the table.
@@ -201,6 +201,11 @@ if [ -z "$straight" ] && [ "$found" = "base/a.c hlo/b.c" ]; then echo "ok 17 - a
 else echo "not ok 17 - a circle between modules is noticed: $straight, $found"; fi
 if found=$(circles_across) && [ -z "$found" ]; then echo "ok 18 - no circle between files of different modules"
 else echo "not ok 18 - no circle between files of different modules"; echo "$found" | sed 's/^/# /'; fi
+# The emitters know neither how many lanes a walker has nor how many threads or which memory a GPU has (docs/architecture.md): what
+# depends on them asks lanes.c or the walker's table.
+found=$(grep -nE -e '->lanes\b|\b(block_threads|cores|vector_bytes)\b|[aA]ddress_?[sS]pace|gen_grid|gen_host' src/codegen/emit/*.c | grep -v '^src/codegen/emit/lanes\.c:')
+if [ -z "$found" ]; then echo "ok 19 - emitters know no lanes, threads or address spaces"
+else echo "not ok 19 - emitters know no lanes, threads or address spaces"; echo "$found" | sed 's/^/# /'; fi
 # A target that is built from nothing (make weft, make tests/fuzz/npy_fuzz) does not make BUILT_SOURCES, and which source includes
 # which header is not known before its first compilation: every object waits for these headers, by one rule of Makefile.am.
 # The headers that rules of the local.mk files make, and that BUILT_SOURCES does not name.
@@ -213,15 +218,15 @@ not_built_first() {
                if (!index(text, of[2])) print of[1] ": " of[2] } }' "$@"
 }
 found=$(not_built_first src/*/local.mk src/*/*/local.mk)
-if [ -z "$found" ]; then echo "ok 19 - BUILT_SOURCES names the headers that the build makes"
-else echo "not ok 19 - BUILT_SOURCES names the headers that the build makes"; echo "$found" | sed 's/^/# /'; fi
+if [ -z "$found" ]; then echo "ok 20 - BUILT_SOURCES names the headers that the build makes"
+else echo "not ok 20 - BUILT_SOURCES names the headers that the build makes"; echo "$found" | sed 's/^/# /'; fi
 probe=$(mktemp -d)
 printf 'A_H = %%D%%/a.h\n%%D%%/a.h: %%D%%/a.c\n%%D%%/b.h: b.py\n%%D%%/c.h: c.py\nBUILT_SOURCES += $(A_H) %%D%%/b.h\n' >"$probe/local.mk"
-if [ "$(not_built_first "$probe/local.mk")" = "$probe/local.mk: %D%/c.h" ]; then echo "ok 20 - a header that BUILT_SOURCES does not name is noticed"
-else echo "not ok 20 - a header that BUILT_SOURCES does not name is noticed"; fi
+if [ "$(not_built_first "$probe/local.mk")" = "$probe/local.mk: %D%/c.h" ]; then echo "ok 21 - a header that BUILT_SOURCES does not name is noticed"
+else echo "not ok 21 - a header that BUILT_SOURCES does not name is noticed"; fi
 rm -r "$probe"
 # Objects with a source and without order-only prerequisites, in what make says of its rules.
 objects_that_do_not_wait() { awk '/^(src|tests|bench|examples)\/[^ ]*\.(lo|o): .*\.c( |$)/ && !/ \| / { sub(":", "", $1); print $1 }' | sort -u; }
-if ! [ -f "${WEFT_BUILDDIR:-.}/Makefile" ]; then echo "ok 21 - every object waits for them # SKIP no build folder"
-elif found=$(make -C "${WEFT_BUILDDIR:-.}" -pn weft 2>/dev/null | objects_that_do_not_wait) && [ -z "$found" ]; then echo "ok 21 - every object waits for them"
-else echo "not ok 21 - every object waits for them"; echo "$found" | head -n 20 | sed 's/^/# /'; fi
+if ! [ -f "${WEFT_BUILDDIR:-.}/Makefile" ]; then echo "ok 22 - every object waits for them # SKIP no build folder"
+elif found=$(make -C "${WEFT_BUILDDIR:-.}" -pn weft 2>/dev/null | objects_that_do_not_wait) && [ -z "$found" ]; then echo "ok 22 - every object waits for them"
+else echo "not ok 22 - every object waits for them"; echo "$found" | head -n 20 | sed 's/^/# /'; fi

@@ -7,9 +7,24 @@ TEST_CFLAGS = $(AM_CFLAGS) -I$(top_srcdir)/tests $(CMOCKA_CFLAGS) -Wno-missing-p
 TEST_LIBS = libweftcore.la $(CORE_LIBS) $(CMOCKA_LIBS)
 # for programs that include tests/alloc.h
 WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign
+# Suites that run many programs, most of them the same as another suite's or process's. They keep kernels in one folder
+# (WEFT_CACHE_DIR=$(TEST_KERNELS)), so that LLVM compiles each kernel once in a `make check`. A kernel's name in the folder is a
+# digest of its LLVM IR, the processor and the build (codegen/host/jit.c), and every suite emits all its IR itself.
+# Tests of code generation, of the cache, of failing allocations and of memory compile for themselves and are not in this list.
+TESTS_THAT_SHARE_KERNELS = \
+  tests/stablehlo/conformance_cpu_test tests/cpu/golden_test tests/cpu/run_test tests/cpu/random_test tests/cpu/collective_test \
+  tests/cpu/dynamic_test tests/cpu/processes_test tests/cpu/control_test tests/cpu/collective_modes_test \
+  $(foreach suite,run golden collective processes dynamic ffi plugin conformance random, \
+    tests/platform/guarded_$(suite)_test tests/platform/deferred_$(suite)_test) \
+  $(foreach suite,run golden collective dynamic plugin conformance random,tests/platform/saved_$(suite)_test) \
+  tests/platform/seeds_test tests/platform/jax_test tests/runtime/ffi_test tests/pjrt/plugin_test \
+  tests/jax/e2e_test tests/jax/multi_device_test tests/jax/distributed_test tests/jax/survive_test tests/jax/sharded_test \
+  tests/jax/random_sharded_test tests/jax/random_ops_test tests/jax/examples_test tests/jax/tutorial_test tests/jax/back_compat_test \
+  tests/jax/clients_test tests/jax/agent_test tests/xla/programs_test
+
 # libraries and plugins that tests load
 check_LTLIBRARIES =
-TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/style_test.py tests/docs_test.py tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh tests/without_libraries_test.sh tests/configure_test.sh
+TESTS += tests/layering_test.sh tests/style_test.py tests/docs_test.py tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh tests/without_libraries_test.sh tests/configure_test.sh
 EXTRA_DIST += tests/configure_test.sh tests/layering_test.sh tests/circles.awk tests/style_test.py tests/docs_test.py tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh tests/without_libraries_test.sh tests/lsan.supp tests/valgrind.supp
 
 EXTRA_DIST += tests/install/deb_test.sh tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_reduce.c examples/c/job.c examples/c/Makefile docs/c.md examples/aot/main.c examples/aot/mlp.mlir examples/aot/Makefile
@@ -52,3 +67,6 @@ include tests/cli/local.mk
 include tests/gpu/local.mk
 include tests/xla/local.mk
 include tests/fuzz/local.mk
+
+# Programs last: most scripts take longer, so that the processors end at about the same time.
+TESTS += $(check_PROGRAMS)

@@ -23,6 +23,13 @@ libweftjob_la_SOURCES += \
   %D%/thread.c %D%/thread.h \
   %D%/wire.c %D%/wire.h
 
+# The build that machine code in files is bound to (runtime/saved.h, codegen/code/cache.h), written anew when it changes.
+%D%/build_id.h: $(SOURCES_OF_BUILD_ID)
+	@$(MKDIR_P) $(@D)
+	@printf '#define WEFT_BUILD_ID "%.16s"\n' "`cat $^ | sha256sum`" >$@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+BUILT_SOURCES += %D%/build_id.h
+CLEANFILES += %D%/build_id.h
+
 # what the public headers include: <weft/collective.h> says "base/status.h", and weft.pc has -I.../weft
 weftbasedir = $(pkgincludedir)/base
 weftbase_HEADERS = %D%/atomic.h %D%/deadline.h %D%/dtype.def %D%/dtype.h %D%/event.h %D%/kv.h %D%/macros.h %D%/options.h %D%/status.h

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "base/build_id.h"
 #include "cli/cli.h"
 #include "cli/job.h"
 #include "cli/json.h"
@@ -13,7 +14,6 @@
 #include "codegen/codegen.h"
 #include "platform/registry.h"
 #include "pjrt/settings.h"
-#include "runtime/build_id.h"
 
 /* Environment variables of other software, with what they mean to Weft. */
 static const struct { const char *name, *help; } foreign[] = {

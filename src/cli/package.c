@@ -17,10 +17,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/build_id.h"
 #include "base/child.h"
 #include "base/macros.h"
 #include "cli/cli.h"
-#include "runtime/build_id.h"
 
 enum { NAME_BYTES = 128, PATH_BYTES = PATH_MAX };
 

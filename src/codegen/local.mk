@@ -34,6 +34,7 @@ libweftcore_la_SOURCES += \
   %D%/emit/frame.c \
   %D%/emit/index.c \
   %D%/emit/ir.c \
+  %D%/emit/lanes.c \
   %D%/emit/loop.c \
   %D%/emit/math.c \
   %D%/emit/part.c \
@@ -44,9 +45,11 @@ libweftcore_la_SOURCES += \
   %D%/host/callback.c \
   %D%/host/column.c \
   %D%/host/compile.c \
+  %D%/host/dot.c \
   %D%/host/host.h \
   %D%/host/jit.c %D%/host/jit.h \
   %D%/host/kernel.c \
+  %D%/host/lanes.c \
   %D%/host/link.c %D%/host/link.h \
   %D%/host/memory.c \
   %D%/host/nest.c \

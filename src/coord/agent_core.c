@@ -558,7 +558,3 @@ void coord_agent_core_free(coord_agent_core *core)
   weft_status_free(core->pending_error);
   free(core);
 }
-
-coord_task_state coord_agent_core_state(const coord_agent_core *core) { return core->state; }
-const weft_status *coord_agent_core_error(const coord_agent_core *core) { return core->error; }
-uint64_t coord_agent_core_service_incarnation(const coord_agent_core *core) { return core->service_incarnation; }

@@ -78,8 +78,4 @@ void coord_agent_core_call(coord_agent_core *core, int64_t now_ns, coord_op *op)
 /* Ends the operation with CANCELLED. */
 void coord_agent_core_cancel(coord_agent_core *core, coord_op *op);
 
-coord_task_state coord_agent_core_state(const coord_agent_core *core);
-const weft_status *coord_agent_core_error(const coord_agent_core *core); /* borrowed; NULL: none */
-uint64_t coord_agent_core_service_incarnation(const coord_agent_core *core);
-
 #endif

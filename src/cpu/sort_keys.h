@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/macros.h"
+#include "base/swap.h"
 #include "cpu/hot.h"
 #include "cpu/sort.h"
 
@@ -111,9 +112,7 @@ static CPU_INLINE uint64_t sort_key_of(const sort_key_map *m, const void *from)
         int64_t mid = WEFT_MIN(lo + width, n), hi = WEFT_MIN(lo + 2 * width, n);                                \
         merge_##name(spare + lo, data + lo, mid - lo, data + mid, hi - mid);                                    \
       }                                                                                                         \
-      T *swap = data;                                                                                           \
-      data = spare;                                                                                             \
-      spare = swap;                                                                                             \
+      WEFT_SWAP(data, spare);                                                                                   \
     }                                                                                                           \
     return data;                                                                                                \
   }                                                                                                             \
@@ -164,9 +163,7 @@ static CPU_INLINE uint64_t sort_key_of(const sort_key_map *m, const void *from)
     for (int rounds = (end - lo + most - 1) / most; rounds > 0; rounds--, lo += width) {                        \
       width = (end - lo + rounds - 1) / rounds;                                                                 \
       deal_##name(data, spare, n, lo, width);                                                                   \
-      T *swap = data;                                                                                           \
-      data = spare;                                                                                             \
-      spare = swap;                                                                                             \
+      WEFT_SWAP(data, spare);                                                                                   \
     }                                                                                                           \
     return data;                                                                                                \
   }                                                                                                             \

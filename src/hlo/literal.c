@@ -166,37 +166,6 @@ weft_status *hlo_literal_scalar_s64(weft_arena *arena, weft_dtype type, int64_t 
   return NULL;
 }
 
-/* The least (sign = -1) or greatest (sign = 1) value of the type. */
-static weft_status *extreme_value(weft_arena *arena, weft_dtype type, int sign, hlo_literal **out_literal)
-{
-  const weft_float_format *format = weft_dtype_float_format(type);
-
-  if (format && !format->has_inf) {
-    /* Without infinity: the largest finite value has the greatest encoding that is not NaN. */
-    uint64_t all = (UINT64_C(1) << (format->exponent_bits + format->mantissa_bits)) - 1;
-    uint64_t max = format->has_nan && !format->nan_is_negative_zero ? all - 1 : all;
-    double value = weft_float_decode_f64(type, max);
-    return hlo_literal_scalar_f64(
-      arena, type, !format->has_sign && sign < 0 ? weft_float_decode_f64(type, 0) : sign * value, out_literal);
-  }
-  if (format) return hlo_literal_scalar_f64(arena, type, sign * INFINITY, out_literal);
-  if (weft_dtype_is_integer(type) || type == WEFT_PRED)
-    return type == WEFT_PRED
-             ? hlo_literal_scalar_s64(arena, type, sign > 0, out_literal)
-             : hlo_literal_scalar_s64(arena, type, saturate_to_integer(type, sign * INFINITY), out_literal);
-  return WEFT_ERR(INVALID_ARGUMENT, "%s has no order", weft_dtype_name(type));
-}
-
-weft_status *hlo_literal_min_value(weft_arena *arena, weft_dtype type, hlo_literal **out_literal)
-{
-  return extreme_value(arena, type, -1, out_literal);
-}
-
-weft_status *hlo_literal_max_value(weft_arena *arena, weft_dtype type, hlo_literal **out_literal)
-{
-  return extreme_value(arena, type, 1, out_literal);
-}
-
 bool hlo_literal_equal(const hlo_literal *a, const hlo_literal *b)
 {
   if (a == b) return true;

@@ -26,9 +26,6 @@ WEFT_NODISCARD weft_status *hlo_literal_scalar_f64(weft_arena *arena, weft_dtype
                                                    hlo_literal **out_literal);
 WEFT_NODISCARD weft_status *hlo_literal_scalar_s64(weft_arena *arena, weft_dtype type, int64_t value,
                                                    hlo_literal **out_literal);
-/* The least or greatest value of a type (-inf/inf where the type has them): the identity of a maximum or minimum. */
-WEFT_NODISCARD weft_status *hlo_literal_min_value(weft_arena *arena, weft_dtype type, hlo_literal **out_literal);
-WEFT_NODISCARD weft_status *hlo_literal_max_value(weft_arena *arena, weft_dtype type, hlo_literal **out_literal);
 
 /* The value of element `index` (row-major).  Exact for every type up to f64 / s64; u64 wraps. */
 double hlo_literal_get_f64(const hlo_literal *lit, int64_t index);  /* real part of complex */

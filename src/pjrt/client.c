@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/build_id.h"
 #include "base/options.h"
 #include "base/thread.h"
 #include "collective/clique.h"
@@ -14,7 +15,6 @@
 #include "pjrt/extensions.h"
 #include "pjrt/internal.h"
 #include "pjrt/settings.h"
-#include "runtime/build_id.h"
 #include "runtime/feed.h"
 #include "runtime/trace.h"
 

@@ -318,7 +318,6 @@ weft_platform *weft_device_platform(const weft_device *device) { return device->
 int64_t weft_device_id(const weft_device *device) { return device->id; }
 int weft_device_ordinal(const weft_device *device) { return device->ordinal; }
 int weft_device_hardware_id(const weft_device *device) { return device->hardware_id; }
-int weft_device_process(const weft_device *device) { return device->platform->process_index; }
 const char *weft_device_kind(const weft_device *device) { return device->kind; }
 int weft_device_attributes(const weft_device *device, weft_device_attribute *out)
 {

@@ -18,7 +18,6 @@ int weft_device_ordinal(const weft_device *device); /* among this process's devi
 /* The number that other software on the machine uses for the device; the ordinal if the platform's devices are not
  * pieces of hardware. */
 int weft_device_hardware_id(const weft_device *device);
-int weft_device_process(const weft_device *device);
 const char *weft_device_kind(const weft_device *device); /* "NVIDIA H200" */
 
 /* A fact about a device that its platform tells clients: a text, or a number where `text` is empty. */

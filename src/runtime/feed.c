@@ -25,7 +25,6 @@ _Static_assert(sizeof(waiter) <= sizeof(rt_thunk_state), "a waiter fits");
 
 struct rt_feed {
   weft_mutex mu; /* a leaf */
-  weft_cond changed;
   item *first WEFT_GUARDED_BY(mu);
   item *last WEFT_GUARDED_BY(mu);
   waiter *waiting WEFT_GUARDED_BY(mu); /* only while there is no item */
@@ -39,7 +38,6 @@ weft_status *rt_feed_new(rt_feed **out_feed)
   *out_feed = calloc(1, sizeof **out_feed);
   WEFT_TRY_ALLOC(*out_feed);
   weft_mutex_init(&(*out_feed)->mu);
-  weft_cond_init(&(*out_feed)->changed);
   return NULL;
 }
 
@@ -50,7 +48,6 @@ void rt_feed_free(rt_feed *feed) WEFT_UNSHARED
     next = i->next;
     free(i);
   }
-  weft_cond_fini(&feed->changed);
   weft_mutex_fini(&feed->mu);
   free(feed);
 }
@@ -101,7 +98,6 @@ static weft_status *push(rt_feed *feed, item *new_item)
     *(feed->first ? &feed->last->next : &feed->first) = new_item;
     feed->last = new_item;
     feed->bytes += new_item->bytes;
-    weft_cond_broadcast(&feed->changed);
   }
   weft_mutex_unlock(&feed->mu);
   if (w)
@@ -185,25 +181,6 @@ static void close_feed(rt_feed *feed)
 }
 
 void weft_device_close_infeed(weft_device *device) { close_feed(device->infeed); }
-
-weft_status *weft_device_outfeed(weft_device *device, void *data, int64_t bytes, weft_deadline deadline)
-{
-  rt_feed *feed = device->outfeed;
-  weft_status *st = NULL;
-  item *i;
-
-  weft_mutex_lock(&feed->mu);
-  while (!feed->first && weft_cond_wait(&feed->changed, &feed->mu, deadline)) {}
-  i = pop_locked(feed);
-  weft_mutex_unlock(&feed->mu);
-  if (!i) return WEFT_ERR(DEADLINE_EXCEEDED, "device %lld has put no item into its outfeed", (long long)device->id);
-  if (i->bytes != bytes)
-    st = WEFT_ERR(INVALID_ARGUMENT, "%lld bytes are expected, the next item has %lld", (long long)bytes,
-                  (long long)i->bytes);
-  else if (bytes > 0) memcpy(data, i->data, (size_t)bytes);
-  free(i);
-  return st;
-}
 
 /* ---- channels of the host -------------------------------------------------------------------------------------- */
 

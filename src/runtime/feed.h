@@ -1,5 +1,6 @@
 /* runtime/feed.h -- a device's two queues to and from running programs: infeed and outfeed.
- * An item is the bytes of all leaves of one infeed or outfeed instruction, in order.  Threads: thread-safe. */
+ * An item is the bytes of all leaves of one infeed or outfeed instruction, in order.  Items of the outfeed stay in the
+ * queue until the device is freed: no interface of Weft reads them.  Threads: thread-safe. */
 #ifndef WEFT_RUNTIME_FEED_H
 #define WEFT_RUNTIME_FEED_H
 
@@ -13,9 +14,6 @@ WEFT_NODISCARD weft_status *weft_device_infeed(weft_device *device, const void *
 /* Declares that no more items will come: an infeed that finds the queue empty, now or later, fails with
  * FAILED_PRECONDITION. */
 void weft_device_close_infeed(weft_device *device);
-/* Waits for the next item of the outfeed, which must be of `bytes` bytes.
- * Errors: DEADLINE_EXCEEDED; INVALID_ARGUMENT if the item has another size (the item is lost). */
-WEFT_NODISCARD weft_status *weft_device_outfeed(weft_device *device, void *data, int64_t bytes, weft_deadline deadline);
 
 enum { RT_FEED_BYTES = 1 << 30 }; /* the most bytes that may wait in one queue */
 

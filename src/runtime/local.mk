@@ -25,10 +25,3 @@ libweftrun_la_SOURCES += \
   %D%/transfer.c \
   %D%/untyped.c %D%/untyped.h
 pkginclude_HEADERS += include/weft/xla_ffi.h
-
-# The build that a file of machine code is bound to (saved.h), written anew when it changes.
-%D%/build_id.h: $(SOURCES_OF_BUILD_ID)
-	@$(MKDIR_P) $(@D)
-	@printf '#define WEFT_BUILD_ID "%.16s"\n' "`cat $^ | sha256sum`" >$@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
-BUILT_SOURCES += %D%/build_id.h
-CLEANFILES += %D%/build_id.h

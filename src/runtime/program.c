@@ -499,8 +499,6 @@ const rt_packed_slot *rt_program_packed(const rt_program *program, int slot) { r
 bool rt_seq_runs_in_order(const rt_seq *seq) { return seq->in_order; }
 bool rt_program_asks_host(const rt_program *program) { return program->asks_host; }
 double rt_program_cost_ns(const rt_program *program) { return program->cost_ns; }
-int rt_program_thunk_count(const rt_program *program) { return program->thunk_count; }
-
 /* ---- frames ---------------------------------------------------------------------------------------------------- */
 
 static weft_status *fill_frame(rt_frame *frame)

@@ -83,7 +83,6 @@ WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root,
  * a program starts when its inputs are defined: the host must not act on values that turn out to be errors. */
 bool rt_program_asks_host(const rt_program *program);
 double rt_program_cost_ns(const rt_program *program); /* every thunk once */
-int rt_program_thunk_count(const rt_program *program);
 WEFT_NODISCARD weft_status *rt_program_print(const rt_program *program, FILE *out);
 /* Calls `visit` for every sequence, the entry first. `sequence` is valid during the call. */
 void rt_program_each_sequence(const rt_program *program, void (*visit)(void *ctx, const weft_sequence *sequence),

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/build_id.h"
 #include "base/log.h"
 #include "base/wire.h"
 #include "hlo/infer.h"
 #include "hlo/proto.h"
-#include "runtime/build_id.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/trace.h"
 

@@ -14,7 +14,7 @@
 
 enum { GEN_CACHE_NAME_BYTES = 68 };
 
-/* One input that an object is made of: the module, the compiler, the machine. */
+/* One input that an object is made of: the module, the compiler and the build of Weft, the machine. */
 typedef struct gen_cache_part {
   const void *data;
   size_t size;

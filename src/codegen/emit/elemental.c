@@ -205,7 +205,7 @@ static weft_status *emit_branch(gen_emit *e, gen_env *env, const hlo_instr *x, c
   gen_memo_pop(e, mark);
   gen_ssa *values[] = {&out->re, &out->im}, others[] = {otherwise.re, otherwise.im};
   for (int i = 0; i < 2; i++)
-    if (*values[i] && gen_is_vector(others[i])) *values[i] = gen_splat(e, *values[i], e->lanes);
+    if (*values[i] && gen_is_vector(others[i])) *values[i] = gen_widen(e, *values[i]);
   after = LLVMGetInsertBlock(e->b);
   gen_if_end(e, &block);
   for (int i = 0; i < 2; i++) {
@@ -213,7 +213,7 @@ static weft_status *emit_branch(gen_emit *e, gen_env *env, const hlo_instr *x, c
     LLVMBasicBlockRef merge = LLVMGetInsertBlock(e->b);
     if (gen_is_vector(*values[i]) && !gen_is_vector(others[i])) {
       LLVMPositionBuilderBefore(e->b, LLVMGetBasicBlockTerminator(before));
-      others[i] = gen_splat(e, others[i], e->lanes);
+      others[i] = gen_widen(e, others[i]);
       LLVMPositionBuilderAtEnd(e->b, merge);
     }
     gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(*values[i]), "");
@@ -251,28 +251,6 @@ static gen_affine clamped_index(gen_emit *e, weft_dtype type, gen_ssa v, int64_t
   if (is_signed) v = gen_intrinsic2(e, "llvm.smax", v, gen_i(v, 0));
   v = gen_intrinsic2(e, "llvm.umin", v, gen_i(v, most));
   return gen_affine_value(e, v, 0, most);
-}
-
-/* Accumulators in memory; mem2reg turns them into phis. */
-static gen_value new_slot(gen_emit *e, weft_dtype type, bool varies)
-{
-  LLVMTypeRef t = gen_register_type(e->part, type);
-
-  if (varies) t = LLVMVectorType(t, (unsigned)e->lanes);
-  return (gen_value){gen_alloca(e, t, "acc"), weft_dtype_is_complex(type) ? gen_alloca(e, t, "acc") : NULL};
-}
-
-static void set_slot(gen_emit *e, gen_value slot, gen_value v, bool varies)
-{
-  LLVMBuildStore(e->b, varies ? gen_splat(e, v.re, e->lanes) : v.re, slot.re);
-  if (slot.im) LLVMBuildStore(e->b, varies ? gen_splat(e, v.im, e->lanes) : v.im, slot.im);
-}
-
-static gen_value get_slot(gen_emit *e, gen_value slot)
-{
-  gen_value v = {LLVMBuildLoad2(e->b, LLVMGetAllocatedType(slot.re), slot.re, ""), NULL};
-  if (slot.im) v.im = LLVMBuildLoad2(e->b, LLVMGetAllocatedType(slot.im), slot.im, "");
-  return v;
 }
 
 /* ---- data movement --------------------------------------------------------------------------------------------- */
@@ -584,21 +562,21 @@ static hlo_opcode kept_wide(const hlo_instr *reduce)
 /* The results of a reduction, once everything is combined. */
 static void take_results(gen_emit *e, const hlo_instr *reduce, int n, const gen_value *slots, gen_value *out)
 {
-  for (int i = 0; i < n; i++) out[i] = get_slot(e, slots[i]);
+  for (int i = 0; i < n; i++) out[i] = gen_acc_get(e, slots[i]);
   if (kept_wide(reduce) != HLO_OPCODE_COUNT)
     out[0] = gen_acc_result(e, &(gen_acc){.type = reduce->operands[0]->shape->type}, out[0]);
 }
 
 /* acc = f(acc, v) for `n` accumulators where `cond` holds (NULL: always); f is the computation of `reduce`. */
 static weft_status *accumulate(gen_emit *e, const hlo_instr *reduce, int n, const gen_value *slots, const gen_value *v,
-                               gen_ssa cond, bool varies)
+                               gen_ssa cond)
 {
   gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, 2 * n), wide;
   hlo_opcode op = kept_wide(reduce);
   const gen_value *r = &wide;
 
   WEFT_TRY_ALLOC(args);
-  for (int i = 0; i < n; i++) args[i] = get_slot(e, slots[i]), args[n + i] = v[i];
+  for (int i = 0; i < n; i++) args[i] = gen_acc_get(e, slots[i]), args[n + i] = v[i];
   if (op != HLO_OPCODE_COUNT) wide = gen_combine(e, op, reduce->operands[0]->shape->type, args[0], args[1]);
   else WEFT_TRY(gen_emit_apply(e, reduce->called[0], args, &r));
   for (int i = 0; i < n; i++) {
@@ -607,7 +585,7 @@ static weft_status *accumulate(gen_emit *e, const hlo_instr *reduce, int n, cons
       next.re = gen_select(e, cond, next.re, args[i].re);
       if (next.im) next.im = gen_select(e, cond, next.im, args[i].im);
     }
-    set_slot(e, slots[i], next, varies);
+    gen_acc_set(e, slots[i], next);
   }
   return NULL;
 }
@@ -619,7 +597,7 @@ typedef struct reduce_nest {
   int n;
   gen_value *slots;
   gen_index *at;
-  bool varies, unroll;
+  bool unroll;
 } reduce_nest;
 
 static weft_status *reduce_dims(gen_emit *e, reduce_nest *r, int k)
@@ -632,7 +610,7 @@ static weft_status *reduce_dims(gen_emit *e, reduce_nest *r, int k)
     memcpy(at->d, r->at->d, sizeof at->d[0] * (size_t)at->rank);
     gen_index_seal(at);
     for (int i = 0; i < r->n; i++) WEFT_TRY(emit_operand(e, r->env, instr, i, at, &v[i]));
-    return accumulate(e, instr, r->n, r->slots, v, NULL, r->varies);
+    return accumulate(e, instr, r->n, r->slots, v, NULL);
   }
   int64_t d = instr->dims.v[k], size = instr->operands[0]->shape->dims[d];
   if (r->unroll || size == 1) {
@@ -657,7 +635,7 @@ static weft_status *emit_reduce(gen_emit *e, gen_env *env, const hlo_instr *inst
   int n = instr->operand_count / 2, unused;
   const hlo_shape *in = instr->operands[0]->shape;
   reduce_nest r = {env, instr, n, WEFT_ARENA_ARRAY(e->arena, gen_value, n), gen_index_new(e, in->rank),
-                   gen_index_varies(e, idx) || (e->mask && gen_is_vector(e->mask)), false};
+                   false};
   int64_t total = 1;
 
   for (int d = 0, kept = 0; d < in->rank; d++) {
@@ -667,8 +645,8 @@ static weft_status *emit_reduce(gen_emit *e, gen_env *env, const hlo_instr *inst
   for (int i = 0; i < n; i++) {
     gen_value init;
     WEFT_TRY(emit_scalar(e, env, instr->operands[n + i], &init));
-    r.slots[i] = new_slot(e, instr->operands[i]->shape->type, r.varies);
-    set_slot(e, r.slots[i], init, r.varies);
+    r.slots[i] = gen_acc_slot(e, instr->operands[i]->shape->type, gen_lanes_at(e, idx));
+    gen_acc_set(e, r.slots[i], init);
   }
   r.unroll = total <= UNROLL_REDUCE;
   if (total > 0) WEFT_TRY(reduce_dims(e, &r, 0));
@@ -684,7 +662,6 @@ typedef struct window_nest {
   const gen_index *out;
   gen_index *at;
   gen_ssa cond;
-  bool varies;
 } window_nest;
 
 static weft_status *window_dims(gen_emit *e, window_nest *w, int d)
@@ -705,7 +682,7 @@ static weft_status *window_dims(gen_emit *e, window_nest *w, int d)
     e->mask = mask;
     gen_memo_pop(e, mark);
     WEFT_TRY(st);
-    return accumulate(e, instr, w->n, w->slots, v, w->cond, w->varies);
+    return accumulate(e, instr, w->n, w->slots, v, w->cond);
   }
   const hlo_window_dim *wd = &instr->u.window->dims[d];
   bool is_loop = wd->size > 4, never;
@@ -744,14 +721,13 @@ static weft_status *emit_reduce_window(gen_emit *e, gen_env *env, const hlo_inst
                                        gen_value *out)
 {
   int n = instr->operand_count / 2;
-  window_nest w = {env, instr, n, WEFT_ARENA_ARRAY(e->arena, gen_value, n), idx, gen_index_new(e, idx->rank), NULL,
-                   gen_index_varies(e, idx) || (e->mask && gen_is_vector(e->mask))};
+  window_nest w = {env, instr, n, WEFT_ARENA_ARRAY(e->arena, gen_value, n), idx, gen_index_new(e, idx->rank), NULL};
 
   for (int i = 0; i < n; i++) {
     gen_value init;
     WEFT_TRY(emit_scalar(e, env, instr->operands[n + i], &init));
-    w.slots[i] = new_slot(e, instr->operands[i]->shape->type, w.varies);
-    set_slot(e, w.slots[i], init, w.varies);
+    w.slots[i] = gen_acc_slot(e, instr->operands[i]->shape->type, gen_lanes_at(e, idx));
+    gen_acc_set(e, w.slots[i], init);
   }
   WEFT_TRY(window_dims(e, &w, 0));
   take_results(e, instr, n, w.slots, out);

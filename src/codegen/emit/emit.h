@@ -135,8 +135,7 @@ void gen_unify(gen_emit *e, gen_ssa *a, gen_ssa *b);       /* splats one if the 
 void gen_unify3(gen_emit *e, gen_ssa *a, gen_ssa *b, gen_ssa *c);
 /* Constants of the type of `like`. */
 gen_ssa gen_f(gen_ssa like, double value);
-gen_ssa gen_i(gen_ssa like, int64_t value); /* integer of the same shape and element type */
-gen_ssa gen_fbits(gen_emit *e, gen_ssa like, uint64_t bits);
+gen_ssa gen_i(gen_ssa like, int64_t value);  /* integer of the same shape and element type */
 gen_ssa gen_i64(gen_emit *e, int64_t value); /* scalar */
 
 gen_ssa gen_bin(gen_emit *e, LLVMOpcode op, gen_ssa a, gen_ssa b); /* unifies */
@@ -238,12 +237,7 @@ static inline gen_affine gen_affine_offset(gen_affine a, int64_t by)
 /* (a / div) % mod, never negative; mod 0: no remainder. `a` is not negative wherever the value is used. */
 gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod);
 void gen_affine_range(gen_emit *e, gen_affine a, int64_t *out_lo, int64_t *out_hi); /* inclusive */
-bool gen_affine_varies(gen_emit *e, gen_affine a);                                  /* differs between lanes */
 bool gen_affine_equal(gen_affine a, gen_affine b);
-/* The value of `a`: an i64, or a vector if it varies. */
-gen_ssa gen_affine_ssa(gen_emit *e, gen_affine a);
-/* uniform + lane * lane_coef + *varying (NULL: none). */
-void gen_affine_split(gen_emit *e, gen_affine a, gen_ssa *out_uniform, int64_t *out_lane_coef, gen_ssa *out_varying);
 /* The condition lo <= a < hi as i1 or a vector of i1. NULL if it always holds, or never; *never says which. */
 gen_ssa gen_affine_within(gen_emit *e, gen_affine a, int64_t lo, int64_t hi, bool *never);
 
@@ -251,10 +245,26 @@ gen_ssa gen_affine_within(gen_emit *e, gen_affine a, int64_t lo, int64_t hi, boo
 gen_index *gen_index_new(gen_emit *e, int rank);
 const gen_index *gen_index_seal(gen_index *idx); /* computes the hash */
 bool gen_index_equal(const gen_index *a, const gen_index *b);
-bool gen_index_varies(gen_emit *e, const gen_index *idx);
 /* The row-major number of the element at `idx` in an array of `shape`, and the index of the element of that number. */
 gen_affine gen_linearize(gen_emit *e, const hlo_shape *shape, const gen_index *idx);
 const gen_index *gen_delinearize(gen_emit *e, const hlo_shape *shape, gen_affine linear);
+
+/* ---- lanes (lanes.c) ------------------------------------------------------------------------------------------- */
+
+/* Do lanes differ in it? */
+bool gen_affine_varies(gen_emit *e, gen_affine a);
+bool gen_index_varies(gen_emit *e, const gen_index *idx);
+/* The value of `a`: an i64, or a vector if it varies. */
+gen_ssa gen_affine_ssa(gen_emit *e, gen_affine a);
+/* uniform + lane * lane_coef + *varying (NULL: none). */
+void gen_affine_split(gen_emit *e, gen_affine a, gen_ssa *out_uniform, int64_t *out_lane_coef, gen_ssa *out_varying);
+/* (v / div) % mod of an i64 or a vector of i64 that lies in [0, hi]; mod 0: no remainder. */
+gen_ssa gen_digit_ssa(gen_emit *e, gen_ssa v, int64_t div, int64_t mod, int64_t hi);
+/* `v` in every lane. */
+gen_ssa gen_widen(gen_emit *e, gen_ssa v);
+/* How many lanes a value has that is accumulated for the result at `idx`: 1 if lanes differ neither in `idx` nor in the
+ * mask. */
+int gen_lanes_at(gen_emit *e, const gen_index *idx);
 
 /* ---- the elemental emitter (elemental.c, elementwise.c, math.c, complex.c) ------------------------------------- */
 
@@ -320,6 +330,20 @@ void gen_reduce_angle(gen_emit *e, gen_ssa x, double limit, gen_ssa *r, gen_ssa 
 bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value *out);
 gen_value gen_complex_mul(gen_emit *e, gen_value a, gen_value b);
 gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b);
+/* A dot that is small enough for a kernel (dot.c). */
+typedef struct gen_small_dot {
+  const hlo_instr *instr;
+  gen_env *env;
+  weft_dtype acc_type;
+  int64_t total;       /* contracted elements */
+} gen_small_dot;
+enum { GEN_UNROLLED_DOT = 4 }; /* contracted elements up to which there is no loop */
+/* The index of operand `which`, for the result's index `idx` and the contracted dimensions' indices `over`. */
+const gen_index *gen_dot_operand(gen_emit *e, const hlo_instr *instr, int which, const gen_index *idx,
+                                 const gen_affine *over);
+/* Adds to *acc the product of the operands' elements for these indices. */
+WEFT_NODISCARD weft_status *gen_dot_step(gen_emit *e, const gen_small_dot *d, const gen_index *idx,
+                                         const gen_affine *over, gen_value *acc);
 /* A dot at `idx`, for dots small enough for a kernel (dot.c). Errors: UNIMPLEMENTED for sparse operands. */
 WEFT_NODISCARD weft_status *gen_emit_dot(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
                                          gen_value *out);
@@ -359,10 +383,6 @@ void gen_acc_set(gen_emit *e, gen_value slot, gen_value v);
 gen_value gen_acc_get(gen_emit *e, gen_value slot);
 gen_value gen_acc_slot(gen_emit *e, weft_dtype type, int lanes);
 gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, gen_value b);
-/* The halves of a vector. */
-void gen_split_lanes(gen_emit *e, gen_value v, gen_value *low, gen_value *high);
-/* Combines all lanes of a vector into one value, by halves. */
-gen_value gen_combine_lanes(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value v);
 gen_value gen_identity(gen_emit *e, hlo_opcode op, weft_dtype type);
 /* Combines the operands of all accumulators at `idx`, an index into the reduces' operands, into `slots`. */
 WEFT_NODISCARD weft_status *gen_accs_step(gen_emit *e, gen_env *env, const gen_acc *accs, int count, gen_value *slots,
@@ -531,7 +551,9 @@ int gen_alias_leaf(const hlo_instr *fusion, const hlo_output_alias *alias);
 /* ---- the walker's table ---------------------------------------------------------------------------------------- */
 
 struct gen_walker {
-  const char *name; /* for messages */
+  const char *name;    /* for messages */
+  bool divides_narrow; /* a scalar index that fits 32 bits is divided as such; vectors are in any case */
+  int most_unrolled;   /* rounds of a small loop that LLVM may keep side by side; 0: as many as it likes */
   /* The elements of `buf` at `linear` for the lanes that e->mask allows, any value for the others. */
   gen_value (*load)(gen_emit *e, const gen_buffer *buf, gen_affine linear);
   /* Stores values[i * apart] at linear + i for i < count: `linear` steps by `count` from lane to lane. */
@@ -545,6 +567,9 @@ struct gen_walker {
   weft_status *(*columns)(gen_row *r, gen_emit *e, gen_body_fn *body, void *ctx);
   /* Calls body once for the row. */
   weft_status *(*once)(gen_row *r, gen_emit *e, gen_body_fn *body, void *ctx);
+  /* The dot at `idx`, if the walker has a better way than element by element; otherwise leaves *out as it is. NULL: it
+   * has none. */
+  weft_status *(*dot)(gen_emit *e, const gen_small_dot *d, const gen_index *idx, gen_value *out);
   /* Regions. `inner` emits a fusion's kernel as functions spec->symbols[i] that take their units as the last two
    * arguments, and sets spec->inlined if calls of them must be inlined. `start` opens the region's function, where each
    * result that shares an operand's buffer begins with the operand's elements. `copy` copies bytes that do not overlap.

@@ -89,14 +89,6 @@ gen_ssa gen_i(gen_ssa like, int64_t value)
   return splat_constant(like, LLVMConstInt(gen_scalar_type(like), (unsigned long long)value, 1));
 }
 
-gen_ssa gen_fbits(gen_emit *e, gen_ssa like, uint64_t bits)
-{
-  LLVMTypeRef scalar = gen_scalar_type(like);
-  LLVMTypeRef integer = scalar == e->part->f64 ? e->part->i64 : e->part->i32;
-
-  return splat_constant(like, LLVMConstBitCast(LLVMConstInt(integer, bits, 0), scalar));
-}
-
 gen_ssa gen_i64(gen_emit *e, int64_t value) { return LLVMConstInt(e->part->i64, (unsigned long long)value, 1); }
 
 gen_ssa(gen_bin)(gen_emit *e, LLVMOpcode op, gen_ssa a, gen_ssa b)
@@ -284,17 +276,16 @@ static bool is_small(const gen_loop *loop, LLVMBasicBlockRef latch)
   return count <= SMALL;
 }
 
-/* A thread of a GPU has 255 registers. LLVM makes straight code of a small loop, and what assembles PTX then moves all
- * its loads to the beginning, so the loop may keep no more than UNROLLED rounds side by side. */
+/* Lets LLVM keep no more rounds of the loop side by side than the walker allows. */
 static void bound_unrolling(gen_emit *e, gen_ssa branch)
 {
-  enum { UNROLLED = 8 };
   static const char loop_kind[] = "llvm.loop", count[] = "llvm.loop.unroll.count";
   LLVMContextRef ctx = e->part->ctx;
 
-  if (e->part->target->block_threads <= 1) return;
+  int most = e->part->walker->most_unrolled;
+  if (!most) return;
   LLVMMetadataRef rounds[] = {LLVMMDStringInContext2(ctx, count, sizeof count - 1),
-                              LLVMValueAsMetadata(LLVMConstInt(e->part->i32, UNROLLED, 0))};
+                              LLVMValueAsMetadata(LLVMConstInt(e->part->i32, (unsigned)most, 0))};
   LLVMMetadataRef self = LLVMTemporaryMDNode(ctx, NULL, 0); /* a loop's node names itself first */
   LLVMMetadataRef parts[] = {self, LLVMMDNodeInContext2(ctx, rounds, WEFT_COUNT(rounds))};
   LLVMMetadataRef node = LLVMMDNodeInContext2(ctx, parts, WEFT_COUNT(parts));

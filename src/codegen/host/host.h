@@ -32,11 +32,19 @@ WEFT_NODISCARD weft_status *gen_target_machine(const gen_machine *machine, int l
 /* ---- memory (memory.c) ----------------------------------------------------------------------------------------- */
 
 extern const gen_walker gen_host_walker;
-/* Entries of its table (kernel.c, row.c). */
+/* Entries of its table (kernel.c, row.c, dot.c). */
 weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units);
 weft_status *gen_host_accumulate(gen_row *row, gen_emit *e, int stage, gen_acc *accs, int count, gen_value *out);
 weft_status *gen_host_columns(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx);
 weft_status *gen_host_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx);
+weft_status *gen_host_dot(gen_emit *e, const gen_small_dot *d, const gen_index *idx, gen_value *out);
+
+/* ---- lanes (lanes.c) ------------------------------------------------------------------------------------------- */
+
+/* The halves of a vector. */
+void gen_split_lanes(gen_emit *e, gen_value v, gen_value *low, gen_value *high);
+/* Combines all lanes of a vector into one value, by halves. */
+gen_value gen_combine_lanes(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value v);
 
 /* ---- loops (nest.c) -------------------------------------------------------------------------------------------- */
 

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/build_id.h"
 #include "base/deadline.h"
 #include "base/log.h"
 #include "codegen/code/code.h"
@@ -89,7 +90,7 @@ static void dump_ir(const gen_part *p, const char *name, const char *suffix)
 static bool find_in_cache(const gen_part *p, const gen_machine *machine, int level, int *out_folder,
                           char name[GEN_CACHE_NAME_BYTES])
 {
-  static const char about[] = WEFT_LLVM_VERSION " " PACKAGE_VERSION;
+  static const char about[] = WEFT_LLVM_VERSION " " WEFT_BUILD_ID;
 
   *out_folder = -1;
   if (!p->options->cache_dir || p->options->keep_text || p->options->dump_dir) return false;

@@ -262,6 +262,6 @@ static void store(gen_emit *e, const gen_buffer *buf, gen_affine linear, const g
 
 const gen_walker gen_host_walker = {
   .name = "host", .load = load, .store = store, .walk = gen_host_walk, .accumulate = gen_host_accumulate,
-  .columns = gen_host_columns, .once = gen_host_once, .inner = gen_emit_kernel, .start = gen_host_start, .copy = gen_host_copy,
+  .columns = gen_host_columns, .once = gen_host_once, .dot = gen_host_dot, .inner = gen_emit_kernel, .start = gen_host_start, .copy = gen_host_copy,
   .sync = gen_host_sync,
 };

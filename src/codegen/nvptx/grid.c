@@ -95,8 +95,12 @@ static weft_status *walk(gen_walk *w, bool split, int64_t *units)
   return gen_grid_each(w->f, *units, group_body, w);
 }
 
+/* A thread of a GPU has 255 registers. LLVM makes straight code of a small loop, and what assembles PTX then moves all
+ * its loads to the beginning. */
+enum { MOST_UNROLLED = 8 };
+
 const gen_walker gen_grid_walker = {
-  .name = "nvptx", .load = load, .store = store, .walk = walk, .accumulate = gen_grid_accumulate,
-  .columns = gen_grid_columns_of_row, .once = gen_grid_once, .inner = gen_grid_inner,
+  .name = "nvptx", .divides_narrow = true, .most_unrolled = MOST_UNROLLED,
+  .load = load, .store = store, .walk = walk, .accumulate = gen_grid_accumulate, .columns = gen_grid_columns_of_row, .once = gen_grid_once, .inner = gen_grid_inner,
   .start = gen_grid_start, .copy = gen_grid_copy, .sync = gen_barrier,
 };

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/build_id.h"
 #include "base/log.h"
 #include "codegen/code/cache.h"
 #include "codegen/model/library.h"
@@ -254,7 +255,7 @@ static weft_status *print(gen_part *part, LLVMTargetMachineRef machine, char **o
 /* As find_in_cache of host/jit.c: the name of the module's text in the cache, and in *out_folder the open folder. */
 static bool find_in_cache(const job *j, int *out_folder, char name[GEN_CACHE_NAME_BYTES])
 {
-  static const char about[] = "PTX " WEFT_LLVM_VERSION " " PACKAGE_VERSION;
+  static const char about[] = "PTX " WEFT_LLVM_VERSION " " WEFT_BUILD_ID;
 
   *out_folder = -1;
   if (!j->options->cache_dir || j->options->keep_text || j->options->dump_dir) return false;

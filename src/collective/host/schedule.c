@@ -692,18 +692,29 @@ static void reduce_scatter_gather(builder *b, coll_algorithm algorithm)
   end_round(b);
 }
 
-static void build_gather(builder *b, coll_algorithm algorithm)
+/* A gather (`to_root`) or scatter in one round. The root has the blocks of all ranks in `whole`, each rank its own in
+ * `own`. */
+static void rooted_direct(builder *b, bool to_root, place whole, place own)
 {
   const coll_problem *p = b->p;
   blocks bl = per_rank(p);
+
+  if (p->rank != p->root) (to_root ? send : recv)(b, p->root, own, length(bl, p->rank));
+  for (int i = 0; p->rank == p->root && i < p->size; i++) {
+    place at = plus(whole, begin(bl, i));
+    if (i != p->rank) (to_root ? recv : send)(b, i, at, length(bl, i));
+    else copy(b, to_root ? at : own, to_root ? own : at, length(bl, i));
+  }
+  end_round(b);
+}
+
+static void build_gather(builder *b, coll_algorithm algorithm)
+{
+  const coll_problem *p = b->p;
   int n = p->size, v = wrap(p->rank - p->root, n);
 
   if (algorithm == COLL_ALG_DIRECT) {
-    if (v) send(b, p->root, IN, length(bl, p->rank));
-    for (int i = 0; v == 0 && i < n; i++)
-      if (i == p->rank) copy(b, plus(OUT, begin(bl, i)), IN, length(bl, i));
-      else recv(b, i, plus(OUT, begin(bl, i)), length(bl, i));
-    end_round(b);
+    rooted_direct(b, true, OUT, IN);
     return;
   }
   /* Binomial, equal blocks: the subtree of v holds blocks v .. v + span - 1 of the order that starts at the root. */
@@ -728,15 +739,10 @@ static void build_gather(builder *b, coll_algorithm algorithm)
 static void build_scatter(builder *b, coll_algorithm algorithm)
 {
   const coll_problem *p = b->p;
-  blocks bl = per_rank(p);
   int n = p->size, v = wrap(p->rank - p->root, n);
 
   if (algorithm == COLL_ALG_DIRECT) {
-    if (v) recv(b, p->root, OUT, length(bl, p->rank));
-    for (int i = 0; v == 0 && i < n; i++)
-      if (i == p->rank) copy(b, OUT, plus(IN, begin(bl, i)), length(bl, i));
-      else send(b, i, plus(IN, begin(bl, i)), length(bl, i));
-    end_round(b);
+    rooted_direct(b, false, IN, OUT);
     return;
   }
   int64_t each = p->bytes;

@@ -780,8 +780,6 @@ void coord_h2_prefetch(const coord_h2 *h2)
   coord_pool_prefetch(&h2->pool);
 }
 
-bool coord_h2_is_member(const coord_h2 *h2) { return h2->is_member; }
-
 bool coord_h2_is_alive(const coord_h2 *h2)
 {
   return nghttp2_session_want_read(h2->session) || nghttp2_session_want_write(h2->session);

@@ -73,9 +73,6 @@ WEFT_NODISCARD weft_status *coord_h2_send(coord_h2 *h2, const uint8_t **out_data
 /* Starts to bring the connection's memory into the caches: it is about to be used. */
 void coord_h2_prefetch(const coord_h2 *h2);
 
-/* True once handler->admit has let a call in. */
-bool coord_h2_is_member(const coord_h2 *h2);
-
 /* False when neither side has anything left to say and the connection should close. */
 bool coord_h2_is_alive(const coord_h2 *h2);
 

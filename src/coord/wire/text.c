@@ -154,36 +154,6 @@ weft_status *coord_gunzip(const uint8_t *data, size_t size, size_t max_bytes, co
   return NULL;
 }
 
-weft_status *coord_gzip(const uint8_t *data, size_t size, uint8_t **out, size_t *out_size)
-{
-  z_stream z = {0};
-  uLong bound;
-  int rc;
-
-  *out = NULL;
-  *out_size = 0;
-  if (size > UINT32_MAX / 2) return WEFT_ERR(RESOURCE_EXHAUSTED, "%zu bytes are too many to compress at once", size);
-  if (deflateInit2(&z, Z_BEST_SPEED, Z_DEFLATED, GZIP_WINDOW_BITS, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  bound = deflateBound(&z, size);
-  *out = malloc(bound);
-  if (*out) {
-    z.next_in = (uint8_t *)(uintptr_t)data;
-    z.avail_in = (uInt)size;
-    z.next_out = *out;
-    z.avail_out = (uInt)bound;
-    rc = deflate(&z, Z_FINISH);
-    *out_size = bound - z.avail_out;
-  } else {
-    rc = Z_MEM_ERROR;
-  }
-  deflateEnd(&z);
-  if (rc == Z_STREAM_END) return NULL;
-  free(*out);
-  *out = NULL;
-  return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-}
-
 bool coord_is_utf8(const char *text, size_t size)
 {
   static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

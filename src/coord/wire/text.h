@@ -28,9 +28,6 @@ bool coord_base64_decode(const char *text, size_t size, uint8_t *out, size_t *ou
 WEFT_NODISCARD weft_status *coord_gunzip(const uint8_t *data, size_t size, size_t max_bytes, coord_budget *budget,
                                          uint8_t **out, size_t *out_size);
 
-/* Compresses into malloc'd memory owned by the caller. */
-WEFT_NODISCARD weft_status *coord_gzip(const uint8_t *data, size_t size, uint8_t **out, size_t *out_size);
-
 /* True if the bytes are well-formed UTF-8, as protobuf strings have to be. */
 bool coord_is_utf8(const char *text, size_t size);
 
