@@ -84,6 +84,7 @@ nav:
     - Programs, with AMX: docs/measured/programs-amx.md
     - Libraries: docs/measured/libraries.md
     - Convolutions: docs/measured/convolutions.md
+    - Before the device layer: docs/measured/device-layer.md
     - Peers: docs/measured/peers.md
     - Collectives: docs/measured/collectives.md
     - Collectives, by hand: docs/measured/collectives-by-hand.md

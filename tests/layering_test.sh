@@ -225,8 +225,11 @@ printf 'A_H = %%D%%/a.h\n%%D%%/a.h: %%D%%/a.c\n%%D%%/b.h: b.py\n%%D%%/c.h: c.py\
 if [ "$(not_built_first "$probe/local.mk")" = "$probe/local.mk: %D%/c.h" ]; then echo "ok 21 - a header that BUILT_SOURCES does not name is noticed"
 else echo "not ok 21 - a header that BUILT_SOURCES does not name is noticed"; fi
 rm -r "$probe"
-# Objects with a source and without order-only prerequisites, in what make says of its rules.
-objects_that_do_not_wait() { awk '/^(src|tests|bench|examples)\/[^ ]*\.(lo|o): .*\.c( |$)/ && !/ \| / { sub(":", "", $1); print $1 }' | sort -u; }
+# Objects of src with a source and without order-only prerequisites, in what make says of its rules.
+objects_that_do_not_wait() {
+  awk '/^src\/[^ ]*\.(lo|o): .*\.c( |$)/ { count++ } /^src\/[^ ]*\.(lo|o): .*\.c( |$)/ && !/ \| / { sub(":", "", $1); print $1 }
+       END { if (count < 300) print "make names only " count + 0 " objects" }' | sort -u
+}
 if ! [ -f "${WEFT_BUILDDIR:-.}/Makefile" ]; then echo "ok 22 - every object waits for them # SKIP no build folder"
 elif found=$(make -C "${WEFT_BUILDDIR:-.}" -pn weft 2>/dev/null | objects_that_do_not_wait) && [ -z "$found" ]; then echo "ok 22 - every object waits for them"
 else echo "not ok 22 - every object waits for them"; echo "$found" | head -n 20 | sed 's/^/# /'; fi
