@@ -798,8 +798,7 @@ static weft_status *divide_into(communicator *c, const coll_division *d, branch 
   for (int p = 0; p < d->part_count; p++) {
     communicator *part = (communicator *)out[p];
     bool stuck = false;
-    if (!st) st = await_owners(part, &stuck);
-    part->spec = NULL;
+    if (!st) st = await_owners(part, &d->specs[p], &stuck);
   }
   return st;
 }
