@@ -182,8 +182,9 @@ static void play(cell *c)
     weft_coll_op op = operation(kind, r, size);
     weft_coll_ragged shorter = *op.ragged;
     if (c->fault->what == COUNTS && r == VICTIM) op.count = COUNT - 1;
-    if (c->fault->what == COUNTS && r == VICTIM && kind == WEFT_RAGGED_ALL_TO_ALL) { /* two updates of half the ranks */
-      shorter.updates = 2;
+    if (c->fault->what == COUNTS && r == VICTIM && kind == WEFT_RAGGED_ALL_TO_ALL) { /* two updates without rows */
+      static const int64_t none[2 * MOST_RANKS];
+      shorter = (weft_coll_ragged){none, none, none, none, 2, 1, COUNT * size, COUNT * size};
       op.ragged = &shorter;
     }
     op = gpus_stage(c->w.comms[r], &op, &staged[r]);
