@@ -312,6 +312,11 @@ for damage in "head -c 300 $tmp/object" "head -c 700 /dev/urandom" true; do
   cached && cmp -s "$file" "$tmp/object"
   ok $? "a damaged file is made anew ($damage)"
 done
+build=$("$weft" info | sed -n 's/^  build  *//p')
+LC_ALL=C sed "s/$build/0123456789abcdef/g" "$weft" >"$tmp/other-weft" && chmod +x "$tmp/other-weft"
+WEFT_CACHE_DIR=$tmp/cache "$tmp/other-weft" run "$add" --quiet >"$tmp/out" 2>"$tmp/err" && [ "$(ls "$tmp/cache"/*.o | wc -l)" = 2 ]
+ok $? "another build does not take the kernel"
+rm -f "$tmp/other-weft"
 touch "$tmp/file"
 exits 0 "a cache that cannot be" env WEFT_CACHE_DIR="$tmp/file" "$weft" run "$add"
 says "WARN codegen"
