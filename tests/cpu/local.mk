@@ -66,4 +66,5 @@ check_PROGRAMS += %D%/control_test
 %C%_control_test_SOURCES = %D%/control_test.c %D%/run.h tests/random_collectives.h tests/random_control.h tests/read_file.h tests/passes/eval_compare.h tests/test.h
 %C%_control_test_CFLAGS = $(TEST_CFLAGS)
 %C%_control_test_LDADD = $(TEST_LIBS)
-EXTRA_DIST += %D%/control/barriers_hide_invariants.hlo %D%/control/nested_branches_hand_on.hlo %D%/control/one_result_for_two_operands.hlo
+EXTRA_DIST += %D%/control/barriers_hide_invariants.hlo %D%/control/nested_branches_hand_on.hlo %D%/control/one_operand_three_times.hlo \
+  %D%/control/one_result_for_two_operands.hlo
