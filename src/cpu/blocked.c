@@ -241,8 +241,8 @@ bool cpu_blocked_system_solve(const cpu_system *s, const void *a, void *x)
   const char *corner = a;
 
   if (!panel) return false;
-  if (
-    !s->lower) { /* An upper triangular matrix is lower triangular if its rows and columns are counted from the end. */
+  /* An upper triangular matrix is lower triangular if its rows and columns are counted from the end. */
+  if (!s->lower) {
     corner += (n - 1) * (row + col) * b.bytes;
     first += (n - 1) * step * b.bytes;
     row = -row, col = -col, step = -step;
