@@ -49,8 +49,8 @@ cat > "$dir/solve.c" << 'END'
 int main(void) /* 2x = 6, x + 4y = 11: all numbers are exact */
 {
   double a[] = {2, 1, 0, 4}, x[] = {6, 11};
-  cpu_small_system s = {.type = WEFT_F64, .n = 2, .columns = 1, .a_row = 1, .a_col = 2, .x_row = 1, .x_col = 2, .lower = true};
-  cpu_small_system_solve(&s, 1, a, x);
+  cpu_system s = {.type = WEFT_F64, .n = 2, .columns = 1, .a_row = 1, .a_col = 2, .x_row = 1, .x_col = 2, .lower = true};
+  cpu_small_systems_solve(&s, 1, a, x);
   return !(x[0] == 3 && x[1] == 2);
 }
 END

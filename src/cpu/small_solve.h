@@ -26,8 +26,7 @@ typedef struct cpu_system {
 
 /* Whether cpu_small_systems_solve is meant for the system. */
 bool cpu_system_is_small(const cpu_system *s);
-/* Overwrites B, which lies in `x`, by X; so for each of `matrices` systems, the
- * matrices of which lie one behind the other. */
+/* Overwrites B, which lies in `x`, by X, for each of `matrices` systems, whose matrices lie one behind the other. */
 void cpu_small_systems_solve(const cpu_system *s, int64_t matrices, const void *a, void *x);
 
 #endif
