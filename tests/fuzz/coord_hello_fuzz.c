@@ -19,7 +19,7 @@
 #include "coord/conn.h"
 #include "fuzz.h"
 
-enum { HANDSHAKE = 22, ENCRYPTED = 23, MOST_BYTES = 160 << 10, MOST_BLOCK = 24 << 10 };
+enum { HANDSHAKE = 22, MOST_BYTES = 160 << 10, MOST_BLOCK = 24 << 10 };
 
 /* ---- OpenSSL's memory ---- */
 
@@ -113,14 +113,15 @@ static void shake(SSL_CTX *tls, const uint8_t *data, size_t size, size_t piece)
 
 /* ---- the reader ---- */
 
-/* Where the head of the first message that is too long ends, counted from all bytes; SIZE_MAX: there is none. */
+/* Where the head of the first message that is too long ends, counted from all bytes; SIZE_MAX: there is none. Records of
+ * other types than HANDSHAKE, among them encrypted ones, may stand between those of a message. */
 static size_t end_of_long_head(const uint8_t *data, size_t size)
 {
   static uint8_t text[MOST_BYTES]; /* of all records of handshake messages */
   static size_t at[MOST_BYTES];    /* where each of its bytes is in `data` */
   size_t count = 0, length;
 
-  for (size_t record = 0; record + 5 <= size && data[record] != ENCRYPTED; record += 5 + length) {
+  for (size_t record = 0; record + 5 <= size; record += 5 + length) {
     length = (size_t)data[record + 3] * 256 + data[record + 4];
     for (size_t i = record + 5; data[record] == HANDSHAKE && i < WEFT_MIN(record + 5 + length, size); i++) {
       text[count] = data[i];
