@@ -345,6 +345,7 @@ TEST(attributes_of_devices_are_the_platforms)
     {"device_vendor", PJRT_NamedValue_kString, "NVIDIA Corporation"},
     {"compute_capability", PJRT_NamedValue_kString, NULL},
     {"core_count", PJRT_NamedValue_kInt64, NULL},
+    {"numa_node", PJRT_NamedValue_kInt64, NULL},
   };
   PJRT_Client *client = make_client(2);
   PJRT_Device *device = CALL(Client_Devices, .client = client).devices[1];
@@ -371,6 +372,7 @@ TEST(attributes_of_devices_are_the_platforms)
     T_TRUE(sscanf(described.attributes[1].string_value, "%d.%d%n", &major, &minor, &end) == 2);
     T_TRUE(major >= 7 && minor < 10 && !described.attributes[1].string_value[end]);
     T_TRUE(described.attributes[2].int64_value > 0);
+    T_TRUE(described.attributes[3].int64_value >= -1); /* -1: not known */
   }
   if (owned.attributes_deleter) owned.attributes_deleter(owned.device_attributes);
   CALL(Client_Destroy, .client = client);
