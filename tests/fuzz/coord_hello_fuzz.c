@@ -113,8 +113,8 @@ static void shake(SSL_CTX *tls, const uint8_t *data, size_t size, size_t piece)
 
 /* ---- the reader ---- */
 
-/* Where the head of the first message that is too long ends, counted from all bytes; SIZE_MAX: there is none. Records of
- * other types than HANDSHAKE, among them encrypted ones, may stand between those of a message. */
+/* Where the head of the first message that is too long ends, counted from all bytes; SIZE_MAX: there is none. Records
+ * of other types than HANDSHAKE, among them encrypted ones, may stand between those of a message. */
 static size_t end_of_long_head(const uint8_t *data, size_t size)
 {
   static uint8_t text[MOST_BYTES]; /* of all records of handshake messages */
