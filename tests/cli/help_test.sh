@@ -64,7 +64,7 @@ complete() { # EXPECTED WORDS...
 complete_fish() {
   n=$((n + 1))
   if ! command -v fish >/dev/null; then echo "ok $n - completion by fish # SKIP no fish"; return; fi
-  got=$(timeout 60 fish --no-config -c 'source $argv[1]; complete -C "$argv[2] run --r"' "${WEFT_SRCDIR:-.}/docs/completion/weft.fish" "$weft" 2>/dev/null | sort | tr '\n' ' ')
+  got=$(ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0 timeout 60 fish --no-config -c 'source $argv[1]; complete -C "$argv[2] run --r"' "${WEFT_SRCDIR:-.}/docs/completion/weft.fish" "$weft" 2>/dev/null | sort | tr '\n' ' ')
   case $got in *--repeat*--rtol*) echo "ok $n - completion by fish" ;; *) echo "not ok $n - completion by fish"; echo "# got \"$got\""; failed=1 ;; esac
 }
 # The first completion in a shell loads the file, and must offer words already.
