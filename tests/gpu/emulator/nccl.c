@@ -63,7 +63,8 @@ static void *keep(size_t size)
   return k->bytes;
 }
 
-#define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return (wnc_result)fault_; } while (0)
+static wnc_result spoil_group(int fault);
+#define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return spoil_group(fault_); } while (0)
 
 static wnc_result misuse(wnc_result result, const char *format, ...)
 {
@@ -165,6 +166,13 @@ static _Thread_local struct {
   emu_nccl_op *ops; /* [room] while a group is open */
   wnc_comm comms[GROUP_INITS];
 } group;
+
+/* A call that fails in a group spoils the whole group: none of its operations is queued. */
+static wnc_result spoil_group(int fault)
+{
+  if (group.depth > 0 && !group.error) group.error = (wnc_result)fault;
+  return (wnc_result)fault;
+}
 
 static bool grow_group(void)
 {
