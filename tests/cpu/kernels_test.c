@@ -420,10 +420,10 @@ TEST(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads)
   enum { IN = 2 * 40 * 40 * 32, KERNEL = 9 * 32 * 64, OUT = 2 * 40 * 40 * 64 };
   WEFT_AUTO(hlo_module) module = NULL;
   static const int threads[] = {1, 2, 7};
-  float *a = malloc(4 * IN), *b = malloc(4 * KERNEL), *c[] = {malloc(4 * OUT), malloc(4 * OUT)};
   cpu_conv conv;
 
   if (!has_onednn(false)) T_SKIP("no oneDNN, or no AVX-512");
+  float *a = malloc(4 * IN), *b = malloc(4 * KERNEL), *c[] = {malloc(4 * OUT), malloc(4 * OUT)};
   T_TRUE(a && b && c[0] && c[1]);
   for (int i = 0; i < IN; i++) a[i] = (float)next_value() / 3;
   for (int i = 0; i < KERNEL; i++) b[i] = (float)next_value() / 7;
