@@ -1,10 +1,5 @@
-# WEFT_LLVM: finds LLVM and sets
-#   LLVM_CPPFLAGS
-#   LLVM_LIBS       for what is installed: static where the archives are there, so that no other LLVM of the process can take the
-#                   place of Weft's (TensorFlow shows its names to all); else shared
-#   LLVM_TEST_LIBS  for the tests and benchmarks, some hundred programs: shared where it is there, since that links faster
-#   weft_llvm_link  static or shared, and weft_llvm_why: why it is shared
-AC_DEFUN([WEFT_LLVM], [
+# WEFT_LLVM_CONFIG: finds llvm-config and sets LLVM_VERSION and with_llvm, what the caller asks for.  Needs no compiler.
+AC_DEFUN([WEFT_LLVM_CONFIG], [
   # The newest llvm-config found, or the one named by LLVM_CONFIG.
   AC_ARG_VAR([LLVM_CONFIG], [llvm-config of the LLVM to use (16 or newer)])
   AC_ARG_WITH([llvm], [AS_HELP_STRING([--with-llvm=static|shared],
@@ -17,6 +12,15 @@ AC_DEFUN([WEFT_LLVM], [
   AS_CASE([$LLVM_VERSION], [@<:@0-9@:>@*.*], [],
     [AC_MSG_ERROR([LLVM_CONFIG=$LLVM_CONFIG is no llvm-config: it does not say its version])])
   AS_IF([test "${LLVM_VERSION%%.*}" -lt 16], [AC_MSG_ERROR([LLVM $LLVM_VERSION of $LLVM_CONFIG is older than 16])])
+])
+# WEFT_LLVM: links with LLVM and sets
+#   LLVM_CPPFLAGS
+#   LLVM_LIBS       for what is installed: static where the archives are there, so that no other LLVM of the process can take the
+#                   place of Weft's (TensorFlow shows its names to all); else shared
+#   LLVM_TEST_LIBS  for the tests and benchmarks, some hundred programs: shared where it is there, since that links faster
+#   weft_llvm_link  static or shared, and weft_llvm_why: why it is shared
+AC_DEFUN([WEFT_LLVM], [
+  AC_REQUIRE([WEFT_LLVM_CONFIG])
   # -isystem: its headers are not ours to keep free of warnings.
   LLVM_CPPFLAGS="-isystem `$LLVM_CONFIG --includedir`"
 

@@ -5,23 +5,11 @@ source=$(cd "${WEFT_SRCDIR:-.}" && pwd)
 dir=$(mktemp -d) || exit 99
 trap 'rm -rf "$dir"' EXIT
 n=0 failed=0
-# refused PATTERN ARGUMENTS...: configure fails and says so in its last lines
-refused() {
-  pattern=$1; shift; n=$((n + 1))
-  if (cd "$dir" && "$source/configure" --quiet "$@" > log 2>&1); then wrong="configure succeeds"
-  elif ! tail -n 3 "$dir/log" | grep -q -e "$pattern"; then wrong="the error does not say: $pattern"
-  else echo "ok $n - $*"; return; fi
-  failed=1; echo "not ok $n - $*"; echo "# $wrong"; tail -n 5 "$dir/log" | sed 's/^/# /'
+judge() { # NAME: the test has passed if $wrong is empty
+  n=$((n + 1))
+  if [ -z "$wrong" ]; then echo "ok $n - $1"; return; fi
+  failed=1; echo "not ok $n - $1"; echo "# $wrong"; tail -n 5 "$dir/log" | sed 's/^/# /'
 }
-refused 'LLVM_CONFIG=/nonexistent/llvm-config is no llvm-config' LLVM_CONFIG=/nonexistent/llvm-config
-refused 'LLVM_CONFIG=true is no llvm-config' LLVM_CONFIG=true
-refused '--with-llvm=elsewhere: expected static or shared' --with-llvm=elsewhere
-refused 'OBJCOPY=/nonexistent/objcopy does not run' OBJCOPY=/nonexistent/objcopy
-refused '--with-openblas=/usr: expected yes or no' --with-openblas=/usr
-refused '--with-libfabric=/usr: expected yes or no' --with-libfabric=/usr
-refused '--with-onednn=maybe: expected yes, no or an absolute path' --with-onednn=maybe
-refused '--with-onednn: no headers of oneDNN 2.6' --with-onednn="$dir"
-refused '--enable-asan and --enable-tsan' --enable-asan --enable-tsan
 
 # A compiler whose programs with clones of functions do not link: configure finds out, and the library's code, compiled
 # without clones, computes what it should.
@@ -55,13 +43,30 @@ int main(void) /* 2x = 6, x + 4y = 11: all numbers are exact */
 }
 END
 chmod +x "$dir/cc"
-n=$((n + 1)) wrong=
+wrong=
 include="-I$dir -I$source/src -I$source/include"
 (cd "$dir" && "$source/configure" --quiet CC="$dir/cc" CFLAGS=-O1 > log 2>&1) || wrong="configure fails"
 [ -n "$wrong" ] || "$dir/cc" -std=gnu11 -O1 $include "$dir/solve.c" "$source/src/cpu/small_solve.c" -lm -o "$dir/solve" > "$dir/log" 2>&1 ||
   wrong="what it configured does not build"
 [ -n "$wrong" ] || "$dir/solve" || wrong="the result is wrong"
-if [ -z "$wrong" ]; then echo "ok $n - a linker without clones of functions"
-else failed=1; echo "not ok $n - a linker without clones of functions"; echo "# $wrong"; tail -n 5 "$dir/log" | sed 's/^/# /'; fi
+judge "a linker without clones of functions"
+
+# refused PATTERN ARGUMENTS...: configure fails before it looks for a compiler, and says why in its last lines
+refused() {
+  pattern=$1 wrong=; shift
+  if (cd "$dir" && "$source/configure" --quiet "$@" > log 2>&1); then wrong="configure succeeds"
+  elif ! tail -n 3 "$dir/log" | grep -q -e "$pattern"; then wrong="the error does not say: $pattern"
+  elif grep -q 'C compiler' "$dir/config.log"; then wrong="configure looked for a compiler first"; fi
+  judge "$*"
+}
+refused 'LLVM_CONFIG=/nonexistent/llvm-config is no llvm-config' LLVM_CONFIG=/nonexistent/llvm-config
+refused 'LLVM_CONFIG=true is no llvm-config' LLVM_CONFIG=true
+refused '--with-llvm=elsewhere: expected static or shared' --with-llvm=elsewhere
+refused 'OBJCOPY=/nonexistent/objcopy does not run' OBJCOPY=/nonexistent/objcopy
+refused '--with-openblas=/usr: expected yes or no' --with-openblas=/usr
+refused '--with-libfabric=/usr: expected yes or no' --with-libfabric=/usr
+refused '--with-onednn=maybe: expected yes, no or an absolute path' --with-onednn=maybe
+refused '--with-onednn: no headers of oneDNN' --with-onednn="$dir"
+refused '--enable-asan and --enable-tsan' --enable-asan --enable-tsan
 echo "1..$n"
 exit $failed

@@ -11,6 +11,7 @@
 struct weft_event {
   atomic_int refs;
   atomic_bool ready;   /* release store in weft_event_set; pairs with the acquire load in weft_event_is_ready */
+  bool awaited WEFT_GUARDED_BY(mu); /* a thread has waited for became_ready; here because more than 120 bytes cost malloc's fast list */
   weft_status *status; /* written before `ready`, immutable after */
   weft_mutex mu;
   weft_cond became_ready;
@@ -80,7 +81,7 @@ void weft_event_set(weft_event *event, weft_status *st)
     waiters = event->first;
     event->first = NULL;
     event->last = &event->first;
-    weft_cond_broadcast(&event->became_ready);
+    if (event->awaited) weft_cond_broadcast(&event->became_ready);
   }
   weft_mutex_unlock(&event->mu);
   if (!first_call) weft_status_free(st);
@@ -104,6 +105,7 @@ weft_status *weft_event_await(weft_event *event, weft_deadline deadline)
 
   if (!ready) {
     weft_mutex_lock(&event->mu);
+    event->awaited = true;
     while (!atomic_load_explicit(&event->ready, memory_order_relaxed) &&
            weft_cond_wait(&event->became_ready, &event->mu, deadline)) {}
     ready = atomic_load_explicit(&event->ready, memory_order_relaxed);

@@ -53,14 +53,19 @@ void weft_mutex_assert_held(const weft_mutex *mu)
 }
 #endif
 
+static pthread_condattr_t monotonic;
+static void make_monotonic(void)
+{
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+}
+
 void weft_cond_init(weft_cond *cond)
 {
-  pthread_condattr_t attr;
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&cond->impl, &attr);
-  pthread_condattr_destroy(&attr);
+  pthread_once(&once, make_monotonic);
+  pthread_cond_init(&cond->impl, &monotonic);
 }
 
 void weft_cond_fini(weft_cond *cond) { pthread_cond_destroy(&cond->impl); }

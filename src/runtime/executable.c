@@ -684,6 +684,12 @@ static inline void hand_over_memory(weft_run *run, const weft_status *st)
 /* Ends the run (takes `st`): hands out the results, then lets the next run start. A thread that waits for the run
  * may release the platform meanwhile. The device stays, since destroying a platform first joins its workers, and a
  * launching thread holds the platform. */
+/* Writes what launches read without the lock. */
+static inline void publish_under_way(weft_device *device) WEFT_REQUIRES(device->mu)
+{
+  atomic_store_explicit(&device->under_way, device->submitted - device->ended, memory_order_relaxed);
+}
+
 static void end_run(weft_run *run, weft_status *st)
 {
   weft_device *device = run->device;
@@ -700,7 +706,8 @@ static void end_run(weft_run *run, weft_status *st)
   weft_mutex_lock(&device->mu);
   (*(device->queues ? &device->queued : &device->running))--;
   device->ended++;
-  weft_cond_broadcast(&device->changed);
+  publish_under_way(device);
+  if (device->waiting_for_end > 0) weft_cond_broadcast(&device->changed);
   next = take_next(device);
   weft_mutex_unlock(&device->mu);
   start(next);
@@ -935,6 +942,7 @@ static void submit(weft_run *run)
   run->next = NULL;
   weft_mutex_lock(&device->mu);
   device->submitted++;
+  publish_under_way(device);
   here = exe->runs_inline && !device->first && device->running <= device->callbacks &&
          atomic_load_explicit(&run->waiting, memory_order_acquire) == 1;
   if (here) {
@@ -1156,6 +1164,8 @@ static void wait_for_room(weft_device *device)
 {
   bool in_time = true;
 
+  /* is_crowded would say no; most launches end here, without the lock */
+  if (atomic_load_explicit(&device->under_way, memory_order_relaxed) <= MOST_QUEUED) return;
   if (rt_pool_is_worker(device->platform->pool)) return;
   weft_mutex_lock(&device->mu);
   if (is_crowded(device, MOST_QUEUED) && device->ended != device->no_room_at) {
@@ -1225,7 +1235,9 @@ weft_status *weft_device_sync(weft_device *device, weft_deadline deadline)
 
   weft_mutex_lock(&device->mu);
   int64_t until = device->submitted;
+  device->waiting_for_end++;
   while (device->ended < until && in_time) in_time = weft_cond_wait(&device->changed, &device->mu, deadline);
+  device->waiting_for_end--;
   bool done = device->ended >= until;
   weft_mutex_unlock(&device->mu);
   if (!done) return WEFT_ERR(DEADLINE_EXCEEDED, "device %lld still has work", (long long)device->id);

@@ -94,6 +94,8 @@ struct weft_device {
   int callbacks WEFT_GUARDED_BY(mu);
   int queued WEFT_GUARDED_BY(mu);    /* runs whose work is all on the compute stream, and not all done */
   int64_t submitted WEFT_GUARDED_BY(mu), ended WEFT_GUARDED_BY(mu);
+  atomic_llong under_way;      /* submitted - ended: written under mu, read without it by launches that need not wait */
+  int waiting_for_end WEFT_GUARDED_BY(mu); /* threads that wait for `changed` */
   int waiting_for_room WEFT_GUARDED_BY(mu);
   int64_t no_room_at WEFT_GUARDED_BY(mu); /* `ended` when a launch last gave up waiting for room; -1: none has */
 };
