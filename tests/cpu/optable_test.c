@@ -3,7 +3,8 @@
  *
  *   optable_test                     (make check) also holds docs/operations.md to what happened
  *   optable_test --table             prints the table of that page
- *   optable_test --export FILE       writes programs, arguments and results for optable_jax.py
+ *   optable_test --export FILE [K/N] writes programs, arguments and results for optable_jax.py; K/N: every Nth cell of the
+ *                                    table from the Kth on
  *   ROW=text TYPE=f32 optable_test   only rows whose name contains text, only that type, each failure in full
  *
  * The programs are in optable.def. */
@@ -603,15 +604,18 @@ int main(int argc, char **argv)
 {
   const char *row = getenv("ROW"), *type = getenv("TYPE");
   bool table = argc > 1 && strcmp(argv[1], "--table") == 0;
-  int counts[128] = {0}, failed = 0;
+  int counts[128] = {0}, failed = 0, part = 0, parts = 1;
 
   verbose = row || type;
   if (argc > 2 && strcmp(argv[1], "--export") == 0 && !(export = fopen(argv[2], "w"))) return perror(argv[2]), 1;
+  if (export && argc > 3 && (sscanf(argv[3], "%d/%d", &part, &parts) != 2 || parts < 1))
+    return printf("Bail out! \"%s\": expected K/N\n", argv[3]), 1;
   weft_status *st = plat_new(&(weft_platform_options){.device_count = 1}, &platform);
   if (st) return printf("Bail out! %s\n", weft_status_text(st, true)), 1;
   for (int p = 0; p < PROGRAMS; p++)
     for (int t = 0; t < TYPES; t++) {
       if ((row && !strstr(programs[p].row, row)) || (type && strcmp(weft_dtype_name(types[t]), type) != 0)) continue;
+      if ((p * TYPES + t) % parts != part) continue;
       failed += try_cell(p, t);
       counts[(unsigned char)cells[p][t]]++;
     }

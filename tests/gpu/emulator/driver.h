@@ -126,6 +126,7 @@ struct wcu_stream_st {
   unsigned flags;
   int priority;
   pthread_t thread;
+  pthread_cond_t has_work;          /* for the thread alone: emu_changed would wake the threads of all streams */
   emu_task *first, *last;
   uint64_t submitted, done;
   bool stopping, destroyed, joined;

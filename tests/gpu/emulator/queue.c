@@ -158,7 +158,7 @@ static void *stream_main(void *arg)
   wcu_stream s = arg;
   pthread_mutex_lock(&emu_mu);
   for (;;) {
-    while (!s->first && !s->stopping) pthread_cond_wait(&emu_changed, &emu_mu);
+    while (!s->first && !s->stopping) pthread_cond_wait(&s->has_work, &emu_mu);
     emu_task *t = s->first;
     if (!t) break;
     s->first = t->next;
@@ -178,6 +178,7 @@ wcu_stream emu_stream_new(wcu_context c, unsigned flags, int priority)
   wcu_stream s = calloc(1, sizeof *s);
   if (!s) return NULL;
   s->context = c, s->flags = flags, s->priority = priority;
+  pthread_cond_init(&s->has_work, NULL);
   if (pthread_create(&s->thread, NULL, stream_main, s)) {
     free(s);
     return NULL;
@@ -237,7 +238,7 @@ static wcu_result submit_locked(wcu_stream s, emu_work *w)
   else s->first = t;
   s->last = t;
   s->submitted++;
-  pthread_cond_broadcast(&emu_changed);
+  pthread_cond_signal(&s->has_work);
   return WCU_SUCCESS;
 }
 
@@ -280,8 +281,10 @@ void emu_stop_streams(wcu_context c)
 {
   pthread_mutex_lock(&emu_mu);
   for (wcu_stream s = streams; s; s = s->next)
-    if (!c || s->context == c) s->stopping = s->destroyed = true;
-  pthread_cond_broadcast(&emu_changed);
+    if (!c || s->context == c) {
+      s->stopping = s->destroyed = true;
+      pthread_cond_signal(&s->has_work);
+    }
   pthread_mutex_unlock(&emu_mu);
   for (wcu_stream s = streams; s; s = s->next)
     if ((!c || s->context == c) && !s->joined) pthread_join(s->thread, NULL), s->joined = true;
@@ -314,7 +317,7 @@ EMU_API cuStreamDestroy_v2(wcu_stream stream)
     emu_capture_drop(s);
     free(s->from);
     s->from = NULL;
-    pthread_cond_broadcast(&emu_changed);
+    pthread_cond_signal(&s->has_work);
   }
   pthread_mutex_unlock(&emu_mu);
   return r;
