@@ -10,7 +10,8 @@ WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalig
 # Suites that run many programs, most of them the same as another suite's or process's. They keep kernels in one folder
 # (WEFT_CACHE_DIR=$(TEST_KERNELS)), so that LLVM compiles each kernel once in a `make check`. A kernel's name in the folder is a
 # digest of its LLVM IR, the processor and the build (codegen/host/jit.c), and every suite emits all its IR itself.
-# Tests of code generation, of the cache, of failing allocations and of memory compile for themselves and are not in this list.
+# Tests of the cache, of failing allocations, of memory and of what code generation makes of a kernel (codegen, except two suites
+# that run many) compile for themselves and are not in this list.
 TESTS_THAT_SHARE_KERNELS = \
   tests/stablehlo/conformance_cpu_test tests/cpu/golden_test tests/cpu/run_test tests/cpu/random_test tests/cpu/collective_test \
   tests/cpu/dynamic_test tests/cpu/processes_test tests/cpu/control_test tests/cpu/collective_modes_test \
@@ -20,7 +21,11 @@ TESTS_THAT_SHARE_KERNELS = \
   tests/platform/seeds_test tests/platform/jax_test tests/runtime/ffi_test tests/pjrt/plugin_test \
   tests/jax/e2e_test tests/jax/multi_device_test tests/jax/distributed_test tests/jax/survive_test tests/jax/sharded_test \
   tests/jax/random_sharded_test tests/jax/random_ops_test tests/jax/examples_test tests/jax/tutorial_test tests/jax/back_compat_test \
-  tests/jax/clients_test tests/jax/agent_test tests/xla/programs_test
+  tests/jax/clients_test tests/jax/agent_test tests/xla/programs_test \
+  tests/cpu/optable_test tests/cpu/optable_jax tests/codegen/loop_test tests/codegen/reduce_test \
+  $(foreach suite,run golden conformance collective dynamic plugin random,tests/gpu/emulated_$(suite)_test) \
+  $(foreach suite,jax_test jax_devices_test jax_distributed_test survive_test jobs_test peer_programs_test nccl_programs_test, \
+    tests/gpu/$(suite))
 
 # libraries and plugins that tests load
 check_LTLIBRARIES =
@@ -32,6 +37,12 @@ EXTRA_DIST += tests/install/deb_test.sh tests/install/declared.awk tests/install
 # Run by .ci/run with the oldest clang that is supported.
 # oldest: tests/hlo/ir_test tests/base/status_test tests/cpu/gemm_test tests/cpu/kernels_test tests/cpu/run_test tests/coord/agent_test
 # oldest: tests/pjrt/plugin_test tests/pjrt/client_test.sh tests/pjrt/isolation_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh
+
+# Not run under ASan by .ci/run: tests of files, of configure and of what is installed, which run no code of a sanitized build; suites
+# on the guarded platform, whose own traps find what ASan finds; suites that run others once more.
+# not-asan: tests/layering_test.sh tests/style_test.py tests/docs_test.py tests/unimplemented_test.py tests/configure_test.sh
+# not-asan: tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh
+# not-asan: tests/bench/peers_test.py tests/hlo/add_opcode_test.py tests/platform/guarded_% tests/platform/saved_kernels_test tests/platform/seeds_test.sh
 
 # Run under ThreadSanitizer by .ci/run, one list a line.
 # tsan: tests/base/kv_test tests/runtime/pool_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test tests/collective/ending_test

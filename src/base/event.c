@@ -8,13 +8,14 @@
 
 #include "base/thread.h"
 
+/* At most 120 bytes without assertions: malloc serves more from a slower list. */
 struct weft_event {
-  atomic_int refs;
-  atomic_bool ready;   /* release store in weft_event_set; pairs with the acquire load in weft_event_is_ready */
-  bool awaited WEFT_GUARDED_BY(mu); /* a thread has waited for became_ready; here because more than 120 bytes cost malloc's fast list */
-  weft_status *status; /* written before `ready`, immutable after */
   weft_mutex mu;
   weft_cond became_ready;
+  atomic_int refs;
+  atomic_bool ready;   /* release store in weft_event_set; pairs with the acquire load in weft_event_is_ready */
+  bool awaited WEFT_GUARDED_BY(mu); /* a thread has waited for became_ready */
+  weft_status *status; /* written before `ready`, immutable after */
   weft_event_waiter *first WEFT_GUARDED_BY(mu); /* in order of registration */
   weft_event_waiter **last WEFT_GUARDED_BY(mu);
 };

@@ -542,6 +542,7 @@ TEST(cholesky_and_triangular_solve_of_every_form)
     for (int form = 0; form < 16 * (int)WEFT_COUNT(systems); form++) {
       int n = systems[form / 16].n, columns = systems[form / 16].columns;
       bool left = form & 1;
+      if (n > 101 && (form + (int)t) % 4) continue; /* the evaluator is slow: each form with one of the types */
       snprintf(text, sizeof text,
                "  a = %s[2,%d,%d] parameter(0)\n"
                "  b = %s[2,%d,%d] parameter(1)\n"
@@ -772,9 +773,10 @@ TEST(sort_of_one_operand_is_the_evaluators_to_the_bit)
                "}\n",
                with_type(body, sizeof body, orders[o].body, type), orders[o].root, type, dims, type, dims,
                shapes[s].dim);
-      check_sort(pool, text, few, false);
-      check_sort(pool, text, any ? ANY_BITS : few, false);
-      check_sort(pool, text, any ? ANY_BITS : few, true);
+      bool large = s >= WEFT_COUNT(shapes) - 2; /* the evaluator is slow: one of the three */
+      if (!large || o % 3 == 0) check_sort(pool, text, few, false);
+      if (!large || o % 3 == 1) check_sort(pool, text, any ? ANY_BITS : few, false);
+      if (!large || o % 3 == 2) check_sort(pool, text, any ? ANY_BITS : few, true);
     }
 }
 

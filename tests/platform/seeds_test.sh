@@ -4,7 +4,7 @@
 # A wait that cannot end well ends by itself: the platform gives up after 120 s, the suites' own waits have deadlines, and both say
 # for what they wait.  The limits here are for what would never end, and are far from what a busy machine takes: 300 s of
 # the processor; on the clock 300 s with the first seed, with the others a minute and five times what the first one took.
-[ $# -gt 0 ] || set -- 2 3
+[ $# -gt 0 ] || set -- 2
 suites="deferred_run deferred_launch deferred_collective deferred_dynamic deferred_ffi deferred_plugin"
 # These two are nine tenths of the time; sanitized builds run them with seed 1 only.
 [ -n "$WEFT_SANITIZED" ] || suites="$suites deferred_conformance deferred_golden"
