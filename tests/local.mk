@@ -44,6 +44,12 @@ EXTRA_DIST += tests/install/deb_test.sh tests/install/declared.awk tests/install
 # not-asan: tests/installed_headers_test.sh tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh
 # not-asan: tests/bench/peers_test.py tests/hlo/add_opcode_test.py tests/platform/guarded_% tests/platform/saved_kernels_test tests/platform/seeds_test.sh
 
+# Run by .ci/run from an unpacked tarball.
+# dist: tests/layering_test.sh tests/style_test.py tests/docs_test.py tests/unimplemented_test.py tests/installed_headers_test.sh
+# dist: tests/installed_library_test.sh tests/installed_runtime_test.sh tests/installed_documents_test.sh tests/cli/help_test.sh tests/cli/run_test.sh
+# dist: tests/hlo/text_test tests/hlo/proto_test tests/stablehlo/text_test tests/stablehlo/conformance_test tests/cpu/golden_test tests/passes/golden_test
+# dist: tests/pjrt/client_test.sh tests/gpu/driver_test
+
 # Run under ThreadSanitizer by .ci/run, one list a line.
 # tsan: tests/base/kv_test tests/runtime/pool_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test tests/collective/ending_test
 # tsan: tests/collective/ops_test tests/collective/faults_test tests/collective/communicator_test

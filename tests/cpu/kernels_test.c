@@ -511,6 +511,9 @@ TEST(long_fft_lines_are_the_same_bits_on_any_number_of_threads)
 
 TEST(cholesky_and_triangular_solve_of_every_form)
 {
+#ifndef HAVE_OPENBLAS
+  T_SKIP("this build has no OpenBLAS: tests/without_libraries_test.sh has what computes them");
+#endif
   static const struct { const char *type; double tolerance; } kinds[] = {{"f32", 1e-5}, {"f64", 1e-14}, {"c64", 1e-5}, {"c128", 1e-14}};
   static const char *const words[] = {"false", "true"}, *const ops[] = {"NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"};
   WEFT_AUTO(rt_pool) pool = new_pool();
