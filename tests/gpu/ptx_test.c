@@ -690,6 +690,8 @@ TEST(what_is_not_supported_is_refused_with_its_line)
   run_refused(KERNEL("add.s32 %r1, %r2, %nothing;"), "unknown operand %nothing");
   run_refused(KERNEL("add.s32 %r1, %r2, %p1;"), "a predicate where a value must be");
   run_refused(KERNEL("bra NOWHERE;"), "unknown label NOWHERE");
+  run_refused(KERNEL("shfl.bfly.b32 %r1, %r2, 1, 31, -1;"), "shfl without .sync");
+  run_refused(KERNEL("vote.ballot.b32 %r1, %p1, -1;"), "vote without .sync");
   run_refused(KERNEL("mov.u32 %r1, 5"), "expected \";\"");
   run_refused(
     HEAD

@@ -121,8 +121,15 @@ static void modifier(ptx_parser *p, ptx_inst *i, const char *text, size_t size)
 }
 
 /* Splits add.rn.f32 into the name and its modifiers. */
+/* Instructions of which PTX has no form without .sync for sm_70 and newer. */
+static bool needs_sync(int op)
+{
+  return op == PTX_OP_shfl || op == PTX_OP_vote || op == PTX_OP_match || op == PTX_OP_redux || op == PTX_OP_elect;
+}
+
 static void mnemonic(ptx_parser *p, ptx_inst *i)
 {
+  bool sync = false;
   const char *text = p->token.text, *end = text + p->token.size, *dot = memchr(text, '.', p->token.size);
   size_t size = dot ? (size_t)(dot - text) : p->token.size;
   int op = 0;
@@ -133,8 +140,11 @@ static void mnemonic(ptx_parser *p, ptx_inst *i)
   while (dot) {
     const char *from = dot + 1;
     dot = memchr(from, '.', (size_t)(end - from));
-    modifier(p, i, from, (size_t)((dot ? dot : end) - from));
+    size_t length = (size_t)((dot ? dot : end) - from);
+    sync = sync || equal(from, length, "sync");
+    modifier(p, i, from, length);
   }
+  if (!sync && needs_sync(op)) ptx_bad(p, "%s without .sync: sm_70 and newer have no such instruction", ops[op].name);
   ptx_next(p);
 }
 
