@@ -129,7 +129,8 @@ struct wcu_stream_st {
   pthread_cond_t has_work;          /* for the thread alone: emu_changed would wake the threads of all streams */
   emu_task *first, *last;
   uint64_t submitted, done;
-  bool stopping, destroyed, joined;
+  bool stopping, destroyed;
+  bool ended, joined;               /* the thread: it has nothing left to do; its memory was given back */
   emu_capture *capture;
   wcu_graph_node *from;             /* capturing: the nodes on which the next node depends */
   size_t from_count;

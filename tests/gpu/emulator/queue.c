@@ -169,14 +169,23 @@ static void *stream_main(void *arg)
     s->done++;
     pthread_cond_broadcast(&emu_changed);
   }
+  s->ended = true;
   pthread_mutex_unlock(&emu_mu);
   return NULL;
+}
+
+/* A thread that has ended keeps its stack until it is joined. */
+static void join_ended_locked(void)
+{
+  for (wcu_stream s = streams; s; s = s->next)
+    if (s->ended && !s->joined) pthread_join(s->thread, NULL), s->joined = true;
 }
 
 wcu_stream emu_stream_new(wcu_context c, unsigned flags, int priority)
 {
   wcu_stream s = calloc(1, sizeof *s);
   if (!s) return NULL;
+  join_ended_locked();
   s->context = c, s->flags = flags, s->priority = priority;
   pthread_cond_init(&s->has_work, NULL);
   if (pthread_create(&s->thread, NULL, stream_main, s)) {
