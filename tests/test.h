@@ -82,8 +82,8 @@ static inline WEFT_UNUSED bool test_is_on_gpu(void)
   return platform && strcmp(platform, "cuda") == 0;
 }
 
-/* Leaves the test with a reason; build-aux/tap-skips makes it a skipped test. cmocka's skip() prints "not ok ... # SKIP",
- * which the TAP driver takes for a failure. */
+/* Leaves the test with a reason; build-aux/tap-skips makes it a skipped test. cmocka's skip() prints
+ * "not ok ... # SKIP", which the TAP driver takes for a failure. */
 #define T_SKIP(...)               \
   do {                            \
     print_message("# skipped: "); \

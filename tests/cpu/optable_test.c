@@ -3,8 +3,8 @@
  *
  *   optable_test                     (make check) also holds docs/operations.md to what happened
  *   optable_test --table             prints the table of that page
- *   optable_test --export FILE [K/N] writes programs, arguments and results for optable_jax.py; K/N: every Nth cell of the
- *                                    table from the Kth on
+ *   optable_test --export FILE [K/N] writes programs, arguments and results for optable_jax.py; K/N: every Nth cell
+ *                                    of the table from the Kth on
  *   ROW=text TYPE=f32 optable_test   only rows whose name contains text, only that type, each failure in full
  *
  * The programs are in optable.def. */
