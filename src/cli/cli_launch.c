@@ -57,6 +57,8 @@ typedef struct process {
   int asked_by; /* the signal by which stop_next or do_due asked the process to end; 0: none */
   int restarts;
   int64_t restart_at_ns; /* 0: not */
+  /* it ended with 0: when the service is asked whether it had joined the job, and the pause before that; 0: not */
+  int64_t ask_at_ns, ask_after_ns;
   stream streams[STREAMS];
 } process;
 
@@ -321,6 +323,7 @@ static weft_status *start_process(launch *l, process *p, char **command, int ran
   WEFT_TRY(host ? start_on_host(l, host, p, command) : start_here(l, p, command, rank));
   for (int i = 0; i < STREAMS; i++) p->streams[i].size = 0;
   p->has_ended = false;
+  p->ask_at_ns = 0;
   p->restart_at_ns = 0;
   l->running++;
   return NULL;
@@ -392,28 +395,58 @@ static const weft_coord_status_task *find_culprit(const weft_coord_status_report
   return found;
 }
 
-/* Reports which rank failed first. The runner's exit code says nothing about ranks, but the service knows the tasks
- * that joined the job. */
-static weft_status *say_which_rank(const launch *l)
+/* Asks the service for the state of the job's tasks. */
+static weft_status *ask_service(const launch *l, weft_coord_agent **out_agent, weft_coord_status_report **out_report)
 {
   weft_coord_agent_options options;
-  const weft_coord_status_task *task;
-  WEFT_AUTO(weft_coord_agent) agent = NULL;
-  WEFT_AUTO(weft_coord_status_report) report = NULL;
 
   WEFT_TRY(weft_coord_agent_options_load(&options));
   options.address = weft_coord_service_address(l->service);
   options.secret_file = l->service_options.secret_file;
   options.init_timeout_ns = 2 * WEFT_NS_PER_S;
   options.observes_at_once = true;
-  WEFT_TRY(weft_coord_agent_new(&options, &agent));
-  WEFT_TRY(weft_coord_agent_observe(agent));
-  WEFT_TRY(weft_coord_agent_status(agent, &report));
+  WEFT_TRY(weft_coord_agent_new(&options, out_agent));
+  WEFT_TRY(weft_coord_agent_observe(*out_agent));
+  return weft_coord_agent_status(*out_agent, out_report);
+}
+
+/* Reports which rank failed first. The runner's exit code says nothing about ranks, but the service knows the tasks
+ * that joined the job. */
+static weft_status *say_which_rank(const launch *l)
+{
+  const weft_coord_status_task *task;
+  WEFT_AUTO(weft_coord_agent) agent = NULL;
+  WEFT_AUTO(weft_coord_status_report) report = NULL;
+
+  WEFT_TRY(ask_service(l, &agent, &report));
   task = find_culprit(report);
   if (!task) say("no rank of Weft's reported a failure");
   else if (task->info.error_code != WEFT_OK)
     say("rank %d failed: %.400s", (int)task->info.task, task->info.error_message);
   else say("rank %d was the first to end, without leaving the job", (int)task->info.task);
+  return NULL;
+}
+
+/* Says that a process which ended with 0 had never joined the job, if others wait for it there. *out_again: nothing is
+ * decided yet, since no process has joined. */
+static weft_status *say_if_never_joined(const launch *l, const process *p, bool *out_again)
+{
+  WEFT_AUTO(weft_coord_agent) agent = NULL;
+  WEFT_AUTO(weft_coord_status_report) report = NULL;
+  bool has_joined = false;
+  int waiting = 0;
+
+  *out_again = true;
+  WEFT_TRY(ask_service(l, &agent, &report));
+  for (size_t i = 0; i < report->task_count; i++) {
+    const weft_coord_task_info *task = &report->tasks[i].info;
+    if (task->task == p->rank) has_joined = task->incarnation != 0;
+    else if (task->incarnation != 0) waiting++; /* nobody is let in before all are there */
+  }
+  *out_again = !has_joined && waiting == 0;
+  if (!has_joined && waiting > 0)
+    say("rank %d ended with 0 and never joined the job: %d process%s there for it, until --register-timeout", p->rank,
+        waiting, waiting == 1 ? " waits" : "es wait");
   return NULL;
 }
 
@@ -449,6 +482,10 @@ static void process_ended(launch *l, process *p, int wait_status)
     }
   for (int i = 0; i < STREAMS && is_remote; i++) put_lines(l, p, &p->streams[i], true);
   if (l->is_stopping) return ended_while_stopping(l, p, wait_status);
+  if (p->exit_code == 0 && l->service && !l->runner) {
+    p->ask_after_ns = WEFT_NS_PER_S;
+    p->ask_at_ns = weft_now_ns() + p->ask_after_ns;
+  }
   if (p->exit_code == 0 || p->restart_at_ns) return;
   say_how_ended(l, p, wait_status);
   if (l->runner) weft_status_ignore(say_which_rank(l));
@@ -601,6 +638,19 @@ static void strike(launch *l, fault *f, int64_t now_ns)
 
 /* ---- the loop ---- */
 
+/* Asks about a process that ended with 0 when it is time to, in ever longer pauses; returns the next time. */
+static int64_t ask_if_due(const launch *l, process *p, int64_t now_ns)
+{
+  bool again = true;
+
+  if (!p->ask_at_ns || l->running == 0 || l->is_stopping) return INT64_MAX;
+  if (now_ns < p->ask_at_ns) return p->ask_at_ns;
+  weft_status_ignore(say_if_never_joined(l, p, &again));
+  p->ask_after_ns = WEFT_MIN(2 * p->ask_after_ns, 60 * WEFT_NS_PER_S);
+  p->ask_at_ns = again ? weft_now_ns() + p->ask_after_ns : 0;
+  return again ? p->ask_at_ns : INT64_MAX;
+}
+
 /* Performs the timed actions whose time has come; returns the time of the next one. */
 static int64_t do_due(launch *l)
 {
@@ -623,6 +673,7 @@ static int64_t do_due(launch *l)
       next_ns = WEFT_MIN(next_ns, p->restart_at_ns);
     }
   }
+  for (int i = 0; i < l->count; i++) next_ns = WEFT_MIN(next_ns, ask_if_due(l, &l->processes[i], now_ns));
   for (int i = 0; i < l->machines.count; i++) {
     cli_host *host = &l->machines.list[i];
     if (host->pid <= 0 || !host->kill_at_ns) continue;

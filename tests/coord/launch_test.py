@@ -225,6 +225,19 @@ def agents_find_the_service():
   assert r.returncode == 0 and r.stdout.count('shutdown') == 3, r
 
 
+def a_process_that_never_joins_is_named():
+  peer = os.path.join(os.environ.get('WEFT_BUILDDIR', HERE + '/../../build'), 'tests/coord/agent_peer')
+  others = f'exec {peer} $WEFT_COORD_ADDRESS $WEFT_PROCESS_ID fails,DEADLINE_EXCEEDED,1 connect'
+  r = launch('-n', '3', '--register-timeout', '4s', *shell(f'[ $WEFT_PROCESS_ID != 1 ] || exit 0; {others}'))
+  assert 'rank 1 ended with 0 and never joined the job: 2 processes wait there for it' in r.stderr, r
+  # Nothing is said where no process joins, or where one ends with 0 after it has left.
+  r = launch('-n', '2', *shell('[ $WEFT_PROCESS_ID = 1 ] || sleep 1.5'))
+  assert r.returncode == 0 and 'never joined' not in r.stderr, r
+  alone = f'exec {peer} $WEFT_COORD_ADDRESS $WEFT_PROCESS_ID connect shutdown'
+  r = launch('-n', '2', *shell(f'[ $WEFT_PROCESS_ID = 1 ] && {alone}; {peer} $WEFT_COORD_ADDRESS $WEFT_PROCESS_ID connect shutdown; sleep 1.5'))
+  assert r.returncode == 0 and 'never joined' not in r.stderr, r
+
+
 def recoverable_agents_come_together_after_a_death():
   peer = os.path.join(os.environ.get('WEFT_BUILDDIR', HERE + '/../../build'), 'tests/coord/agent_peer')
   r = launch('-n', '3', '--recoverable', '--heartbeat-timeout', '4s', '--fault', 'restart:rank=1,after=1s,delay=1s',
@@ -262,6 +275,7 @@ if __name__ == '__main__':
       status_says_how_a_job_is_protected,
       a_forgotten_variable_is_named,
       agents_find_the_service,
+      a_process_that_never_joins_is_named,
       recoverable_agents_come_together_after_a_death,
   ] + ([jax_program_needs_no_change, jax_program_agrees_on_a_step_before_preemption] if jaxlib_common.has_jaxlib() else []),
                               needs_jaxlib=False))
