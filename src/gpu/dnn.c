@@ -129,7 +129,7 @@ static weft_status *describe_tensor(const int *sizes, int rank, wdn_type type, b
   return NULL;
 }
 
-static weft_status *describe_window(const pass_conv *c, wdn_type type, gpu_conv *conv)
+static weft_status *describe_window(const pass_conv *c, wdn_type type, bool tf32, gpu_conv *conv)
 {
   int pad[PASS_CONV_SPATIAL] = {0}, stride[PASS_CONV_SPATIAL] = {1, 1, 1}, dilation[PASS_CONV_SPATIAL] = {1, 1, 1};
 
@@ -145,11 +145,13 @@ static weft_status *describe_window(const pass_conv *c, wdn_type type, gpu_conv 
           c->reversed ? WDN_CONVOLUTION : WDN_CROSS_CORRELATION, type == WDN_DOUBLE ? WDN_DOUBLE : WDN_FLOAT);
   DNN_TRY(cudnnSetConvolutionGroupCount, conv->conv, (int)c->groups);
   DNN_TRY(cudnnSetConvolutionMathType, conv->conv,
-          type == WDN_HALF || type == WDN_BFLOAT16 ? WDN_TENSOR_OP_MATH : WDN_FMA_MATH);
+          type == WDN_HALF || type == WDN_BFLOAT16 ? WDN_TENSOR_OP_MATH
+          : tf32                                   ? WDN_DEFAULT_MATH
+                                                   : WDN_FMA_MATH);
   return NULL;
 }
 
-static weft_status *describe(const hlo_instr *instr, const pass_conv *c, gpu_conv *conv)
+static weft_status *describe(const hlo_instr *instr, const pass_conv *c, bool tf32, gpu_conv *conv)
 {
   weft_dtype type = instr->shape->type;
   bool channels_last = c->spatial && c->lhs.channel != 1;
@@ -169,7 +171,7 @@ static weft_status *describe(const hlo_instr *instr, const pass_conv *c, gpu_con
   WEFT_TRY(sizes_of(c, c->k, c->c / c->groups, c->w_size, sizes, &rank));
   DNN_TRY(cudnnCreateFilterDescriptor, &conv->w);
   DNN_TRY(cudnnSetFilterNdDescriptor, conv->w, dnn_type, channels_last ? WDN_NHWC : WDN_NCHW, rank, sizes);
-  return describe_window(c, dnn_type, conv);
+  return describe_window(c, dnn_type, tf32, conv);
 }
 
 /* ---- the algorithm ---- */
@@ -218,7 +220,7 @@ static weft_status *choose(gpu_conv *conv, wdn_handle handle, size_t most_worksp
                   most_workspace);
 }
 
-weft_status *gpu_conv_new(const hlo_instr *instr, gpu_dnn *dnn, size_t most_workspace, gpu_conv **out_conv)
+weft_status *gpu_conv_new(const hlo_instr *instr, gpu_dnn *dnn, bool tf32, size_t most_workspace, gpu_conv **out_conv)
 {
   WEFT_AUTO(gpu_conv) conv = NULL;
   pass_conv c;
@@ -234,7 +236,7 @@ weft_status *gpu_conv_new(const hlo_instr *instr, gpu_dnn *dnn, size_t most_work
   conv = calloc(1, sizeof *conv);
   WEFT_TRY_ALLOC(conv);
   conv->kind = c.kind;
-  WEFT_TRY(describe(instr, &c, conv));
+  WEFT_TRY(describe(instr, &c, tf32, conv));
   weft_mutex_lock(&dnn->mu);
   st = choose(conv, dnn->handle, most_workspace);
   weft_mutex_unlock(&dnn->mu);

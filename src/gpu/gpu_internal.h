@@ -20,6 +20,7 @@ typedef struct gpu_settings {
   const char *collectives; /* "auto", "nccl" or "peers" */
   int64_t share;        /* devices that each GPU appears as */
   int64_t graphs;       /* least number of steps that become a graph; 0: no steps do */
+  bool tf32;            /* f32 operands of dots and convolutions may be rounded to tf32 */
   const char *assembler; /* "auto", "nvjitlink", "ptxas" or "driver" */
   bool numa;            /* threads are bound to the NUMA nodes of their GPUs */
   const char *ptxas;    /* path of ptxas; "": the one in the folder given to configure, if that has one */

@@ -26,6 +26,7 @@ static const weft_option options[] = {
    "What moves data between GPUs: NCCL, kernels and copies between the GPUs of a process, or what suits the size", "auto|nccl|peers"},
   {"WEFT_CUDA_SHARE", WEFT_OPT_INT, "1", offsetof(gpu_settings, share), "Devices that each GPU appears as, which share its memory; for tests of programs for several GPUs", "1..16"},
   {"WEFT_CUDA_GRAPHS", WEFT_OPT_INT, "5", offsetof(gpu_settings, graphs), "Steps in a row that are queued as one CUDA graph, at least; 0: each step is queued by itself", "0..1000000"},
+  {"WEFT_CUDA_TF32", WEFT_OPT_BOOL, "0", offsetof(gpu_settings, tf32), "Let products and convolutions of f32 round their operands to tf32, as XLA does, unless their precision is HIGHEST"},
   {"WEFT_CUDA_NUMA", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, numa), "Bind threads that call the driver to the CPUs of their GPU's NUMA node"},
   {"WEFT_CUDA_ASSEMBLER", WEFT_OPT_STRING, "auto", offsetof(gpu_settings, assembler),
    "What makes machine code of PTX; auto: the first of the three that there is", "auto|nvjitlink|ptxas|driver"},

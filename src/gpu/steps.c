@@ -93,16 +93,28 @@ static weft_status *choose(const gpu_target *target, gpu_dot *dot, const gpu_bla
   return NULL;
 }
 
+/* Does the user let f32 operands be rounded to tf32 (WEFT_CUDA_TF32), as XLA does unless their precision is the highest? */
+static bool may_round(const gpu_target *target, weft_dtype type, int count, const hlo_precision *precision)
+{
+  for (int i = 0; i < count; i++)
+    if (precision[i] == HLO_PRECISION_HIGHEST) return false;
+  return target->platform->settings.tf32 && type == WEFT_F32;
+}
+
 weft_status *gpu_plan_dot(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
 {
   gpu_dot *dot = WEFT_ARENA_NEW(arena, gpu_dot);
   product p = product_of(instr);
+  hlo_dot_attrs attrs = *p.dot->u.dot;
   gpu_blas *blas;
   weft_status *st;
 
   WEFT_TRY_ALLOC(dot);
-  WEFT_TRY(gpu_dot_init(dot, p.dot->u.dot, p.dot->operands[0]->shape, p.dot->operands[1]->shape, p.dot->shape,
-                        p.bias >= 0, p.activation));
+  if (attrs.algorithm == HLO_ALG_UNSET &&
+      may_round(target, p.dot->operands[0]->shape->type, attrs.precision_count, attrs.precision))
+    attrs.algorithm = HLO_ALG_TF32_TF32_F32;
+  WEFT_TRY(gpu_dot_init(dot, &attrs, p.dot->operands[0]->shape, p.dot->operands[1]->shape, p.dot->shape, p.bias >= 0,
+                        p.activation));
   WEFT_TRY(gpu_enter(gpu_planner(target)));
   st = gpu_blas_of(gpu_planner(target), &blas);
   if (!st) st = choose(target, dot, blas);
@@ -159,6 +171,7 @@ static void free_conv(void *conv) { gpu_conv_free(conv); }
 
 weft_status *gpu_plan_conv(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
 {
+  bool tf32 = may_round(target, instr->shape->type, instr->u.conv->precision_count, instr->u.conv->precision);
   gpu_conv *conv = NULL;
   gpu_dnn *dnn;
   weft_status *st;
@@ -166,7 +179,7 @@ weft_status *gpu_plan_conv(const gpu_target *target, weft_arena *arena, const hl
   (void)arena;
   WEFT_TRY(gpu_enter(gpu_planner(target)));
   st = gpu_dnn_of(gpu_planner(target), &dnn);
-  if (!st) st = gpu_conv_new(instr, dnn, most_workspace(target), &conv);
+  if (!st) st = gpu_conv_new(instr, dnn, tf32, most_workspace(target), &conv);
   gpu_leave();
   WEFT_TRY(gpu_or_on_host(st));
   plan->data = conv;

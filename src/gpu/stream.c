@@ -25,7 +25,7 @@
 #include "base/log.h"
 #include "gpu/gpu_internal.h"
 
-enum { MOST_STRIKES = 3, YIELDS = 50, LEAST_SLEEP_US = 5, MOST_SLEEP_US = 100, MOST_STEPS = 8, KEPT_STEPS = 256 };
+enum { MOST_STRIKES = 3, YIELDS = 20, LOOK_NS = 3000, LEAST_SLEEP_US = 5, MOST_SLEEP_US = 100, MOST_STEPS = 8, KEPT_STEPS = 256 };
 
 /* A step that was queued. */
 typedef struct queued_step {
@@ -82,13 +82,20 @@ static void wake(gpu_completer *completer)
   weft_mutex_unlock(&completer->mu);
 }
 
-/* Pauses that grow: `idle` counts how often nothing has happened. */
+/* Pauses that grow: `idle` counts how often nothing has happened. Even the first ones last LOOK_NS: each look at the
+ * driver takes locks that a thread which queues work needs. */
 static void pause_for(int idle)
 {
   int doublings = WEFT_MIN(idle - YIELDS, 8);
+  int64_t until;
 
-  if (idle < YIELDS) sched_yield();
-  else usleep((useconds_t)WEFT_MIN(LEAST_SLEEP_US << doublings, MOST_SLEEP_US));
+  if (idle >= YIELDS) {
+    usleep((useconds_t)WEFT_MIN(LEAST_SLEEP_US << doublings, MOST_SLEEP_US));
+    return;
+  }
+  until = weft_now_ns() + LOOK_NS;
+  do sched_yield();
+  while (weft_now_ns() < until);
 }
 
 /* Whether `timeout_ns`, unless it is 0, has passed since `since_ns`. */

@@ -118,8 +118,9 @@ static double elems(const hlo_instr *instr)
 
 static bool is_generator(const hlo_instr *instr)
 {
-  return instr->op == HLO_IOTA || (instr->op == HLO_BROADCAST && instr->operands[0]->op == HLO_CONSTANT &&
-                                   hlo_shape_is_scalar(instr->operands[0]->shape));
+  const hlo_instr *x = instr->op == HLO_BROADCAST ? instr->operands[0] : instr;
+
+  return x->op == HLO_IOTA || (x != instr && x->op == HLO_CONSTANT && hlo_shape_is_scalar(x->shape));
 }
 
 static bool is_view(const hlo_instr *instr) { return instr->op == HLO_RESHAPE || instr->op == HLO_BITCAST; }

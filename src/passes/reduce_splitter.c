@@ -8,11 +8,14 @@
  * (narrower than f32) are left alone. */
 #include <config.h>
 
+#include "codegen/model/target.h"
 #include "passes/build.h"
 #include "passes/passes.h"
 
 enum {
   LEAST_ROW = 16,          /* elements that are read in one run */
+  LEAST_GPU_ROW = 4,       /* the same on a GPU, if the results are too few to give each multiprocessor ROW_THREADS */
+  ROW_THREADS = 128,
   LEAST_ELEMENTS = 1 << 14 /* elements of the operand: for fewer, another kernel costs more than it saves */
 };
 
@@ -30,16 +33,18 @@ static bool is_exact_between(weft_dtype type)
   return weft_dtype_is_float(type) ? type == WEFT_F32 || type == WEFT_F64 : !weft_dtype_is_complex(type);
 }
 
-static bool splits(const hlo_instr *reduce)
+static bool splits(const gen_target *target, const hlo_instr *reduce)
 {
-  int64_t row = 1;
+  int64_t row = 1, least = LEAST_ROW;
   int last;
 
   if (reduce->op != HLO_REDUCE || reduce->operand_count != 2 || !is_exact_between(reduce->shape->type)) return false;
   const hlo_shape *x = reduce->operands[0]->shape;
   last = trailing(reduce);
+  if (target->block_threads > 1 && hlo_shape_elems(reduce->shape) < (int64_t)target->cores * ROW_THREADS)
+    least = LEAST_GPU_ROW;
   for (int d = x->rank - last; d < x->rank; d++) row *= x->dims[d];
-  return last > 0 && last < reduce->dims.count && row >= LEAST_ROW && hlo_shape_elems(x) >= LEAST_ELEMENTS &&
+  return last > 0 && last < reduce->dims.count && row >= least && hlo_shape_elems(x) >= LEAST_ELEMENTS &&
          pass_is_identity(hlo_reducer_op(reduce->called[0]), reduce->operands[1]);
 }
 
@@ -63,7 +68,7 @@ static weft_status *reduce_splitter_run(hlo_module *module, pass_ctx *ctx, bool 
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
   for (int i = 0; i < comps.count; i++)
     HLO_FOREACH(instr, comps.v[i]) {
-      if (!splits(instr)) continue;
+      if (!splits(pass_target(ctx), instr)) continue;
       WEFT_TRY(split(instr));
       *changed = true;
     }

@@ -116,7 +116,7 @@ static const hlo_literal *convolve(const hlo_instr *instr, const hlo_literal *co
   WEFT_AUTO(gpu_conv) conv = NULL;
   pass_conv c;
 
-  T_OK(gpu_conv_new(instr, dnn, 1 << 20, &conv));
+  T_OK(gpu_conv_new(instr, dnn, false, 1 << 20, &conv));
   T_TRUE(pass_conv_read(instr, &c));
   *kind = c.kind;
   wcu_ptr at[4] = {literal_on_device(operands[0]), literal_on_device(operands[1]), on_device(NULL, (size_t)hlo_shape_bytes(instr->shape)),
@@ -227,7 +227,7 @@ TEST(convolutions_that_the_library_does_not_have_are_refused)
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     hlo_module *module;
-    weft_status *st = gpu_conv_new(parse(cases[i].text, &module), dnn, 1 << 20, &conv);
+    weft_status *st = gpu_conv_new(parse(cases[i].text, &module), dnn, false, 1 << 20, &conv);
     T_EQ_INT(weft_status_code(st), WEFT_UNIMPLEMENTED);
     T_FAILS(st, cases[i].words);
     hlo_module_free(module);
@@ -248,13 +248,14 @@ TEST(errors_of_calls_keep_their_meaning)
   gpu_conv *conv;
   gpu_dnn *second;
 
-  T_FAILS(gpu_conv_new(instr, dnn, 100, &conv), "none of 2 algorithms of cuDNN is deterministic and fits 100 bytes");
+  T_FAILS(gpu_conv_new(instr, dnn, false, 100, &conv),
+          "none of 2 algorithms of cuDNN is deterministic and fits 100 bytes");
   set_faults("cudnnCreate:1=1001,cudnnCreate:2=4004,cudnnSetTensorNdDescriptor:2=3000");
   T_CODE(gpu_dnn_new(&second), WEFT_UNAVAILABLE);
   T_CODE(gpu_dnn_new(&second), WEFT_RESOURCE_EXHAUSTED);
-  T_CODE(gpu_conv_new(instr, dnn, 1 << 20, &conv), WEFT_UNIMPLEMENTED);
+  T_CODE(gpu_conv_new(instr, dnn, false, 1 << 20, &conv), WEFT_UNIMPLEMENTED);
   set_faults(NULL);
-  T_OK(gpu_conv_new(instr, dnn, 1 << 20, &conv));
+  T_OK(gpu_conv_new(instr, dnn, false, 1 << 20, &conv));
   wcu_ptr memory = on_device(NULL, 8192);
   T_OK(gpu_conv_enqueue(conv, dnn, stream, memory, memory + 1024, memory + 2048, memory + 4096));
   T_FAILS(gpu_conv_enqueue(conv, dnn, stream, memory + 4, memory + 1024, memory + 2048, memory + 4096), "MISALIGNED");

@@ -80,7 +80,6 @@ static gen_ssa poly(gen_emit *e, gen_ssa x, const double *c, int n)
 static gen_ssa neg(gen_emit *e, gen_ssa a) { return LLVMBuildFNeg(e->b, a, ""); }
 static gen_ssa abs_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.fabs", a); }
 static gen_ssa sqrt_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.sqrt", a); }
-static gen_ssa with_sign(gen_emit *e, gen_ssa a, gen_ssa s) { return gen_intrinsic2(e, "llvm.copysign", a, s); }
 static gen_ssa lt(gen_emit *e, gen_ssa a, double b) { return gen_fcmp(e, LLVMRealOLT, a, gen_f(a, b)); }
 static gen_ssa gt(gen_emit *e, gen_ssa a, double b) { return gen_fcmp(e, LLVMRealOGT, a, gen_f(a, b)); }
 static gen_ssa eq(gen_emit *e, gen_ssa a, double b) { return gen_fcmp(e, LLVMRealOEQ, a, gen_f(a, b)); }
@@ -96,6 +95,15 @@ static gen_ssa from_bits(gen_emit *e, gen_ssa a)
 static gen_ssa widen(gen_emit *e, gen_ssa a) { return gen_cast(e, LLVMFPExt, a, e->part->f64); }
 static gen_ssa narrow(gen_emit *e, gen_ssa a) { return gen_cast(e, LLVMFPTrunc, a, e->part->f32); }
 static gen_ssa i_bin(gen_emit *e, LLVMOpcode op, gen_ssa a, int64_t b) { return gen_bin(e, op, a, gen_i(a, b)); }
+/* |a| with the sign of s. PTX's copysign is several instructions with the operands turned; these are one on a GPU, and the
+ * CPU's own two or three. */
+static gen_ssa with_sign(gen_emit *e, gen_ssa a, gen_ssa s)
+{
+  int64_t sign = is_f64(e, a) ? INT64_MIN : INT32_MIN;
+
+  gen_ssa bits = gen_bin(e, LLVMOr, i_bin(e, LLVMAnd, to_bits(e, a), ~sign), i_bin(e, LLVMAnd, to_bits(e, s), sign));
+  return from_bits(e, bits);
+}
 /* Into [lo, hi]; NaN stays. */
 static gen_ssa clamp(gen_emit *e, gen_ssa x, double lo, double hi)
 {

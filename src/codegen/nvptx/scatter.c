@@ -7,13 +7,17 @@
 
 #include <string.h>
 
-enum { PARTS_A_CORE = 2 /* of an operand whose windows may overlap */ };
+enum {
+  PARTS_A_CORE = 2, /* of an operand whose windows may overlap */
+  AT_ONCE = 8       /* windows of one place whose numbers are read before they are combined */
+};
 
 /* How the threads divide the work.
  *   IN_ORDER   a thread takes one element of all windows, one after another
  *   UNIQUE     a thread takes one update: no two go to the same place
  *   ATOMIC     the same, by atomic operations: the order in which updates are combined does not matter
- *   SORTED     the windows of one place follow each other; a thread takes one element of all of them, in order
+ *   SORTED     the windows of one place follow each other; a thread takes one element of all of them, in order, and
+ *              keeps the result in registers meanwhile
  *   PARTED     windows may overlap: a block takes a part of the operand and the windows that reach into it, in order;
  *              its threads share the elements of a window, which have different places */
 typedef enum sharing { IN_ORDER, UNIQUE, ATOMIC, SORTED, PARTED } sharing;
@@ -21,6 +25,7 @@ typedef enum sharing { IN_ORDER, UNIQUE, ATOMIC, SORTED, PARTED } sharing;
 typedef struct scattering {
   gen_scatter base; /* first */
   sharing sharing;
+  gen_affine first;   /* SORTED: number of the first window of the place */
   gen_affine element; /* of the window: its number, row-major but for dimension `cut`, which is the outermost one */
   /* PARTED, or else cut is -1: a part is the indices [lo, hi) of the operand's dimension `cut`, along which windows
    * have `size` elements. */
@@ -53,7 +58,8 @@ static weft_status *atomic_element(gen_scatter *s, gen_emit *e)
   return NULL;
 }
 
-static weft_status *window_element(gen_scatter *base, gen_emit *e)
+/* Sets the window's dimensions of base->at for s->element. */
+static void at_element(gen_scatter *base, gen_emit *e)
 {
   const scattering *s = (const scattering *)base;
   const hlo_shape *updates = base->scatter->operands[base->n + 1]->shape;
@@ -68,6 +74,13 @@ static weft_status *window_element(gen_scatter *base, gen_emit *e)
   for (int k = 0; k < base->window_count; k++)
     if (base->operand_dims[k] == s->cut)
       base->at[base->window_dims[k]] = gen_affine_digit(e, s->element, stride, s->size);
+}
+
+static weft_status *window_element(gen_scatter *base, gen_emit *e)
+{
+  const scattering *s = (const scattering *)base;
+
+  at_element(base, e);
   return s->sharing == ATOMIC ? atomic_element(base, e) : gen_scatter_element(base, e);
 }
 
@@ -158,25 +171,82 @@ static weft_status *same_place(const gen_scatter *s, gen_emit *e, gen_affine a, 
   return NULL;
 }
 
-/* The windows from number `first` on that have its place, one after another. */
-static weft_status *windows_of_place(scattering *s, gen_emit *e, gen_affine first, int64_t windows)
+/* Combines window number `at` into the slots, if `counts` (NULL: in any case). What a slot holds is rounded as if it
+ * lay in the result. */
+static weft_status *combine_window(scattering *s, gen_emit *e, gen_affine at, gen_ssa counts, const gen_value *slots)
 {
-  gen_ssa slot = gen_alloca(e, e->part->i64, "window"), same;
+  gen_scatter *base = &s->base;
+  gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, 2 * base->n);
+  const gen_value *r;
+
+  WEFT_TRY_ALLOC(args);
+  at_window(base, e, at);
+  const gen_index *from = gen_scatter_source(base, e);
+  for (int i = 0; i < base->n; i++) {
+    args[i] = gen_acc_get(e, slots[i]);
+    WEFT_TRY(gen_emit_leaf(e, &base->f->env, base->scatter->operands[base->n + 1 + i], 0, from, &args[base->n + i]));
+  }
+  WEFT_TRY(gen_emit_apply(e, base->scatter->called[0], args, &r));
+  for (int i = 0; i < base->n; i++) {
+    weft_dtype type = base->f->results[i].type;
+    gen_value v = {gen_from_storage(e, type, gen_to_storage(e, type, r[i].re)), r[i].im};
+    if (counts) v.re = gen_select(e, counts, v.re, args[i].re);
+    if (counts && v.im) v.im = gen_select(e, counts, v.im, args[i].im);
+    gen_acc_set(e, slots[i], v);
+  }
+  return NULL;
+}
+
+/* *out: is there a window of that number, and does it have the place of s->first?  *out_at: the number, or the last. */
+static weft_status *has_place(const scattering *s, gen_emit *e, gen_ssa number, int64_t windows, gen_affine *out_at,
+                              gen_ssa *out)
+{
+  gen_ssa exists = gen_icmp(e, LLVMIntULT, number, gen_i64(e, windows)), same;
+
+  number = gen_intrinsic2(e, "llvm.umin", number, gen_i64(e, windows - 1));
+  *out_at = gen_affine_value(e, number, 0, windows - 1);
+  WEFT_TRY(same_place(&s->base, e, s->first, *out_at, &same));
+  *out = LLVMBuildAnd(e->b, exists, same, "");
+  return NULL;
+}
+
+/* The windows from s->first on that have its place, one after another. The first one is combined alone, as most places
+ * may have no other; then AT_ONCE of them are read in each round, as far as there are such. */
+static weft_status *windows_of_place(gen_scatter *base, gen_emit *e)
+{
+  scattering *s = (scattering *)base;
+  int64_t windows = hlo_shape_elems(base->scatter->operands[base->n + 1]->shape) / base->window;
+  gen_value *slots = WEFT_ARENA_ARRAY(e->arena, gen_value, base->n);
+  gen_ssa number = gen_alloca(e, e->part->i64, "window"), more = gen_alloca(e, e->part->i1, "more"), same;
+  gen_affine at;
   gen_while loop;
 
-  LLVMBuildStore(e->b, gen_affine_ssa(e, first), slot);
+  WEFT_TRY_ALLOC(slots);
+  at_element(base, e);
+  gen_affine target = gen_scatter_target(base, e);
+  for (int i = 0; i < base->n; i++) {
+    slots[i] = gen_acc_slot(e, base->f->results[i].type, 1);
+    gen_acc_set(e, slots[i], gen_load(e, &base->f->results[i], target));
+  }
+  WEFT_TRY(combine_window(s, e, s->first, NULL, slots));
+  gen_ssa next = LLVMBuildNSWAdd(e->b, gen_affine_ssa(e, s->first), gen_i64(e, 1), "");
+  LLVMBuildStore(e->b, next, number);
+  WEFT_TRY(has_place(s, e, next, windows, &at, &same));
+  LLVMBuildStore(e->b, same, more);
   gen_while_begin(e, &loop);
   int mark = gen_memo_push(e);
-  gen_ssa number = LLVMBuildLoad2(e->b, e->part->i64, slot, "");
-  gen_ssa exists = gen_icmp(e, LLVMIntULT, number, gen_i64(e, windows));
-  gen_affine at = gen_affine_value(e, gen_intrinsic2(e, "llvm.umin", number, gen_i64(e, windows - 1)), 0, windows - 1);
-  WEFT_TRY(same_place(&s->base, e, first, at, &same));
-  gen_while_test(e, &loop, LLVMBuildAnd(e->b, exists, same, ""));
-  at_window(&s->base, e, at);
-  WEFT_TRY(gen_scatter_place(&s->base, e, window_element));
-  LLVMBuildStore(e->b, LLVMBuildNSWAdd(e->b, number, gen_i64(e, 1), ""), slot);
+  gen_while_test(e, &loop, LLVMBuildLoad2(e->b, e->part->i1, more, ""));
+  gen_ssa counts = LLVMConstInt(e->part->i1, 1, 0), from = LLVMBuildLoad2(e->b, e->part->i64, number, "");
+  for (int u = 0; u < AT_ONCE; u++) {
+    WEFT_TRY(has_place(s, e, LLVMBuildNSWAdd(e->b, from, gen_i64(e, u), ""), windows, &at, &same));
+    counts = LLVMBuildAnd(e->b, counts, same, "");
+    WEFT_TRY(combine_window(s, e, at, counts, slots));
+  }
+  LLVMBuildStore(e->b, counts, more);
+  LLVMBuildStore(e->b, LLVMBuildNSWAdd(e->b, from, gen_i64(e, AT_ONCE), ""), number);
   gen_memo_pop(e, mark);
   gen_while_end(e, &loop);
+  for (int i = 0; i < base->n; i++) gen_store(e, &base->f->results[i], target, gen_acc_get(e, slots[i]));
   return NULL;
 }
 
@@ -194,7 +264,9 @@ static weft_status *scatter_sorted(void *ctx, gen_emit *e, gen_affine at)
   WEFT_TRY(same_place(&s->base, e, number, gen_affine_value(e, before, 0, windows - 1), &repeats));
   gen_if_begin(e, &first, LLVMBuildOr(e->b, is_zero, LLVMBuildNot(e->b, repeats, ""), ""));
   int mark = gen_memo_push(e);
-  WEFT_TRY(windows_of_place(s, e, number, windows));
+  s->first = number;
+  at_window(&s->base, e, number);
+  WEFT_TRY(gen_scatter_place(&s->base, e, windows_of_place));
   gen_memo_pop(e, mark);
   gen_if_end(e, &first);
   return NULL;
