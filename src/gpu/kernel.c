@@ -9,16 +9,46 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "gpu/assemble.h"
+#include "hlo/attributes.h"
 #include "passes/util.h"
 
 /* ---- which kernels --------------------------------------------------------------------------------------------- */
 
+/* Can code generation see no more of the operand than its shape? */
+static bool is_opaque(const hlo_instr *operand)
+{
+  switch (operand->op) {
+  case HLO_PARAMETER:
+  case HLO_FUSION:
+  case HLO_GET_TUPLE_ELEMENT:
+  case HLO_SORT:
+  case HLO_REDUCE_WINDOW: return true;
+  default: return false;
+  }
+}
+
+/* Do two steps that are no fusions have the same kernel? */
+static bool steps_equal(const hlo_instr *a, const hlo_instr *b)
+{
+  if (!hlo_shape_equal(a->shape, b->shape, true) || a->operand_count != b->operand_count ||
+      a->called_count != b->called_count || !hlo_ints_equal(a->dims, b->dims) || !hlo_same_attributes(a, b))
+    return false;
+  for (int i = 0; i < a->called_count; i++)
+    if (!hlo_computation_equal(a->called[i], b->called[i])) return false;
+  for (int i = 0; i < a->operand_count; i++) {
+    const hlo_instr *x = a->operands[i], *y = b->operands[i];
+    bool same = is_opaque(x) && is_opaque(y) ? hlo_shape_equal(x->shape, y->shape, true) : hlo_instr_equal(x, y);
+    if (!same) return false;
+  }
+  return true;
+}
+
 static gpu_kernel *find_equal(gpu_code *code, const hlo_instr *instr, uint64_t hash)
 {
-  if (instr->op != HLO_FUSION) return NULL;
   for (int i = 0; i < code->kernel_count; i++) {
     const gpu_kernel *kernel = &code->kernels[i];
-    if (kernel->fusion->op == HLO_FUSION && kernel->hash == hash && gen_fusion_equal(kernel->fusion, instr))
+    if (kernel->fusion->op != instr->op || kernel->hash != hash) continue;
+    if (instr->op == HLO_FUSION ? gen_fusion_equal(kernel->fusion, instr) : steps_equal(kernel->fusion, instr))
       return &code->kernels[i];
   }
   return NULL;
@@ -36,7 +66,7 @@ static void list_computation(gpu_code *code, const hlo_computation *comp)
 {
   HLO_FOREACH(instr, comp) {
     if (!gen_nvptx_takes(instr)) continue;
-    uint64_t hash = instr->op == HLO_FUSION ? hlo_computation_hash(instr->called[0]) : 0;
+    uint64_t hash = instr->called_count ? hlo_computation_hash(instr->called[0]) : 0;
     gpu_kernel *kernel = find_equal(code, instr, hash);
     if (!kernel) {
       kernel = &code->kernels[code->kernel_count++];
@@ -70,7 +100,7 @@ static weft_status *computations_of(const hlo_module *module, weft_arena *scratc
   return NULL;
 }
 
-/* Lists the steps that have kernels, of the computations that control flow runs; equal fusions share a kernel. */
+/* Lists the steps that have kernels, of the computations that control flow runs; equal ones share a kernel. */
 static weft_status *list_kernels(gpu_code *code, const hlo_module *module, weft_arena *scratch)
 {
   pass_comps comps;

@@ -6,10 +6,10 @@
 #include "gpu/gpu_internal.h"
 #include "gpu/kept.h"
 
-/* A kernel, of a fusion, a sort or a top-k. Equal fusions share one. */
+/* A kernel, of a fusion or of a step such as a sort or a top-k. Equal ones share it. */
 typedef struct gpu_kernel {
   const hlo_instr *fusion;    /* the instruction that the kernel computes, or one of several equal ones */
-  uint64_t hash;              /* of the fusion's computation */
+  uint64_t hash;              /* of the first computation that it calls; 0: of none */
   gen_artefact artefact;
   weft_status *refused;       /* why there is no kernel; NULL: there is one */
   const void *image;          /* machine code, borrowed from gpu_code.kept; NULL: the driver assembles the PTX */

@@ -23,9 +23,6 @@ static const double log_f32[] = {0.3333321511745453, -0.24999797344207764, 0.200
 /* (log((1+s)/(1-s)) - 2s) / s^3 in s^2, s <= 0.1716: 2^-58.5 */
 static const double log_f64[] = {0.6666666666666734, 0.39999999999414604, 0.2857142874240732, 0.22222198570883814,
                                  0.1818356445834741, 0.15314046879621146, 0.1479598909457754};
-/* (tanh(x)/x - 1) / x^2 in x^2, |x| <= 0.625: 2^-27.8 */
-static const double tanh_f32[] = {-0.3333328068256378, 0.13331440091133118, -0.0537395216524601, 0.02063843235373497,
-                                  -0.005704224109649658};
 /* (sin(r)/r - 1) / r^2 and (cos(r) - 1 + r^2/2) / r^4 in r^2, |r| <= pi/4: 2^-58, 2^-64; short: 2^-37, 2^-43 */
 static const double sin_f64[] = {-0.16666666666666632, 0.008333333333322413, -0.00019841269829807737,
                                  2.755731369190013e-06, -2.505075811311524e-08, 1.5896795552811166e-10};
@@ -180,18 +177,21 @@ static gen_ssa expm1_(gen_emit *e, gen_ssa x)
   return gen_select(e, eq(e, x, 0), x, add(e, h, h));
 }
 
+/* (e^2|x| - 1) / (e^2|x| + 1). From |x| = 10 on it rounds to 1; f64: from 25 on. */
 static gen_ssa tanh_(gen_emit *e, gen_ssa x)
 {
-  gen_ssa a = abs_(e, x), r, one = gen_f(x, 1), two = gen_f(x, 2);
+  bool wide = is_f64(e, x);
+  gen_ssa a = abs_(e, x), limit = gen_f(x, 10), two = gen_f(x, 2), n, m;
 
-  if (is_f64(e, x)) {
-    gen_ssa m = expm1_(e, mul(e, clamp(e, a, 0, 25), two));
-    return with_sign(e, quo(e, m, add(e, m, two)), x);
+  if (wide) {
+    m = expm1_(e, mul(e, clamp(e, a, 0, 25), two));
+  } else {
+    a = gen_select(e, gt(e, a, 10), limit, a);
+    gen_ssa r = reduce_ln2(e, add(e, a, a), &n), p = gen_fma(e, POLY(e, r, exp_f32), mul(e, r, r), r);
+    gen_ssa s = power_of_two(e, n);
+    m = gen_fma(e, s, p, sub(e, s, gen_f(s, 1)));
   }
-  gen_ssa z = mul(e, x, x), small = gen_fma(e, mul(e, POLY(e, z, tanh_f32), z), x, x);
-  gen_ssa far = gen_select(e, gt(e, a, 10), gen_f(a, 10), a); /* from here on tanh rounds to 1 */
-  r = sub(e, one, quo(e, two, add(e, tame_exp(e, add(e, far, far)), one)));
-  return gen_select(e, lt(e, a, 0.625), small, with_sign(e, r, x));
+  return with_sign(e, quo(e, m, add(e, m, two)), x);
 }
 
 static gen_ssa sinh_(gen_emit *e, gen_ssa x) /* f64 */

@@ -9,7 +9,7 @@
 
 enum {
   PARTS_A_CORE = 2, /* of an operand whose windows may overlap */
-  AT_ONCE = 8       /* windows of one place whose numbers are read before they are combined */
+  AT_ONCE = 8       /* windows of one place that are read before they are combined */
 };
 
 /* How the threads divide the work.
@@ -171,9 +171,8 @@ static weft_status *same_place(const gen_scatter *s, gen_emit *e, gen_affine a, 
   return NULL;
 }
 
-/* Combines window number `at` into the slots, if `counts` (NULL: in any case). What a slot holds is rounded as if it
- * lay in the result. */
-static weft_status *combine_window(scattering *s, gen_emit *e, gen_affine at, gen_ssa counts, const gen_value *slots)
+/* Combines window number `at` into the slots. What a slot holds is rounded as if it lay in the result. */
+static weft_status *combine_window(scattering *s, gen_emit *e, gen_affine at, const gen_value *slots)
 {
   gen_scatter *base = &s->base;
   gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, 2 * base->n);
@@ -189,37 +188,46 @@ static weft_status *combine_window(scattering *s, gen_emit *e, gen_affine at, ge
   WEFT_TRY(gen_emit_apply(e, base->scatter->called[0], args, &r));
   for (int i = 0; i < base->n; i++) {
     weft_dtype type = base->f->results[i].type;
-    gen_value v = {gen_from_storage(e, type, gen_to_storage(e, type, r[i].re)), r[i].im};
-    if (counts) v.re = gen_select(e, counts, v.re, args[i].re);
-    if (counts && v.im) v.im = gen_select(e, counts, v.im, args[i].im);
-    gen_acc_set(e, slots[i], v);
+    gen_acc_set(e, slots[i], (gen_value){gen_from_storage(e, type, gen_to_storage(e, type, r[i].re)), r[i].im});
   }
   return NULL;
 }
 
-/* *out: is there a window of that number, and does it have the place of s->first?  *out_at: the number, or the last. */
-static weft_status *has_place(const scattering *s, gen_emit *e, gen_ssa number, int64_t windows, gen_affine *out_at,
-                              gen_ssa *out)
+/* Combines windows from number *number (slot) on, `count` in each round, while the last one of the round has the place of
+ * s->first; as they are sorted, the others have it then. */
+static weft_status *rounds_of_place(scattering *s, gen_emit *e, gen_ssa number, int count, const gen_value *slots)
 {
-  gen_ssa exists = gen_icmp(e, LLVMIntULT, number, gen_i64(e, windows)), same;
+  const gen_scatter *base = &s->base;
+  int64_t windows = hlo_shape_elems(base->scatter->operands[base->n + 1]->shape) / base->window;
+  gen_while loop;
+  gen_ssa same;
 
-  number = gen_intrinsic2(e, "llvm.umin", number, gen_i64(e, windows - 1));
-  *out_at = gen_affine_value(e, number, 0, windows - 1);
-  WEFT_TRY(same_place(&s->base, e, s->first, *out_at, &same));
-  *out = LLVMBuildAnd(e->b, exists, same, "");
+  if (windows <= count) return NULL;
+  gen_while_begin(e, &loop);
+  int mark = gen_memo_push(e);
+  gen_ssa from = LLVMBuildLoad2(e->b, e->part->i64, number, "");
+  gen_ssa last = LLVMBuildNSWAdd(e->b, from, gen_i64(e, count - 1), "");
+  gen_ssa exists = gen_icmp(e, LLVMIntULT, last, gen_i64(e, windows));
+  last = gen_intrinsic2(e, "llvm.umin", last, gen_i64(e, windows - 1));
+  WEFT_TRY(same_place(base, e, s->first, gen_affine_value(e, last, 0, windows - 1), &same));
+  gen_while_test(e, &loop, LLVMBuildAnd(e->b, exists, same, ""));
+  for (int u = 0; u < count; u++) {
+    gen_ssa mine = LLVMBuildNSWAdd(e->b, from, gen_i64(e, u), "");
+    WEFT_TRY(combine_window(s, e, gen_affine_value(e, mine, 0, windows - 1), slots));
+  }
+  LLVMBuildStore(e->b, LLVMBuildNSWAdd(e->b, from, gen_i64(e, count), ""), number);
+  gen_memo_pop(e, mark);
+  gen_while_end(e, &loop);
   return NULL;
 }
 
-/* The windows from s->first on that have its place, one after another. The first one is combined alone, as most places
- * may have no other; then AT_ONCE of them are read in each round, as far as there are such. */
+/* The windows from s->first on that have its place, one after another. Their elements are read AT_ONCE at a time, as
+ * far as there are so many. */
 static weft_status *windows_of_place(gen_scatter *base, gen_emit *e)
 {
   scattering *s = (scattering *)base;
-  int64_t windows = hlo_shape_elems(base->scatter->operands[base->n + 1]->shape) / base->window;
   gen_value *slots = WEFT_ARENA_ARRAY(e->arena, gen_value, base->n);
-  gen_ssa number = gen_alloca(e, e->part->i64, "window"), more = gen_alloca(e, e->part->i1, "more"), same;
-  gen_affine at;
-  gen_while loop;
+  gen_ssa number = gen_alloca(e, e->part->i64, "window");
 
   WEFT_TRY_ALLOC(slots);
   at_element(base, e);
@@ -228,24 +236,10 @@ static weft_status *windows_of_place(gen_scatter *base, gen_emit *e)
     slots[i] = gen_acc_slot(e, base->f->results[i].type, 1);
     gen_acc_set(e, slots[i], gen_load(e, &base->f->results[i], target));
   }
-  WEFT_TRY(combine_window(s, e, s->first, NULL, slots));
-  gen_ssa next = LLVMBuildNSWAdd(e->b, gen_affine_ssa(e, s->first), gen_i64(e, 1), "");
-  LLVMBuildStore(e->b, next, number);
-  WEFT_TRY(has_place(s, e, next, windows, &at, &same));
-  LLVMBuildStore(e->b, same, more);
-  gen_while_begin(e, &loop);
-  int mark = gen_memo_push(e);
-  gen_while_test(e, &loop, LLVMBuildLoad2(e->b, e->part->i1, more, ""));
-  gen_ssa counts = LLVMConstInt(e->part->i1, 1, 0), from = LLVMBuildLoad2(e->b, e->part->i64, number, "");
-  for (int u = 0; u < AT_ONCE; u++) {
-    WEFT_TRY(has_place(s, e, LLVMBuildNSWAdd(e->b, from, gen_i64(e, u), ""), windows, &at, &same));
-    counts = LLVMBuildAnd(e->b, counts, same, "");
-    WEFT_TRY(combine_window(s, e, at, counts, slots));
-  }
-  LLVMBuildStore(e->b, counts, more);
-  LLVMBuildStore(e->b, LLVMBuildNSWAdd(e->b, from, gen_i64(e, AT_ONCE), ""), number);
-  gen_memo_pop(e, mark);
-  gen_while_end(e, &loop);
+  WEFT_TRY(combine_window(s, e, s->first, slots));
+  LLVMBuildStore(e->b, LLVMBuildNSWAdd(e->b, gen_affine_ssa(e, s->first), gen_i64(e, 1), ""), number);
+  WEFT_TRY(rounds_of_place(s, e, number, AT_ONCE, slots));
+  WEFT_TRY(rounds_of_place(s, e, number, 1, slots));
   for (int i = 0; i < base->n; i++) gen_store(e, &base->f->results[i], target, gen_acc_get(e, slots[i]));
   return NULL;
 }
