@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
 """Weft's platform cuda beside XLA:GPU on one device: kernels with their bandwidth, and the programs of bench/jax_programs.py.
 
-    WEFT_PLUGIN=build-opt/.libs/pjrt_weft.so bench/gpu_vs_xla.py [--peer cuda|cpu|none] [--small] [-k WORD] [--seconds N]
+    WEFT_PLUGIN=build-opt/.libs/pjrt_weft.so bench/gpu_vs_xla.py [--peer cuda|cpu|none] [--small] [-k WORD] [--seconds N] [--jobs N]
 
 Each program runs in a process of its own, in which Weft and the peer take turns; the time of a run is the least of the rounds, each
 of which queues several runs and waits for the last.  Values are checked against each other.  --peer cuda is JAX's own CUDA plugin
-(jax-cuda); cpu, XLA:CPU, and --small, arrays of a few KiB, are for trying this script on the emulated GPU, where times mean nothing.
+(jax-cuda), which rounds f32 operands of products to tf32 where their precision is not the highest: Weft is told to do the same
+(WEFT_CUDA_TF32).  --jobs N compiles N programs side by side and measures one after another once all are compiled: quicker, and times
+of compilation are those of a busy machine.  cpu, XLA:CPU, and --small, arrays of a few KiB, are for trying this script on the emulated GPU, where times mean nothing.
 Goals (docs/cuda.md) are marked in the last column: a share of the bandwidth of a copy, measured here, or a ratio to XLA.
 """
 import argparse
+import contextlib
+import fcntl
 import json
 import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -60,33 +65,60 @@ def kernel(name, small):
 
 
 # -- one program, in a process of its own ---------------------------------------------------------------------------------------------
-def measure(f, args, devices, rounds, seconds):
+@contextlib.contextmanager
+def one_of(folder, what, count):
+    """Holds one of `count` locks; without a folder there is nobody to share with."""
+    files = [open(os.path.join(folder, f"{what}{i}"), "w") for i in range(count)] if folder else []
+    held = not files
+    while not held:
+        for f in files:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = True
+                break
+            except BlockingIOError:
+                pass
+        else:
+            time.sleep(0.05)
+    try:
+        yield
+    finally:
+        for f in files:
+            f.close()
+
+
+def measure(f, args, devices, options, seconds):
     import jax
 
     import jax_programs
 
     compiled, placed, results, out = {}, {}, {}, {}
-    for name, device in devices.items():
-        placed[name] = jax_programs.place(device, args)
-        began = time.perf_counter()
-        with jax.default_device(device):
-            lowered = jax.jit(f).lower(*placed[name])
-            began = time.perf_counter()
-            compiled[name] = lowered.compile()
-        out[name] = {"compile": time.perf_counter() - began, "run": math.inf, "queue": math.inf}
-        results[name] = jax.block_until_ready(compiled[name](*placed[name]))
-    for _ in range(rounds):
-        for name in devices:
-            began = time.perf_counter()
-            jax.block_until_ready(compiled[name](*placed[name]))
-            count = max(1, min(100, int(seconds / (time.perf_counter() - began))))
-            began = time.perf_counter()
-            for _ in range(count):
-                last = compiled[name](*placed[name])
-            queued = time.perf_counter()
-            jax.block_until_ready(last)
-            out[name]["run"] = min(out[name]["run"], (time.perf_counter() - began) / count)
-            out[name]["queue"] = min(out[name]["queue"], (queued - began) / count)
+    with one_of(options.folder, "compiler", options.jobs):
+        for name, device in devices.items():
+            placed[name] = jax_programs.place(device, args)
+            with jax.default_device(device):
+                lowered = jax.jit(f).lower(*placed[name])
+                began = time.perf_counter()
+                compiled[name] = lowered.compile()
+            out[name] = {"compile": time.perf_counter() - began, "run": math.inf, "queue": math.inf}
+            results[name] = jax.block_until_ready(compiled[name](*placed[name]))
+    if options.folder:
+        open(os.path.join(options.folder, "ready-" + options.one), "w").close()
+        while not os.path.exists(os.path.join(options.folder, "go")):
+            time.sleep(0.05)
+    with one_of(options.folder, "device", 1):
+        for _ in range(options.rounds):
+            for name in devices:
+                began = time.perf_counter()
+                jax.block_until_ready(compiled[name](*placed[name]))
+                count = max(1, min(100, int(seconds / (time.perf_counter() - began))))
+                began = time.perf_counter()
+                for _ in range(count):
+                    last = compiled[name](*placed[name])
+                queued = time.perf_counter()
+                jax.block_until_ready(last)
+                out[name]["run"] = min(out[name]["run"], (time.perf_counter() - began) / count)
+                out[name]["queue"] = min(out[name]["queue"], (queued - began) / count)
     if len(devices) > 1:
         out["difference"] = jax_programs.differ(results["weft"], results["peer"])
     return out
@@ -94,6 +126,7 @@ def measure(f, args, devices, rounds, seconds):
 
 def one(options):
     os.environ["WEFT_PLATFORM"] = "cuda"
+    os.environ.setdefault("WEFT_CUDA_TF32", "1")
     os.environ["PJRT_NAMES_AND_LIBRARY_PATHS"] = "weftgpu:" + options.plugin
     os.environ["JAX_PLATFORMS"] = ",".join(["weftgpu"] + [options.peer] * (options.peer != "none") + ["cpu"] * (options.peer != "cpu"))
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -112,7 +145,7 @@ def one(options):
         f, args, moved, flops = kernel(options.one, options.small)
     else:
         (f, args), moved, flops = jax_programs.PROGRAMS[options.one](), 0, 0
-    out = measure(f, args, devices, options.rounds, 0.01 if options.small else 0.05)
+    out = measure(f, args, devices, options, 0.01 if options.small else 0.05)
     print(json.dumps(dict(out, moved=moved, flops=flops, device=jax.devices("weftgpu")[0].device_kind)))
 
 
@@ -145,6 +178,51 @@ def row(name, r, copy):
             f"{weft['run'] / peer['run']:.2f}" if peer else "–", rate, f"{r['difference']:.1e}" if peer else "–", goal]
 
 
+def command_of(name, options, folder=None):
+    words = [sys.executable, __file__, "--one", name, "--peer", options.peer, "--plugin", options.plugin, "--rounds", str(options.rounds),
+             "--jobs", str(options.jobs)]
+    return words + ["--small"] * options.small + (["--folder", folder] if folder else [])
+
+
+def in_turn(names, options):
+    """Yields (name, standard output, error): one program after another."""
+    began = time.monotonic()
+    for name in names:
+        if time.monotonic() - began > options.seconds:
+            return
+        try:
+            done = subprocess.run(command_of(name, options), capture_output=True, text=True, timeout=600)
+            yield name, done.stdout, (done.stderr.strip().splitlines() or ["no output"])[-1][:200] if done.returncode else None
+        except subprocess.TimeoutExpired:
+            yield name, "", "takes longer than 10 minutes"
+
+
+def side_by_side(names, options):
+    """The same; all are compiled first.  Compilation may take half of the time."""
+    end = time.monotonic() + min(options.seconds, 1200)
+    half = time.monotonic() + min(options.seconds, 1200) / 2
+    with tempfile.TemporaryDirectory() as folder:
+        processes = {}
+        for name in names:
+            with open(os.path.join(folder, "out-" + name), "w") as out, open(os.path.join(folder, "err-" + name), "w") as err:
+                processes[name] = subprocess.Popen(command_of(name, options, folder), stdout=out, stderr=err)
+        compiling = lambda: [n for n, p in processes.items() if p.poll() is None and not os.path.exists(os.path.join(folder, "ready-" + n))]
+        while compiling() and time.monotonic() < half:
+            time.sleep(0.1)
+        for name in compiling():
+            processes[name].kill()
+        open(os.path.join(folder, "go"), "w").close()
+        for name, process in processes.items():
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            with open(os.path.join(folder, "out-" + name)) as out, open(os.path.join(folder, "err-" + name)) as err:
+                lines = err.read().strip().splitlines() or ["no time was left"]
+                yield name, out.read(), lines[-1][:200] if process.returncode else None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", default="cuda", choices=["cuda", "cpu", "none"])
@@ -153,7 +231,9 @@ def main():
     parser.add_argument("--small", action="store_true", help="small arrays, and no programs but those that -k names")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no program after this time")
     parser.add_argument("-k", default="", help="only programs whose name has this")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="compile N programs side by side")
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
     report.add_options(parser)
     options = parser.parse_args()
     if options.one:
@@ -164,22 +244,14 @@ def main():
     table = report.Table("Weft on a GPU, beside XLA:GPU" if options.peer == "cuda" else f"Weft's platform cuda, peer: {options.peer}",
                          ["program", "compile ms: Weft, XLA", "run ms: Weft, XLA", "compile", "run", "rate", "largest difference", "goal"], "run")
     print("\n".join(table.lines()), flush=True)
-    began, copy, ratios, failed, device = time.monotonic(), None, [], [], ""
-    for i, name in enumerate(names):
-        if time.monotonic() - began > options.seconds:
-            table.note(f"Time is up: {len(names) - i} programs were not run, from {name} on.")
-            break
-        try:
-            done = subprocess.run([sys.executable, __file__, "--one", name, "--peer", options.peer, "--plugin", options.plugin,
-                                   "--rounds", str(options.rounds)] + ["--small"] * options.small, capture_output=True, text=True, timeout=600)
-            error = (done.stderr.strip().splitlines() or ["no output"])[-1][:200] if done.returncode else None
-        except subprocess.TimeoutExpired:
-            error = "takes longer than 10 minutes"
+    copy, ratios, failed, device, left = None, [], [], "", len(names)
+    for name, text, error in (side_by_side if options.jobs > 1 else in_turn)(names, options):
+        left -= 1
         if error:
             failed.append(name)
             table.add(name, *[""] * 6, "failed: " + error)
         else:
-            r = json.loads(done.stdout.splitlines()[-1])
+            r = json.loads(text.splitlines()[-1])
             device = r["device"]
             if name == "copy":
                 copy = max(r["moved"] / r[side]["run"] for side in ("weft", "peer") if side in r) / 1e9
@@ -187,6 +259,8 @@ def main():
             if "peer" in r:
                 ratios.append((r["weft"]["compile"] / r["peer"]["compile"], r["weft"]["run"] / r["peer"]["run"]))
         print(list(table.lines())[-1], flush=True)
+    if left:
+        table.note(f"Time is up: {left} programs were not run, from {names[-left]} on.")
     if ratios:
         means = [report.geometric_mean(column) for column in zip(*ratios)]
         table.note(f"Geometric means over {len(ratios)} programs, Weft / XLA: compile {means[0]:.2f} (goal 0.3), run {means[1]:.2f} (goal 1.0).")

@@ -1,8 +1,9 @@
-/* cpu/small_solve.c -- LU factors and triangular systems of small real matrices (small_solve.h). */
+/* cpu/small_solve.c -- LU factors of small matrices and triangular systems of small real ones (small_solve.h). */
 #include <config.h>
 
 #include "cpu/small_solve.h"
 
+#include <complex.h>
 #include <math.h>
 
 #include "base/macros.h"
@@ -48,11 +49,19 @@ enum { LU_MOST = 32, SYSTEM_MOST = 32, SYSTEM_WORK = 4096 }; /* for larger matri
 LU(lu_f32, float, fabsf)
 LU(lu_f64, double, fabs)
 
+/* LAPACK compares complex pivots in this norm. */
+static inline float abs1_f32(float complex z) { return fabsf(crealf(z)) + fabsf(cimagf(z)); }
+static inline double abs1_f64(double complex z) { return fabs(creal(z)) + fabs(cimag(z)); }
+LU(lu_c64, float complex, abs1_f32)
+LU(lu_c128, double complex, abs1_f64)
+
 bool cpu_lu_small(weft_dtype type, int64_t m, int64_t n, int64_t matrices, void *a, int32_t *pivots, int32_t *info)
 {
   if (m > LU_MOST || n > LU_MOST) return false;
   if (type == WEFT_F32) lu_f32(m, n, matrices, a, pivots, info);
   else if (type == WEFT_F64) lu_f64(m, n, matrices, a, pivots, info);
+  else if (type == WEFT_C64) lu_c64(m, n, matrices, a, pivots, info);
+  else if (type == WEFT_C128) lu_c128(m, n, matrices, a, pivots, info);
   else return false;
   return true;
 }

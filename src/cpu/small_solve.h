@@ -8,10 +8,11 @@
 
 #include "base/dtype.h"
 
-/* The LU factors of column-major m by n matrices of f32 or f64, one behind the other, in place, with partial pivoting:
- * what LAPACK's getrf gives. For each matrix, pivots has min(m, n) numbers of rows, counted from 1: row i was exchanged
- * with row pivots[i]; info has the number, counted from 1, of the first pivot that is 0, or 0. False, with nothing
- * written, for other types and larger matrices. */
+/* The LU factors of column-major m by n matrices of f32, f64, c64 or c128, one behind the other, in place, with partial
+ * pivoting: what LAPACK's getrf gives, except that a NaN below a pivot of 0 always reaches the columns to its right
+ * (OpenBLAS's kernels for some processors drop it). For each matrix, pivots has min(m, n) numbers of rows, counted from
+ * 1: row i was exchanged with row pivots[i]; info has the number, counted from 1, of the first pivot that is 0, or 0.
+ * False, with nothing written, for other types and larger matrices. */
 bool cpu_lu_small(weft_dtype type, int64_t m, int64_t n, int64_t matrices, void *a, int32_t *pivots, int32_t *info);
 
 /* A triangular system op(A) X = B of f32 or f64. Element (i, j) of op(A) lies at i * a_row + j * a_col, that of X at

@@ -47,8 +47,8 @@ typedef struct gpu_dot {
 /* Fills `dot`, except the members that gpu_dot_choose fills.  Pass dot-canonicalizer brings a dot into the form that is
  * wanted: one contracting dimension, at most one batch dimension.  `dot` may be copied until gpu_dot_choose.
  *
- * Sums are at least of f32.  An f32 product is rounded to tf32, bf16 or f16 only if its algorithm says so (steps.c sets that of tf32 for
- * WEFT_CUDA_TF32).
+ * Sums are at least of f32.  An f32 product is rounded to tf32, bf16 or f16 only if its algorithm says so
+ * (steps.c sets that of tf32 for WEFT_CUDA_TF32).
  * Errors: UNIMPLEMENTED for other forms, for empty arrays and for element types that the library does not have. */
 WEFT_NODISCARD weft_status *gpu_dot_init(gpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
                                          const hlo_shape *rhs, const hlo_shape *out, bool has_bias,

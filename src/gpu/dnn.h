@@ -20,7 +20,8 @@ typedef struct gpu_conv gpu_conv;
 
 /* Describes the convolution `instr`, which conv-canonicalizer has brought into the form of libraries, and asks the
  * library for a deterministic algorithm that uses at most `most_workspace` bytes.  f32 is rounded to tf32 only
- * if `tf32` allows it.  Owned by the caller.  Errors: UNIMPLEMENTED for other forms and for types that the library does not have. */
+ * if `tf32` allows it.  Owned by the caller.  Errors: UNIMPLEMENTED for other forms and for types that the library does
+ * not have. */
 WEFT_NODISCARD weft_status *gpu_conv_new(const hlo_instr *instr, gpu_dnn *dnn, bool tf32, size_t most_workspace,
                                          gpu_conv **out_conv);
 void gpu_conv_free(gpu_conv *conv); /* NULL is fine */

@@ -93,7 +93,8 @@ static weft_status *choose(const gpu_target *target, gpu_dot *dot, const gpu_bla
   return NULL;
 }
 
-/* Does the user let f32 operands be rounded to tf32 (WEFT_CUDA_TF32), as XLA does unless their precision is the highest? */
+/* Does the user let f32 operands be rounded to tf32 (WEFT_CUDA_TF32), as XLA does unless their precision is the
+ * highest? */
 static bool may_round(const gpu_target *target, weft_dtype type, int count, const hlo_precision *precision)
 {
   for (int i = 0; i < count; i++)

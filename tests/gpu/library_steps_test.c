@@ -708,6 +708,90 @@ TEST(a_factor_is_updated_by_a_vector)
   weft_platform_release(platform);
 }
 
+/* ---- tf32 ------------------------------------------------------------------------------------------------------- */
+
+/* A product and a convolution whose operands are 1 + 2^-12, which tf32 rounds to 1. */
+static void run_rounded(const char *config, float *out_dot, float *out_conv)
+{
+  static const char form[] = "HloModule m\n"
+                             "ENTRY e {\n"
+                             "  a = f32[96,96] parameter(0)\n"
+                             "  i = f32[1,8,6,6] parameter(1)\n"
+                             "  k = f32[8,8,3,3] parameter(2)\n"
+                             "  d = f32[96,96] dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}%s\n"
+                             "  c = f32[1,8,4,4] convolution(i, k), window={size=3x3}, dim_labels=bf01_oi01->bf01%s\n"
+                             "  ROOT r = (f32[96,96], f32[1,8,4,4]) tuple(d, c)\n"
+                             "}\n";
+  char text[sizeof form + 200];
+  float x[96 * 96], dot[96 * 96], conv[8 * 4 * 4];
+
+  snprintf(text, sizeof text, form, config, config);
+  for (size_t i = 0; i < WEFT_COUNT(x); i++) x[i] = 1 + 0x1p-12f;
+  weft_platform *platform = test_platform(1, 1);
+  weft_executable *exe = test_compile(platform, text, BUF_SEQUENTIAL);
+  T_OK(test_run(exe, (const void *[]){x, x, x}, (void *[]){dot, conv}));
+  *out_dot = dot[1];
+  *out_conv = conv[1];
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST(f32_is_rounded_to_tf32_where_it_is_asked_for)
+{
+  const double square = (1 + 0x1p-12) * (1 + 0x1p-12);
+  float dot, conv, rounded, high, highest;
+
+  run_rounded("", &dot, &conv);
+  assert_float_equal(dot, 96 * square, 1e-4);
+  assert_float_equal(conv, 72 * square, 1e-4);
+  setenv("WEFT_CUDA_TF32", "1", 1);
+  run_rounded("", &rounded, &conv);
+  run_rounded(", operand_precision={high,high}", &high, &conv);
+  run_rounded(", operand_precision={highest,highest}", &highest, &conv);
+  unsetenv("WEFT_CUDA_TF32");
+  assert_float_equal(rounded, 96, 0);
+  assert_float_equal(high, 96, 0);
+  assert_float_equal(highest, 96 * square, 1e-4);
+  assert_float_equal(conv, 72 * square, 1e-4);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------------------- */
+
+/* Of few results with kept dimensions between those that are reduced, no thread adds all elements. */
+TEST(a_sum_over_short_rows_and_others_is_two_kernels)
+{
+  static const char text[] = "HloModule m\n"
+                             "add {\n"
+                             "  p = f32[] parameter(0)\n"
+                             "  q = f32[] parameter(1)\n"
+                             "  ROOT s = f32[] add(p, q)\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[4,32,32,8,8] parameter(0)\n"
+                             "  z = f32[] constant(0)\n"
+                             "  ROOT r = f32[4,8] reduce(x, z), dimensions={1,2,4}, to_apply=add\n"
+                             "}\n";
+  static float x[4][1024][8][8];
+  float got[4][8];
+  int reduces = 0;
+
+  for (int a = 0; a < 4; a++)
+    for (int b = 0; b < 1024; b++)
+      for (int c = 0; c < 8; c++)
+        for (int d = 0; d < 8; d++) x[a][b][c][d] = (float)(a + c + d % 2); /* sums are exact */
+  weft_platform *platform = test_platform(1, 1);
+  weft_executable *exe = test_compile(platform, text, BUF_SEQUENTIAL);
+  const hlo_module *module = weft_executable_module(exe);
+  HLO_FOREACH_COMPUTATION(comp, module)
+    HLO_FOREACH(instr, comp) reduces += instr->op == HLO_REDUCE;
+  T_EQ_INT(reduces, 2);
+  T_OK(test_run(exe, (const void *[]){x}, (void *[]){got}));
+  for (int a = 0; a < 4; a++)
+    for (int c = 0; c < 8; c++) assert_float_equal(got[a][c], 8192 * (a + c) + 4096, 0);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
 int main(void)
 {
   const char *libraries = getenv("WEFT_TEST_LIBRARIES"); /* of a process that this program has started */
@@ -718,6 +802,7 @@ int main(void)
     return cmocka_run_group_tests(alone, NULL, NULL);
   }
   const struct CMUnitTest units[] = {
+          UNIT(f32_is_rounded_to_tf32_where_it_is_asked_for), UNIT(a_sum_over_short_rows_and_others_is_two_kernels),
           UNIT(three_diagonals_are_solved_with_exchanges_of_rows), UNIT(a_factor_is_updated_by_a_vector),
           UNIT(a_singular_matrix_of_three_diagonals_is_perturbed), UNIT(a_sparse_system_is_solved),
           UNIT(steps_are_library_calls_and_give_the_evaluators_results),

@@ -98,7 +98,10 @@ if [ ! -e "$here/bin/on_device" ]; then # in the source tree
   [ -e "$bundle/commit" ] || lay_out "$bundle" || exit 2
 fi
 
-export LD_LIBRARY_PATH=$bundle/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# NVIDIA's libraries may be there as Python's packages only (nvidia-cudnn-cu13 and its like)
+packages=$("$python" -c 'import glob, nvidia
+print(*(d for p in nvidia.__path__ for d in glob.glob(p + "/*/lib")), sep=":")' 2>/dev/null)
+export LD_LIBRARY_PATH=$bundle/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}${packages:+:$packages}
 export WEFT_SRCDIR=$bundle/src WEFT_PLATFORM=cuda WEFT_EMU_LEAKS=off PYTHONDONTWRITEBYTECODE=1
 if [ -n "$emulated" ]; then export WEFT_CUDA_LIBDIR=$bundle/emulator; fi
 has_jax() { "$python" -c 'import jax' 2>/dev/null; }
@@ -162,6 +165,16 @@ part_conformance() {
   (share 8; CMOCKA_MESSAGE_OUTPUT=TAP timeout "$1" "$bundle/bin/on_device" conformance)
 }
 
+# is_sensitive PROGRAM RESULTS INPUTS...: do the CPU's own results differ from those in the folder by rounding alone?  A deep network of
+# bf16 with random weights is such a program.
+is_sensitive() {
+  local file=$1 results=$2
+  shift 2
+  WEFT_PLATFORM=cpu timeout 120 "$bundle/bin/weft" run "$file" --alone --quiet "$@" --output-dir "$results" >/dev/null 2>&1 || return 1
+  ! XLA_FLAGS=--xla_allow_excess_precision=false WEFT_PLATFORM=cpu timeout 120 "$bundle/bin/weft" run "$file" --alone --quiet "$@" \
+    --expect "$results" >/dev/null 2>&1
+}
+
 # Programs of ../shared/testdata/hlo and of the tree, on the device and by the CPU's kernels.
 part_programs() {
   local deadline=$(($(date +%s) + $1)) n=0 file name limit status wanted reasons='RESOURCE_EXHAUSTED|devices, the|no handler is registered'
@@ -189,10 +202,12 @@ part_programs() {
         done
         WEFT_PLATFORM=cpu timeout $limit "$bundle/bin/weft" run "$file" --alone --devices "${wanted:-1}" --quiet "${inputs[@]}" --expect "$out/programs/arrays" >>"$out/programs/$name.log" 2>&1
         status=$?
+        [ $status != 1 ] || [ "${wanted:-1}" != 1 ] || ! is_sensitive "$file" "$out/programs/arrays" "${inputs[@]}" || status=sensitive
       fi
       rm -rf "$out/programs/arrays"
       case $status in
         0) echo "ok - $name" ;;
+        sensitive) echo "ok - $name # SKIP the CPU's results with and without excess precision differ as well: rounding decides them" ;;
         124) [ $(($(date +%s) + 2)) -lt $deadline ] || return 124
           echo "ok - $name # SKIP takes longer than $limit s" ;;
         *) if grep -qE "$reasons" "$out/programs/$name.log"; then echo "ok - $name # SKIP $(grep -m 1 -E "$reasons" "$out/programs/$name.log" | cut -c 1-160)"
@@ -224,7 +239,7 @@ part_bench() {
     echo "ok 1 - jax-cuda is there"
   fi
   [ -z "$emulated$quick" ] || small=--small
-  if timeout "$1" "$python" "$bundle/src/bench/gpu_vs_xla.py" --plugin "$bundle/lib/pjrt_weft.so" --peer $peer $small --seconds $(($1 * 9 / 10)) \
+  if timeout "$1" "$python" "$bundle/src/bench/gpu_vs_xla.py" --plugin "$bundle/lib/pjrt_weft.so" --peer $peer $small --jobs 8 --seconds $(($1 * 9 / 10)) \
     ${quick:+-k sum} --markdown "$out/bench.md" --svg "$out/bench.svg" >"$out/bench.table" 2>&1; then
     echo "ok 2 - every program runs"
   else

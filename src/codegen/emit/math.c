@@ -92,8 +92,8 @@ static gen_ssa from_bits(gen_emit *e, gen_ssa a)
 static gen_ssa widen(gen_emit *e, gen_ssa a) { return gen_cast(e, LLVMFPExt, a, e->part->f64); }
 static gen_ssa narrow(gen_emit *e, gen_ssa a) { return gen_cast(e, LLVMFPTrunc, a, e->part->f32); }
 static gen_ssa i_bin(gen_emit *e, LLVMOpcode op, gen_ssa a, int64_t b) { return gen_bin(e, op, a, gen_i(a, b)); }
-/* |a| with the sign of s. PTX's copysign is several instructions with the operands turned; these are one on a GPU, and the
- * CPU's own two or three. */
+/* |a| with the sign of s. On a GPU this is one instruction, and LLVM's copysign six; on a CPU both are two or
+ * three. */
 static gen_ssa with_sign(gen_emit *e, gen_ssa a, gen_ssa s)
 {
   int64_t sign = is_f64(e, a) ? INT64_MIN : INT32_MIN;

@@ -193,8 +193,8 @@ static weft_status *combine_window(scattering *s, gen_emit *e, gen_affine at, co
   return NULL;
 }
 
-/* Combines windows from number *number (slot) on, `count` in each round, while the last one of the round has the place of
- * s->first; as they are sorted, the others have it then. */
+/* Combines windows from number *number (slot) on, `count` in each round, while the last one of the round has the place
+ * of s->first; as they are sorted, the others have it then. */
 static weft_status *rounds_of_place(scattering *s, gen_emit *e, gen_ssa number, int count, const gen_value *slots)
 {
   const gen_scatter *base = &s->base;
