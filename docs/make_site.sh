@@ -85,6 +85,7 @@ nav:
     - Libraries: docs/measured/libraries.md
     - Convolutions: docs/measured/convolutions.md
     - Before the device layer: docs/measured/device-layer.md
+    - On a GPU: docs/measured/gpu.md
     - Peers: docs/measured/peers.md
     - Collectives: docs/measured/collectives.md
     - Collectives, by hand: docs/measured/collectives-by-hand.md
