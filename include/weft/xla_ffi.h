@@ -89,7 +89,8 @@ typedef struct XLA_FFI_Handler_Bundle {
   XLA_FFI_Handler *instantiate, *prepare, *initialize; /* optional */
   XLA_FFI_Handler *execute;
 } XLA_FFI_Handler_Bundle;
-typedef uint32_t XLA_FFI_Handler_Traits;
+typedef uint32_t XLA_FFI_Handler_Traits; /* bits of the enumeration below */
+enum { XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE = 1 /* only queues work on the stream, and may be recorded */ };
 
 typedef struct XLA_FFI_TypeId { int64_t type_id; } XLA_FFI_TypeId; /* 0: unknown */
 typedef struct XLA_FFI_TypeInfo { XLA_FFI_HEAD; void (*deleter)(void *object); } XLA_FFI_TypeInfo;

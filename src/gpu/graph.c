@@ -247,7 +247,8 @@ static weft_status *make(void *ctx, weft_arena *arena, rt_stretch **out_stretch)
 
 bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const weft_compile_options *options)
 {
-  static const uint32_t usual = 1u << WEFT_GRAPH_FUSION | 1u << WEFT_GRAPH_CUBLASLT | 1u << WEFT_GRAPH_CUDNN;
+  static const uint32_t usual = 1u << WEFT_GRAPH_FUSION | 1u << WEFT_GRAPH_CUBLASLT | 1u << WEFT_GRAPH_CUDNN |
+                                1u << WEFT_GRAPH_CUSTOM_CALL;
   int64_t least = options->graph_least > 0 ? options->graph_least : platform->settings.graphs;
   uint32_t kinds = options->graph_kinds ? options->graph_kinds : usual;
 

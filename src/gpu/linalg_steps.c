@@ -54,6 +54,9 @@ static weft_status *triangular_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   return gpu_end_work(ctx, triangular_work((const triangular_thunk *)thunk, ctx, stream));
 }
 static const rt_thunk_ops triangular_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "triangular-solve", .enqueue = triangular_enqueue, .stretch = 1u << WEFT_GRAPH_CUBLASLT};
+/* Of a batch: the host writes the addresses of its matrices, so it cannot be part of a graph. */
+static const rt_thunk_ops batched_ops = {
   .size = sizeof(rt_thunk_ops), .kind = "triangular-solve", .enqueue = triangular_enqueue};
 
 /* The scratch has the addresses of the matrices of a batch. */
@@ -75,7 +78,9 @@ weft_status *gpu_plan_triangular(const gpu_target *target, weft_arena *arena, co
 
 weft_status *gpu_triangular_make(low_step *step, rt_thunk **out_thunk)
 {
-  WEFT_TRY(low_thunk_new(step, &triangular_ops, sizeof(triangular_thunk), out_thunk));
+  bool is_batched = gpu_triangular_batch(step->plan->data) > 0;
+
+  WEFT_TRY(low_thunk_new(step, is_batched ? &batched_ops : &triangular_ops, sizeof(triangular_thunk), out_thunk));
   ((triangular_thunk *)*out_thunk)->triangular = *(const gpu_triangular *)step->plan->data;
   return NULL;
 }
@@ -178,8 +183,16 @@ typedef struct handler_thunk {
   rt_ffi_call *call;
 } handler_thunk;
 
+/* What is planned for a call: does its handler say that it may be part of a graph? */
+typedef struct handler_plan {
+  rt_ffi_call *call;
+  bool may_be_recorded;
+} handler_plan;
+
+/* A graph uses its memory in every launch, and a block that the handler gives back has other users by then. */
 static weft_status *take_memory(void *ctx, size_t bytes, void **out_data)
 {
+  if (gpu_is_recording()) return WEFT_ERR(UNIMPLEMENTED, "a handler takes memory while a graph is recorded");
   return rt_device_take(ctx, 0, (int64_t)bytes, RT_COMPUTE, out_data);
 }
 
@@ -210,27 +223,34 @@ static weft_status *handler_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
 
 static const rt_thunk_ops handler_ops = {
   .size = sizeof(rt_thunk_ops), .kind = "custom-call", .enqueue = handler_enqueue};
+static const rt_thunk_ops recorded_handler_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "custom-call", .enqueue = handler_enqueue, .stretch = 1u << WEFT_GRAPH_CUSTOM_CALL};
 
 static weft_status *handler_make(low_step *step, rt_thunk **out_thunk)
 {
-  WEFT_TRY(low_thunk_new(step, &handler_ops, sizeof(handler_thunk), out_thunk));
-  ((handler_thunk *)*out_thunk)->call = step->plan->data;
+  const handler_plan *planned = step->plan->data;
+
+  WEFT_TRY(low_thunk_new(step, planned->may_be_recorded ? &recorded_handler_ops : &handler_ops, sizeof(handler_thunk),
+                         out_thunk));
+  ((handler_thunk *)*out_thunk)->call = planned->call;
   (*out_thunk)->detail = step->instr->u.custom->target;
   return NULL;
 }
 
-static void free_call(void *call) { rt_ffi_call_free(call); }
+static void free_planned(void *planned) { rt_ffi_call_free(((handler_plan *)planned)->call); }
 
-static weft_status *plan_handler(weft_arena *arena, const hlo_instr *instr, const XLA_FFI_Handler_Bundle *bundle,
+static weft_status *plan_handler(weft_arena *arena, const hlo_instr *instr, const rt_ffi_device_handler *handler,
                                  low_plan *plan)
 {
-  rt_ffi_call *call;
+  handler_plan *planned = WEFT_ARENA_NEW(arena, handler_plan);
 
-  WEFT_TRY(rt_ffi_call_new(arena, instr, bundle, &call));
-  plan->data = call;
-  plan->destroy = free_call;
+  WEFT_TRY_ALLOC(planned);
+  planned->may_be_recorded = handler->traits & XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE;
+  WEFT_TRY(rt_ffi_call_new(arena, instr, &handler->bundle, &planned->call));
+  plan->data = planned;
+  plan->destroy = free_planned;
   plan->make = handler_make;
-  if (!rt_ffi_call_packs(call)) return NULL;
+  if (!rt_ffi_call_packs(planned->call)) return NULL;
   return WEFT_ERR(UNIMPLEMENTED, "a handler for devices with arrays of elements below a byte");
 }
 
@@ -239,11 +259,12 @@ static weft_status *plan_handler(weft_arena *arena, const hlo_instr *instr, cons
 weft_status *gpu_plan_custom_call(const gpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *plan)
 {
   const char *name = instr->u.custom->target;
+  rt_ffi_device_handler handler;
   XLA_FFI_Handler_Bundle bundle;
   gpu_routine routine;
 
-  if (instr->u.custom->api_version == API_TYPED_FFI && rt_ffi_find_on_device(name, &bundle))
-    return plan_handler(arena, instr, &bundle, plan);
+  if (instr->u.custom->api_version == API_TYPED_FFI && rt_ffi_find_on_device(name, &handler))
+    return plan_handler(arena, instr, &handler, plan);
   /* a handler that the user registered comes before Weft's own of the same name */
   if (!rt_ffi_find(name, &bundle)) {
     if (gpu_solve_find(name, &routine)) return plan_solve(target, arena, instr, routine, plan);

@@ -69,6 +69,7 @@ bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const w
 /* What the calling thread's steps queue from now on goes to `stream`, where it is recorded; NULL: to the compute
  * stream again. */
 void gpu_record_on(wcu_stream stream);
+bool gpu_is_recording(void); /* whether the calling thread's steps are recorded */
 
 /* gpu_begin_work for a thunk, by whose name a message knows its work. */
 WEFT_NODISCARD weft_status *gpu_begin_step(const rt_thunk *thunk, const rt_ctx *ctx, wcu_stream *out_stream);

@@ -309,7 +309,8 @@ static weft_status *fft_enqueue(const rt_thunk *thunk, rt_ctx *ctx)
   return gpu_end_work(ctx, fft_work((const fft_thunk *)thunk, ctx, stream));
 }
 
-static const rt_thunk_ops fft_ops = {.size = sizeof(rt_thunk_ops), .kind = "fft", .enqueue = fft_enqueue};
+static const rt_thunk_ops fft_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "fft", .enqueue = fft_enqueue, .stretch = 1u << WEFT_GRAPH_CUBLASLT};
 
 weft_status *gpu_fft_make(low_step *step, rt_thunk **out_thunk)
 {

@@ -14,6 +14,7 @@ static weft_stream *compute_stream(const rt_ctx *ctx)
 static _Thread_local wcu_stream recorder;
 
 void gpu_record_on(wcu_stream stream) { recorder = stream; }
+bool gpu_is_recording(void) { return recorder != NULL; }
 
 weft_status *gpu_begin_work(const rt_ctx *ctx, wcu_stream *out_stream)
 {

@@ -24,7 +24,8 @@ static PJRT_Error *register_handler(PJRT_FFI_Register_Handler_Args *args)
   XLA_FFI_Handler_Bundle bundle = {.execute = (XLA_FFI_Handler *)args->handler};
 
   if (rt_ffi_is_device_platform(args->platform_name, args->platform_name_size))
-    return pjrt_error(rt_ffi_register_on_device(args->target_name, args->target_name_size, &bundle));
+    return pjrt_error(rt_ffi_register_on_device(args->target_name, args->target_name_size,
+                                                &(rt_ffi_device_handler){bundle, args->traits}));
   return pjrt_error(rt_ffi_register(args->target_name, args->target_name_size, &bundle));
 }
 
@@ -39,7 +40,8 @@ PJRT_Error *pjrt_ffi_register(PJRT_Weft_FfiRegister_Args *args)
     return pjrt_error(
       rt_untyped_register(args->target_name, args->target_name_size, (rt_untyped_fn *)(uintptr_t)args->untyped));
   if (PJRT_HAS(args, platform_size) && rt_ffi_is_device_platform(args->platform, args->platform_size))
-    return pjrt_error(rt_ffi_register_on_device(args->target_name, args->target_name_size, &bundle));
+    return pjrt_error(
+      rt_ffi_register_on_device(args->target_name, args->target_name_size, &(rt_ffi_device_handler){.bundle = bundle}));
   return pjrt_error(rt_ffi_register(args->target_name, args->target_name_size, &bundle));
 }
 

@@ -66,22 +66,22 @@ static struct {
   int64_t next_type;
 } registry = {.mu = WEFT_MUTEX_INITIALIZER, .next_type = 1};
 
-static weft_status *add_handler(rt_target_kind kind, const char *name, size_t length,
-                                const XLA_FFI_Handler_Bundle *bundle)
+static weft_status *check_handler(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle)
 {
-  if (!bundle->execute)
-    return WEFT_ERR(INVALID_ARGUMENT, "custom-call target \"%.*s\" without an execute handler", (int)length, name);
-  return rt_target_add(kind, name, length, bundle, sizeof *bundle);
+  if (bundle->execute) return NULL;
+  return WEFT_ERR(INVALID_ARGUMENT, "custom-call target \"%.*s\" without an execute handler", (int)length, name);
 }
 
 weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle)
 {
-  return add_handler(RT_TARGET_HOST, name, length, bundle);
+  WEFT_TRY(check_handler(name, length, bundle));
+  return rt_target_add(RT_TARGET_HOST, name, length, bundle, sizeof *bundle);
 }
 
-weft_status *rt_ffi_register_on_device(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle)
+weft_status *rt_ffi_register_on_device(const char *name, size_t length, const rt_ffi_device_handler *handler)
 {
-  return add_handler(RT_TARGET_DEVICE, name, length, bundle);
+  WEFT_TRY(check_handler(name, length, &handler->bundle));
+  return rt_target_add(RT_TARGET_DEVICE, name, length, handler, sizeof *handler);
 }
 
 bool rt_ffi_is_device_platform(const char *platform, size_t length)
@@ -100,9 +100,9 @@ bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle)
   return rt_target_find(RT_TARGET_HOST, name, out_bundle);
 }
 
-bool rt_ffi_find_on_device(const char *name, XLA_FFI_Handler_Bundle *out_bundle)
+bool rt_ffi_find_on_device(const char *name, rt_ffi_device_handler *out_handler)
 {
-  return rt_target_find(RT_TARGET_DEVICE, name, out_bundle);
+  return rt_target_find(RT_TARGET_DEVICE, name, out_handler);
 }
 
 weft_status *rt_ffi_type_register(const char *name, size_t length, int64_t *type_id, void (*deleter)(void *object))
@@ -508,7 +508,8 @@ static XLA_FFI_Error *error_of(weft_status *st)
 static XLA_FFI_Error *api_Handler_Register(XLA_FFI_Handler_Register_Args *args)
 {
   if (rt_ffi_is_device_platform(args->platform.ptr, args->platform.len))
-    return error_of(rt_ffi_register_on_device(args->name.ptr, args->name.len, &args->bundle));
+    return error_of(
+      rt_ffi_register_on_device(args->name.ptr, args->name.len, &(rt_ffi_device_handler){args->bundle, args->traits}));
   return error_of(rt_ffi_register(args->name.ptr, args->name.len, &args->bundle));
 }
 

@@ -20,9 +20,13 @@ const XLA_FFI_Api *rt_ffi_api(void);
 WEFT_NODISCARD weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle);
 bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle);
 /* The same for handlers that get arrays in a device's memory, and the stream on which to queue their work ("CUDA"). */
+typedef struct rt_ffi_device_handler {
+  XLA_FFI_Handler_Bundle bundle;
+  XLA_FFI_Handler_Traits traits;
+} rt_ffi_device_handler;
 WEFT_NODISCARD weft_status *rt_ffi_register_on_device(const char *name, size_t length,
-                                                      const XLA_FFI_Handler_Bundle *bundle);
-bool rt_ffi_find_on_device(const char *name, XLA_FFI_Handler_Bundle *out_bundle);
+                                                      const rt_ffi_device_handler *handler);
+bool rt_ffi_find_on_device(const char *name, rt_ffi_device_handler *out_handler);
 bool rt_ffi_is_device_platform(const char *platform, size_t length); /* "CUDA" and "gpu", in any case */
 bool rt_ffi_calls_python(const char *name); /* jaxlib's handlers of Python callbacks, known by their names */
 

@@ -84,7 +84,7 @@ static XLA_FFI_Error *wrong(XLA_FFI_CallFrame *frame) { return error_of(frame->a
 
 static void add_for_devices(const char *name, XLA_FFI_Handler *execute)
 {
-  T_OK(rt_ffi_register_on_device(name, strlen(name), &(XLA_FFI_Handler_Bundle){.execute = execute}));
+  T_OK(rt_ffi_register_on_device(name, strlen(name), &(rt_ffi_device_handler){.bundle.execute = execute}));
 }
 
 TEST(a_handler_gets_device_memory_and_the_stream)
@@ -172,12 +172,100 @@ TEST(packed_elements_are_refused)
   T_FAILS(weft_compile(platform, module, &(weft_compile_options){0}, &exe), "elements below a byte");
 }
 
+/* ---- graphs ---- */
+
+static int copies; /* calls of copy_once */
+
+static XLA_FFI_Error *copy_once(XLA_FFI_CallFrame *frame)
+{
+  const XLA_FFI_Buffer *in = frame->args.args[0], *out = frame->rets.rets[0];
+  XLA_FFI_Stream_Get_Args stream = {.struct_size = sizeof stream, .ctx = frame->ctx};
+  XLA_FFI_Error *error = frame->api->XLA_FFI_Stream_Get(&stream);
+
+  copies++;
+  if (error) return error;
+  if (cuMemcpyAsync((wcu_ptr)(uintptr_t)out->data, (wcu_ptr)(uintptr_t)in->data, sizeof(float) * (size_t)in->dims[0],
+                    stream.stream))
+    return error_of(frame->api, "the driver refuses a copy");
+  return NULL;
+}
+
+static void add_with_traits(const char *name, XLA_FFI_Handler *execute, XLA_FFI_Handler_Traits traits)
+{
+  const rt_ffi_device_handler handler = {.bundle.execute = execute, .traits = traits};
+
+  T_OK(rt_ffi_register_on_device(name, strlen(name), &handler));
+}
+
+/* Runs w = 2 f(2 x) six times on the same arrays. The graphs that were launched. */
+static uint64_t run_in_graph(const char *target, int64_t least)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe;
+  hlo_module *module;
+  char text[512];
+  float w[4];
+
+  snprintf(text, sizeof text,
+           "HloModule between\n"
+           "ENTRY e {\n"
+           "  a = f32[4] parameter(0)\n"
+           "  y = f32[4] add(a, a)\n"
+           "  z = f32[4] custom-call(y), custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI\n"
+           "  ROOT w = f32[4] add(z, z)\n"
+           "}\n",
+           target);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(weft_compile(platform, module, &(weft_compile_options){.graph_least = least}, &exe));
+  weft_buffer *in = test_buffer(weft_platform_device(platform, 0), weft_executable_param_type(exe, 0), x), *out;
+  weft_buffer *const *ins[] = {&in};
+  weft_buffer **outs[] = {&out};
+  uint64_t before = emu_calls("cuGraphLaunch");
+  copies = 0;
+  for (int run = 0; run < 6; run++) {
+    T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs}));
+    T_OK(weft_buffer_to_host(out, w, weft_deadline_after_ms(60000)));
+    weft_buffer_release(out);
+    for (int i = 0; i < 4; i++) assert_float_equal(w[i], 4 * x[i], 0);
+  }
+  weft_buffer_release(in);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+  return emu_calls("cuGraphLaunch") - before;
+}
+
+/* The first run queues the steps, the second records them; the handler is not called again. */
+TEST(a_handler_that_says_it_may_be_recorded_is_part_of_a_graph)
+{
+  add_with_traits("copy_once", copy_once, XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE);
+  T_EQ_INT(run_in_graph("copy_once", 3), 5);
+  T_EQ_INT(copies, 2);
+  nothing_is_left();
+}
+
+TEST(a_handler_that_does_not_say_so_is_called_in_every_run)
+{
+  add_with_traits("copy_once", copy_once, 0);
+  T_EQ_INT(run_in_graph("copy_once", 3), 0);
+  T_EQ_INT(copies, 6);
+  nothing_is_left();
+}
+
+/* A graph cannot own memory that the handler gives back at once. */
+TEST(a_handler_that_takes_memory_is_not_recorded)
+{
+  add_with_traits("copy_twice", copy_twice, XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE);
+  T_EQ_INT(run_in_graph("copy_twice", 3), 0);
+  nothing_is_left();
+}
+
 int main(void)
 {
   open_driver();
   const struct CMUnitTest units[] = {
     UNIT(a_handler_gets_device_memory_and_the_stream), UNIT(a_handler_that_is_late_for_the_driver_delays_what_follows),
     UNIT(an_error_of_a_handler_is_the_error_of_the_run), UNIT(a_handler_that_ends_later_is_waited_for),
-    UNIT(packed_elements_are_refused)};
+    UNIT(packed_elements_are_refused), UNIT(a_handler_that_says_it_may_be_recorded_is_part_of_a_graph),
+    UNIT(a_handler_that_does_not_say_so_is_called_in_every_run), UNIT(a_handler_that_takes_memory_is_not_recorded)};
   return cmocka_run_group_tests(units, NULL, NULL);
 }

@@ -409,6 +409,48 @@ TEST(options_say_which_steps_and_from_how_many_on)
   unsetenv("WEFT_CUDA_GRAPHS");
 }
 
+/* ---- steps of libraries ---------------------------------------------------------------------------------------- */
+
+/* A transform that scales its result and copies its input first (c64 to f32), and a triangular solve of one matrix. */
+static const char libraries_text[] =
+  "HloModule libraries\n"
+  "ENTRY e {\n"
+  "  v = f32[16,16] parameter(0)\n"
+  "  f = c64[16,9] fft(v), fft_type=RFFT, fft_length={16}\n"
+  "  g = f32[16,16] fft(f), fft_type=IRFFT, fft_length={16}\n"
+  "  s = f32[16,16] triangular-solve(v, g), left_side=true, lower=true, unit_diagonal=true, transpose_a=NO_TRANSPOSE\n"
+  "  h = c64[16,9] fft(s), fft_type=RFFT, fft_length={16}\n"
+  "  ROOT k = f32[16,16] fft(h), fft_type=IRFFT, fft_length={16}\n"
+  "}\n";
+
+TEST(transforms_and_triangular_solves_are_part_of_graphs)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = compile(platform, libraries_text, 5, 0);
+  weft_executable *single = compile(platform, libraries_text, INT64_MAX, 0);
+  weft_executable *kernels = compile(platform, libraries_text, 1, 1u << WEFT_GRAPH_FUSION);
+  float got[VALUES], want[VALUES];
+
+  T_TRUE(!has_graph(kernels));
+  for (int run = 0; run < 8; run++) { /* the last ones have new addresses */
+    weft_buffer *in = new_input(platform, exe, run), *right = run_on(single, in);
+    counts before = count_now();
+    weft_buffer *out = run_on(exe, in);
+    T_EQ_INT(since(before).launches, run > 0);
+    T_OK(weft_buffer_to_host(right, want, weft_deadline_after_ms(60000)));
+    T_OK(weft_buffer_to_host(out, got, weft_deadline_after_ms(60000)));
+    if (memcmp(got, want, sizeof got) != 0) fail_msg("other bits in run %d", run);
+    weft_buffer_release(in);
+    weft_buffer_release(out);
+    weft_buffer_release(right);
+  }
+  weft_executable_release(exe);
+  weft_executable_release(single);
+  weft_executable_release(kernels);
+  weft_platform_release(platform);
+  nothing_is_left();
+}
+
 /* ---- what fails ------------------------------------------------------------------------------------------------ */
 
 /* The n-th call of `symbol` fails in one of six runs. That run's results are right or its error names the call, and the
@@ -611,7 +653,8 @@ int main(void)
   const struct CMUnitTest units[] = {
     UNIT(results_are_those_of_single_steps), UNIT(a_run_with_known_addresses_is_one_call),
     UNIT(new_addresses_update_a_graph), UNIT(while_events_are_recorded_steps_are_queued_one_by_one),
-    UNIT(options_say_which_steps_and_from_how_many_on), UNIT(any_call_of_graphs_may_fail_at_any_time),
+    UNIT(options_say_which_steps_and_from_how_many_on), UNIT(transforms_and_triangular_solves_are_part_of_graphs),
+    UNIT(any_call_of_graphs_may_fail_at_any_time),
     UNIT(an_update_that_fails_makes_a_new_instance), UNIT(a_device_that_cannot_record_gives_up),
     UNIT(graphs_stand_between_collectives_of_several_devices), UNIT(a_graph_whose_kernel_fails_loses_the_device)};
   return cmocka_run_group_tests(units, NULL, NULL);
