@@ -27,7 +27,8 @@ PJRT_STRUCT(PJRT_Weft_FfiRegister_Args,
   const char *target_name; size_t target_name_size; const void *handlers[4] /* by XLA_FFI_ExecutionStage; NULL: none */;
   const void *untyped /* if not NULL, it is registered and the handlers are not */;
   /* "CUDA": handlers get arrays of the device and its stream; other names: arrays of the host */
-  const char *platform; size_t platform_size;)
+  const char *platform; size_t platform_size;
+  unsigned traits; /* as in PJRT_FFI_Register_Handler_Args */)
 /* From now on no client of this process takes part in a collective.  Other processes learn that when they wait for
  * one of this process's ranks. */
 PJRT_STRUCT(PJRT_Weft_Leave_Args,

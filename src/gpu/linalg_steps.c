@@ -192,7 +192,7 @@ typedef struct handler_plan {
 /* A graph uses its memory in every launch, and a block that the handler gives back has other users by then. */
 static weft_status *take_memory(void *ctx, size_t bytes, void **out_data)
 {
-  if (gpu_is_recording()) return WEFT_ERR(UNIMPLEMENTED, "a handler takes memory while a graph is recorded");
+  if (gpu_is_recording()) return WEFT_ERR(FAILED_PRECONDITION, "a handler takes memory while a graph is recorded");
   return rt_device_take(ctx, 0, (int64_t)bytes, RT_COMPUTE, out_data);
 }
 

@@ -41,7 +41,8 @@ PJRT_Error *pjrt_ffi_register(PJRT_Weft_FfiRegister_Args *args)
       rt_untyped_register(args->target_name, args->target_name_size, (rt_untyped_fn *)(uintptr_t)args->untyped));
   if (PJRT_HAS(args, platform_size) && rt_ffi_is_device_platform(args->platform, args->platform_size))
     return pjrt_error(
-      rt_ffi_register_on_device(args->target_name, args->target_name_size, &(rt_ffi_device_handler){.bundle = bundle}));
+      rt_ffi_register_on_device(args->target_name, args->target_name_size,
+                                &(rt_ffi_device_handler){bundle, PJRT_HAS(args, traits) ? args->traits : 0}));
   return pjrt_error(rt_ffi_register(args->target_name, args->target_name_size, &bundle));
 }
 

@@ -471,6 +471,158 @@ TEST(graphs_run_their_nodes_and_take_new_parameters)
   CU(cuMemFree_v2(p));
 }
 
+/* count: *p -= 1, and the handle's value is whether *p is not 0. choose: the handle's value is *p. */
+static const char conditions[] =
+  ".version 7.8\n.target sm_75\n.address_size 64\n"
+  ".extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);\n"
+  ".visible .entry count(.param .u64 h, .param .u64 p)\n{\n.reg .pred %q; .reg .b32 %r<3>; .reg .b64 %d<3>;\n"
+  "ld.param.u64 %d1, [h]; ld.param.u64 %d2, [p]; ld.global.u32 %r1, [%d2]; sub.u32 %r1, %r1, 1; st.global.u32 [%d2], %r1;\n"
+  "setp.ne.u32 %q, %r1, 0; selp.u32 %r2, 1, 0, %q;\n"
+  "{ .param .b64 a; .param .b32 b; st.param.b64 [a], %d1; st.param.b32 [b], %r2; call.uni cudaGraphSetConditional, (a, b); }\nret;\n}\n"
+  ".visible .entry choose(.param .u64 h, .param .u64 p)\n{\n.reg .b32 %r<2>; .reg .b64 %d<3>;\n"
+  "ld.param.u64 %d1, [h]; ld.param.u64 %d2, [p]; ld.global.u32 %r1, [%d2];\n"
+  "{ .param .b64 a; .param .b32 b; st.param.b64 [a], %d1; st.param.b32 [b], %r1; call.uni cudaGraphSetConditional, (a, b); }\nret;\n}\n";
+
+static wcu_graph_node add_setter(wcu_graph g, wcu_graph_node after, wcu_function f, wcu_conditional_handle h, wcu_ptr p)
+{
+  void *params[] = {&h, &p};
+  wcu_graph_node node;
+  wcu_kernel_node_params k = {.func = f, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1, .kernelParams = params};
+  CU(cuGraphAddKernelNode_v2(&node, g, after ? &after : NULL, after != NULL, &k));
+  return node;
+}
+
+static wcu_graph_node add_fill(wcu_graph g, wcu_graph_node after, wcu_ptr p, unsigned value)
+{
+  wcu_graph_node node;
+  CU(cuGraphAddMemsetNode(&node, g, after ? &after : NULL, after != NULL,
+                          &(wcu_memset_node_params){p, 4, value, 4, 1, 1}, contexts[0]));
+  return node;
+}
+
+static wcu_result try_condition(wcu_graph g, wcu_graph_node after, wcu_conditional_handle h, wcu_conditional_type type,
+                                unsigned size, wcu_graph *bodies)
+{
+  wcu_graph_node_params p = {.type = WCU_GRAPH_NODE_TYPE_CONDITIONAL, .conditional = {.handle = h, .type = type, .size = size, .ctx = contexts[0]}};
+  wcu_graph_node node;
+  wcu_result r = cuGraphAddNode_v2(&node, g, after ? &after : NULL, NULL, after != NULL, &p);
+  for (unsigned n = 0; !r && n < size; n++) bodies[n] = p.conditional.phGraph_out[n];
+  return r;
+}
+
+static wcu_conditional_handle new_handle(wcu_graph g, unsigned value, unsigned flags)
+{
+  wcu_conditional_handle h;
+  CU(cuGraphConditionalHandleCreate(&h, g, contexts[0], value, flags));
+  return h;
+}
+
+/* words: 0 the rounds left, 1 the branch, 2.. what the bodies have done */
+static void launch_and_read(wcu_graph_exec exec, wcu_ptr p, const unsigned *in, unsigned *out)
+{
+  CU(cuMemcpyHtoD_v2(p, in, 8 * sizeof *in));
+  CU(cuGraphLaunch(exec, NULL));
+  CU(cuMemcpyDtoH_v2(out, p, 8 * sizeof *out));
+}
+
+/* A loop of *p rounds, in each of which a SWITCH node counts by p[1]; behind the loop an IF node with two bodies. */
+TEST(conditional_nodes_repeat_and_choose_their_bodies)
+{
+  wcu_module m;
+  wcu_function count, choose;
+  wcu_graph g, round, branch[3], half[2];
+  wcu_graph_exec exec;
+  wcu_ptr p;
+  unsigned got[8], one = 1;
+  CU(cuModuleLoadData(&m, conditions));
+  CU(cuModuleGetFunction(&count, m, "count"));
+  CU(cuModuleGetFunction(&choose, m, "choose"));
+  CU(cuMemAlloc_v2(&p, 32));
+  CU(cuGraphCreate(&g, 0));
+  wcu_conditional_handle loop = new_handle(g, 1, WCU_GRAPH_COND_ASSIGN_DEFAULT), end = new_handle(g, 0, 0);
+  CU(try_condition(g, NULL, loop, WCU_GRAPH_COND_TYPE_WHILE, 1, &round));
+  wcu_conditional_handle by = new_handle(round, 0, 0);
+  wcu_graph_node last = add_setter(round, NULL, choose, by, p + 4);
+  CU(try_condition(round, last, by, WCU_GRAPH_COND_TYPE_SWITCH, 3, branch));
+  for (unsigned n = 0; n < 3; n++) {
+    wcu_ptr at = p + 8 + 4 * n;
+    void *params[] = {&at, &one, &one};
+    wcu_kernel_node_params k = {.func = add, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1, .kernelParams = params};
+    CU(cuGraphAddKernelNode_v2(&last, branch[n], NULL, 0, &k));
+  }
+  add_setter(round, NULL, count, loop, p);
+  size_t nodes = 0;
+  CU(cuGraphGetNodes(g, NULL, &nodes));
+  assert_int_equal(nodes, 1);
+  wcu_graph_node first;
+  CU(cuGraphGetNodes(g, &first, &nodes));
+  last = add_setter(g, first, choose, end, p);
+  CU(try_condition(g, last, end, WCU_GRAPH_COND_TYPE_IF, 2, half));
+  add_fill(half[0], NULL, p + 20, 7);
+  add_fill(half[1], NULL, p + 20, 9);
+  CU(cuGraphInstantiateWithFlags(&exec, g, 0));
+  for (unsigned rounds = 1; rounds < 6; rounds++)
+    for (unsigned by_branch = 0; by_branch < 5; by_branch++) { /* past the last body: none runs */
+      launch_and_read(exec, p, (unsigned[8]){rounds, by_branch}, got);
+      assert_int_equal(got[0], 0);
+      for (unsigned n = 0; n < 3; n++) assert_int_equal(got[2 + n], n == by_branch ? rounds : 0);
+      assert_int_equal(got[5], 9);
+    }
+  CU(cuGraphExecDestroy(exec));
+  CU(cuGraphDestroy(g));
+  CU(cuMemFree_v2(p));
+  CU(cuModuleUnload(m));
+}
+
+static void nothing(void *user) { (void)user; }
+
+/* What the manual forbids. */
+TEST(graphs_with_conditional_nodes_have_their_rules)
+{
+  wcu_module m;
+  wcu_function count;
+  wcu_graph g, other, body, two[2];
+  wcu_graph_exec exec, second;
+  wcu_graph_node node;
+  wcu_ptr p;
+  unsigned got[8];
+  CU(cuModuleLoadData(&m, conditions));
+  CU(cuModuleGetFunction(&count, m, "count"));
+  CU(cuMemAlloc_v2(&p, 32));
+  CU(cuGraphCreate(&g, 0));
+  CU(cuGraphCreate(&other, 0));
+  wcu_conditional_handle h = new_handle(g, 0, WCU_GRAPH_COND_ASSIGN_DEFAULT), by_value = h;
+  CU_IS(cuGraphConditionalHandleCreate(&by_value, g, contexts[0], 0, 2), WCU_ERROR_INVALID_VALUE);
+  CU_IS(cuGraphInstantiateWithFlags(&exec, g, 0), WCU_ERROR_INVALID_VALUE); /* the handle has no node */
+  CU_IS(try_condition(other, NULL, h, WCU_GRAPH_COND_TYPE_WHILE, 1, &body), WCU_ERROR_INVALID_VALUE); /* of g */
+  CU_IS(try_condition(g, NULL, h, WCU_GRAPH_COND_TYPE_WHILE, 2, two), WCU_ERROR_INVALID_VALUE);
+  CU_IS(try_condition(g, NULL, h, WCU_GRAPH_COND_TYPE_SWITCH, 0, two), WCU_ERROR_INVALID_VALUE);
+  CU(try_condition(g, NULL, h, WCU_GRAPH_COND_TYPE_WHILE, 1, &body));
+  CU_IS(try_condition(g, NULL, h, WCU_GRAPH_COND_TYPE_WHILE, 1, &body), WCU_ERROR_INVALID_VALUE); /* has a node */
+  add_setter(body, NULL, count, h, p);
+  CU_IS(cuGraphDestroy(body), WCU_ERROR_INVALID_VALUE); /* the driver owns it */
+  CU_IS(cuGraphInstantiateWithFlags(&exec, body, 0), WCU_ERROR_INVALID_VALUE);
+  CU_IS(cuGraphAddChildGraphNode(&node, other, NULL, 0, g), WCU_ERROR_NOT_SUPPORTED);
+  CU(cuGraphInstantiateWithFlags(&exec, g, 0));
+  CU_IS(cuGraphInstantiateWithFlags(&second, g, 0), WCU_ERROR_NOT_SUPPORTED); /* one instance at a time */
+  wcu_graph_update_info info;
+  CU_IS(cuGraphExecUpdate_v2(exec, g, &info), WCU_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+  assert_int_equal(info.result, WCU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
+  launch_and_read(exec, p, (unsigned[8]){3}, got); /* the default value is 0: no round */
+  assert_int_equal(got[0], 3);
+  CU(cuGraphExecDestroy(exec));
+  CU(cuGraphAddHostNode(&node, body, NULL, 0, &(wcu_host_node_params){nothing, NULL}));
+  CU_IS(cuGraphInstantiateWithFlags(&exec, g, 0), WCU_ERROR_INVALID_VALUE); /* a host function in a body */
+  CU(cuGraphDestroy(g));
+  CU(cuGraphDestroy(other));
+  /* the handle went with its graph */
+  void *params[] = {&h, &p};
+  CU(cuLaunchKernel(count, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+  CU_IS(cuCtxSynchronize(), WCU_ERROR_ILLEGAL_ADDRESS);
+  assert_non_null(strstr(emu_last_error(), "no handle"));
+  CU(cuDevicePrimaryCtxReset_v2(0)); /* frees the rest */
+}
+
 TEST(a_capture_becomes_a_graph_and_follows_events)
 {
   wcu_stream a, b;
@@ -636,7 +788,8 @@ int main(int argc, char **argv)
     CASE(host_functions_may_not_call_the_driver_and_are_dropped_after_an_error), CASE(a_fault_of_a_kernel_sticks_to_its_context),
     CASE(use_after_free_overruns_and_misuse_are_found), CASE(device_memory_is_not_the_hosts), CASE(memory_of_a_device_is_limited),
     CASE(pools_free_in_the_order_of_the_stream), CASE(peers_need_access), CASE(processes_share_physical_memory),
-    CASE(graphs_run_their_nodes_and_take_new_parameters), CASE(a_capture_becomes_a_graph_and_follows_events),
+    CASE(graphs_run_their_nodes_and_take_new_parameters), CASE(conditional_nodes_repeat_and_choose_their_bodies),
+    CASE(graphs_with_conditional_nodes_have_their_rules), CASE(a_capture_becomes_a_graph_and_follows_events),
     CASE(launches_are_checked_and_cooperative_ones_fit), CASE(a_module_that_is_wrong_says_where),
     CASE(any_call_can_be_made_to_fail_be_slow_or_stall), CASE(random_delays_show_an_order_that_is_missing)};
   return cmocka_run_group_tests(units, set_up, NULL);

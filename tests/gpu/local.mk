@@ -30,7 +30,7 @@ check_PROGRAMS += %D%/ptx_test
 # libcuda.so.1, where programs and Weft find the driver; -rpath makes it a shared library although it is not installed.
 check_LTLIBRARIES += %D%/emulator/libcuda.la
 %C%_emulator_libcuda_la_CFLAGS = $(GPU_EMULATOR_CFLAGS)
-%C%_emulator_libcuda_la_SOURCES = %D%/emulator/code.c %D%/emulator/copy.c %D%/emulator/device.c %D%/emulator/driver.h %D%/emulator/faults.c \
+%C%_emulator_libcuda_la_SOURCES = %D%/emulator/code.c %D%/emulator/condition.c %D%/emulator/copy.c %D%/emulator/device.c %D%/emulator/driver.h %D%/emulator/faults.c \
   %D%/emulator/graph.c %D%/emulator/heap.c %D%/emulator/library.c %D%/emulator/library.h %D%/emulator/link.c %D%/emulator/pool.c %D%/emulator/queue.c %D%/emulator/settings.c %D%/emulator/weft_emu.h
 %C%_emulator_libcuda_la_LIBADD = %D%/libemulator.la -lm -lpthread
 %C%_emulator_libcuda_la_LDFLAGS = $(AM_LDFLAGS) -rpath /nowhere -version-info 1:0:0

@@ -38,7 +38,7 @@ class _RegisterHandler(ctypes.Structure):
     """PJRT_Weft_FfiRegister_Args"""
     _fields_ = [("size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("name", ctypes.c_char_p),
                 ("name_size", ctypes.c_size_t), ("handlers", ctypes.c_void_p * 4), ("untyped", ctypes.c_void_p),
-                ("platform", ctypes.c_char_p), ("platform_size", ctypes.c_size_t)]
+                ("platform", ctypes.c_char_p), ("platform_size", ctypes.c_size_t), ("traits", ctypes.c_uint)]
 
 
 class _Leave(ctypes.Structure):
@@ -124,7 +124,7 @@ def _forward_ffi_handlers(path):
 
     def take_for_gpus(name, function, platform, api_version, traits=None):
         if api_version == typed_ffi:  # jax.ffi.register_ffi_target(..., platform="CUDA"), and what jax-cuda's wheel brings
-            register("FFI handler", name, _stages(name, function), None, b"CUDA", 4)
+            register("FFI handler", name, _stages(name, function), None, b"CUDA", 4, int(traits or 0))
 
     for name, function in xla_client.custom_call_targets("Host").items():
         if not name.startswith("lapack_"):  # Weft has linear algebra of its own

@@ -77,6 +77,9 @@ typedef enum wcu_capture_mode { WCU_CAPTURE_MODES(WCU_ROW) } wcu_capture_mode;
 #define WCU_ROW(name, value) WCU_GRAPH_NODE_TYPE_##name = value,
 typedef enum wcu_graph_node_type { WCU_GRAPH_NODE_TYPES(WCU_ROW) } wcu_graph_node_type;
 #undef WCU_ROW
+#define WCU_ROW(name, value) WCU_GRAPH_COND_TYPE_##name = value,
+typedef enum wcu_conditional_type { WCU_CONDITIONAL_TYPES(WCU_ROW) } wcu_conditional_type;
+#undef WCU_ROW
 #define WCU_ROW(name, value) WCU_GRAPH_EXEC_UPDATE_##name = value,
 typedef enum wcu_graph_update_result { WCU_GRAPH_UPDATE_RESULTS(WCU_ROW) } wcu_graph_update_result;
 #undef WCU_ROW
@@ -223,6 +226,27 @@ typedef struct wcu_host_node_params {
 } wcu_host_node_params;
 
 typedef struct wcu_graph_edge_data { unsigned char from_port, to_port, type, reserved[5]; } wcu_graph_edge_data;
+
+/* A conditional node has a handle, whose value kernels set by the device function cudaGraphSetConditional. */
+typedef unsigned long long wcu_conditional_handle;
+enum { WCU_GRAPH_COND_ASSIGN_DEFAULT = 1 /* each launch begins with the handle's default value */ };
+typedef struct wcu_conditional_node_params {
+  wcu_conditional_handle handle;
+  wcu_conditional_type type;
+  unsigned size;                 /* of phGraph_out */
+  wcu_graph *phGraph_out;        /* set by the driver, which owns the graphs: the bodies, to be filled */
+  wcu_context ctx;
+} wcu_conditional_node_params;
+typedef struct wcu_graph_node_params { /* of cuGraphAddNode; the other kinds of nodes are added by calls of their own */
+  wcu_graph_node_type type;
+  int reserved0[3];
+  union {
+    long long reserved1[29];
+    wcu_conditional_node_params conditional;
+  };
+  long long reserved2;
+} wcu_graph_node_params;
+_Static_assert(sizeof(wcu_graph_node_params) == 256, "the size of CUgraphNodeParams");
 
 typedef struct wcu_graph_update_info {
   wcu_graph_update_result result;

@@ -170,6 +170,11 @@
   X(cuGraphAddChildGraphNode, cuGraphAddChildGraphNode, (WCU_NEW_NODE, wcu_graph child)) \
   X(cuGraphAddEventRecordNode, cuGraphAddEventRecordNode, (WCU_NEW_NODE, wcu_event event)) \
   X(cuGraphAddEventWaitNode, cuGraphAddEventWaitNode, (WCU_NEW_NODE, wcu_event event)) \
+  X(cuGraphAddNode, cuGraphAddNode_v2, \
+    (wcu_graph_node *node, wcu_graph graph, const wcu_graph_node *from, const wcu_graph_edge_data *data, size_t count, \
+     wcu_graph_node_params *params)) \
+  X(cuGraphConditionalHandleCreate, cuGraphConditionalHandleCreate, \
+    (wcu_conditional_handle *handle, wcu_graph graph, wcu_context context, unsigned value, unsigned flags)) \
   X(cuGraphAddDependencies, cuGraphAddDependencies_v2, \
     (wcu_graph graph, const wcu_graph_node *from, const wcu_graph_node *to, const wcu_graph_edge_data *data, size_t count)) \
   X(cuGraphGetNodes, cuGraphGetNodes, (wcu_graph graph, wcu_graph_node *nodes, size_t *count)) \

@@ -380,7 +380,7 @@ int emu_run_kernel(const emu_work *w, wcu_context c, char *error, size_t size)
   ptx_launch la = {.grid = {p->gridDimX, p->gridDimY, p->gridDimZ}, .block = {p->blockDimX, p->blockDimY, p->blockDimZ},
                    .dynamic_shared = p->sharedMemBytes, .params = w->bytes, .params_size = w->byte_count, .memory = &memory,
                    .device = (int)c->device, .cooperative = w->cooperative, .order = emu_set.order, .seed = emu_set.order == PTX_INTERLEAVED ? emu_random() : 0,
-                   .checks = emu_set.checks, .count_sectors = emu_set.sectors, .budget = emu_set.budget};
+                   .checks = emu_set.checks, .count_sectors = emu_set.sectors, .budget = emu_set.budget, .set_conditional = emu_condition_set};
   ptx_stats stats = {0};
   int r = ptx_run(p->func->kernel, &la, &stats, error, size);
   count(ptx_name(p->func->kernel), &stats);

@@ -87,8 +87,9 @@ emu_mark *emu_mark_new(void);
 emu_mark *emu_mark_retain(emu_mark *m); /* NULL is fine, here and in emu_mark_release; both need no lock */
 void emu_mark_release(emu_mark *m);
 
-typedef enum emu_what { EMU_EMPTY, EMU_KERNEL, EMU_COPY, EMU_FILL, EMU_HOST_CALL, EMU_RECORD, EMU_AWAIT, EMU_POOL_FREE, EMU_MANY, EMU_SIGNAL, EMU_POLL, EMU_LIBRARY } emu_what;
+typedef enum emu_what { EMU_EMPTY, EMU_KERNEL, EMU_COPY, EMU_FILL, EMU_HOST_CALL, EMU_RECORD, EMU_AWAIT, EMU_POOL_FREE, EMU_MANY, EMU_SIGNAL, EMU_POLL, EMU_LIBRARY, EMU_CONDITIONAL } emu_what;
 typedef struct emu_work emu_work;
+typedef struct emu_condition emu_condition;
 struct emu_work {
   emu_what what;
   wcu_kernel_node_params kernel;    /* kernelParams is not used: the values are in `bytes` */
@@ -103,8 +104,14 @@ struct emu_work {
   weft_emu_job *job;                /* of an emulated library; its arguments are in `bytes` */
   void *bytes;                      /* owned: kernel parameters, staged source of a copy, arguments of a job */
   size_t byte_count;
-  emu_work *many;                   /* owned: the nodes of a launched graph, in an order that their edges allow */
+  /* owned: the nodes of a launched graph, in an order that their edges allow; the bodies of a conditional node */
+  emu_work *many;
   size_t many_count;
+  bool is_launch;                   /* of EMU_MANY: a launch, at which handles get their default values */
+  wcu_conditional_type type;        /* of a conditional node */
+  emu_condition *condition;         /* owned reference */
+  wcu_graph *bodies;                /* of a conditional node that is not instantiated, which owns them; else NULL */
+  size_t body_count;
 };
 emu_work emu_work_clone(const emu_work *w);
 void emu_work_drop(emu_work *w);
@@ -155,7 +162,27 @@ void emu_say(const char *text);
 
 /* ---- graph.c ---- */
 struct wcu_graph_node_st { wcu_graph graph; emu_work work; wcu_graph_node *from; size_t from_count, index; };
-struct wcu_graph_st { wcu_graph_node *nodes; size_t count; };
+struct wcu_graph_st {
+  wcu_graph_node *nodes;
+  size_t count;
+  bool is_body;                      /* of a conditional node */
+  emu_condition **conditions;        /* handles that were made for this graph; owned references */
+  size_t condition_count;
+};
+
+/* ---- condition.c: handles of conditional nodes ---- */
+emu_condition *emu_condition_new(wcu_context c, uint32_t value, bool has_default); /* one reference */
+emu_condition *emu_condition_retain(emu_condition *d);                             /* NULL is fine, here and below */
+void emu_condition_release(emu_condition *d);
+uint64_t emu_condition_handle(const emu_condition *d);
+wcu_context emu_condition_context(const emu_condition *d);
+bool emu_condition_take(emu_condition *d); /* for a node; false: another node has it */
+bool emu_condition_is_taken(const emu_condition *d);
+bool emu_condition_instantiate(emu_condition *d, bool on); /* false: it belongs to an instance already */
+void emu_condition_begin(emu_condition *d);                /* a launch: the default value */
+uint32_t emu_condition_value(const emu_condition *d);
+bool emu_condition_set(uint64_t handle, uint32_t value); /* by a kernel; false: no instance has the handle */
+
 size_t emu_live_graphs(void);        /* graphs and instances of graphs */
 void emu_capture_drop(wcu_stream s); /* the stream, on which a capture may have begun, ends; emu_mu is held */
 wcu_graph_node emu_graph_add(wcu_graph g, const wcu_graph_node *from, size_t count,

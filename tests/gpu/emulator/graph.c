@@ -55,13 +55,26 @@ wcu_graph_node emu_graph_add(wcu_graph g, const wcu_graph_node *from, size_t cou
   return g->nodes[g->count++] = node;
 }
 
+static void free_graph(wcu_graph g);
+
+/* The graphs of a conditional node that is not instantiated. */
+static void drop_bodies(emu_work *w)
+{
+  for (size_t n = 0; n < w->body_count; n++) free_graph(w->bodies[n]);
+  free(w->bodies);
+  w->bodies = NULL, w->body_count = 0;
+}
+
 static void empty_nodes(wcu_graph g)
 {
   for (size_t n = 0; n < g->count; n++) {
+    drop_bodies(&g->nodes[n]->work);
     emu_work_drop(&g->nodes[n]->work);
     free(g->nodes[n]->from);
     free(g->nodes[n]);
   }
+  for (size_t n = 0; n < g->condition_count; n++) emu_condition_release(g->conditions[n]);
+  free(g->conditions);
   free(g->nodes);
   *g = (struct wcu_graph_st){0};
 }
@@ -85,7 +98,7 @@ EMU_API cuGraphCreate(wcu_graph *graph, unsigned flags)
 EMU_API cuGraphDestroy(wcu_graph graph)
 {
   EMU_ENTER(EMU_AFTER_INIT);
-  if (!graph) return WCU_ERROR_INVALID_VALUE;
+  if (!graph || graph->is_body) return WCU_ERROR_INVALID_VALUE;
   free_graph(graph);
   return WCU_SUCCESS;
 }
@@ -152,6 +165,28 @@ EMU_API cuGraphAddEventWaitNode(WCU_NEW_NODE, wcu_event event)
                : WCU_ERROR_INVALID_VALUE;
 }
 
+static wcu_result whole(const struct wcu_graph_st *g, emu_work *out);
+
+/* A copy of a node's work for an instance or a launch.  The bodies of a conditional node become works. */
+static bool freeze(const emu_work *w, emu_work *out)
+{
+  if (!w->bodies) {
+    *out = emu_work_clone(w);
+    return true;
+  }
+  *out = (emu_work){.what = EMU_CONDITIONAL,
+                    .type = w->type,
+                    .condition = emu_condition_retain(w->condition),
+                    .many = calloc(w->body_count + 1, sizeof *out)};
+  bool ok = out->many != NULL;
+  for (size_t n = 0; ok && n < w->body_count; n++) {
+    ok = whole(w->bodies[n], &out->many[n]) == WCU_SUCCESS;
+    out->many_count += ok;
+  }
+  if (!ok) emu_work_drop(out);
+  return ok;
+}
+
 /* The nodes' work in an order that the edges allow; false: no memory, or a cycle. */
 static bool in_order(const struct wcu_graph_st *g, emu_work *out)
 {
@@ -167,7 +202,8 @@ static bool in_order(const struct wcu_graph_st *g, emu_work *out)
     if (!n) break;
     size_t k = ready[emu_set.order == PTX_INTERLEAVED ? emu_random() % n : emu_set.order == PTX_REVERSED ? n - 1 : 0];
     done[k] = true;
-    out[written++] = emu_work_clone(&g->nodes[k]->work);
+    if (!freeze(&g->nodes[k]->work, &out[written])) break;
+    written++;
   }
   bool ok = written == g->count;
   for (size_t n = 0; !ok && n < written; n++) emu_work_drop(&out[n]);
@@ -186,10 +222,99 @@ static wcu_result whole(const struct wcu_graph_st *g, emu_work *out)
   return WCU_ERROR_INVALID_VALUE;
 }
 
+/* ---- conditional nodes ---- */
+
+static bool has_conditional(const struct wcu_graph_st *g)
+{
+  bool found = false;
+  for (size_t n = 0; n < g->count; n++) found |= g->nodes[n]->work.what == EMU_CONDITIONAL;
+  return found;
+}
+
+EMU_API cuGraphConditionalHandleCreate(wcu_conditional_handle *handle, wcu_graph graph, wcu_context context,
+                                       unsigned value, unsigned flags)
+{
+  EMU_ENTER(EMU_AFTER_INIT);
+  if (!handle || !graph || !context || flags > WCU_GRAPH_COND_ASSIGN_DEFAULT) return WCU_ERROR_INVALID_VALUE;
+  emu_condition **more = realloc(graph->conditions, (graph->condition_count + 1) * sizeof(emu_condition *));
+  if (!more) return WCU_ERROR_OUT_OF_MEMORY;
+  graph->conditions = more;
+  emu_condition *d = emu_condition_new(context, value, flags & WCU_GRAPH_COND_ASSIGN_DEFAULT);
+  if (!d) return WCU_ERROR_OUT_OF_MEMORY;
+  more[graph->condition_count++] = d;
+  *handle = emu_condition_handle(d);
+  return WCU_SUCCESS;
+}
+
+static bool size_fits(const wcu_conditional_node_params *p)
+{
+  if (p->type == WCU_GRAPH_COND_TYPE_WHILE) return p->size == 1;
+  return p->type == WCU_GRAPH_COND_TYPE_IF ? p->size == 1 || p->size == 2
+                                           : p->type == WCU_GRAPH_COND_TYPE_SWITCH && p->size > 0;
+}
+
+static emu_condition *find_condition(const struct wcu_graph_st *g, uint64_t handle)
+{
+  for (size_t n = 0; n < g->condition_count; n++)
+    if (emu_condition_handle(g->conditions[n]) == handle) return g->conditions[n];
+  return NULL;
+}
+
+/* Nodes of other kinds have calls of their own. */
+EMU_API cuGraphAddNode_v2(wcu_graph_node *node, wcu_graph graph, const wcu_graph_node *from,
+                          const wcu_graph_edge_data *data, size_t count, wcu_graph_node_params *params)
+{
+  EMU_ENTER(EMU_AFTER_INIT);
+  (void)data;
+  if (!graph || !params || params->type != WCU_GRAPH_NODE_TYPE_CONDITIONAL) return WCU_ERROR_INVALID_VALUE;
+  wcu_conditional_node_params *p = &params->conditional;
+  emu_condition *d = find_condition(graph, p->handle);
+  if (!d || !size_fits(p) || p->ctx != emu_condition_context(d) || !emu_condition_take(d))
+    return WCU_ERROR_INVALID_VALUE;
+  emu_work w = {.what = EMU_CONDITIONAL, .type = p->type, .condition = emu_condition_retain(d),
+                .bodies = calloc(p->size, sizeof *w.bodies)};
+  for (; w.bodies && w.body_count < p->size; w.body_count++) {
+    if (!(w.bodies[w.body_count] = new_graph())) break;
+    w.bodies[w.body_count]->is_body = true;
+  }
+  wcu_graph *bodies = w.bodies;
+  wcu_result r = w.body_count == p->size ? add(node, graph, from, count, &w) : WCU_ERROR_OUT_OF_MEMORY;
+  if (!r) p->phGraph_out = bodies;
+  return r;
+}
+
+/* What a body may hold, as the manual lists it; also that each handle of the graph has a node. */
+static bool may_instantiate(const struct wcu_graph_st *g, bool in_body)
+{
+  for (size_t n = 0; n < g->condition_count; n++)
+    if (!emu_condition_is_taken(g->conditions[n])) return false;
+  for (size_t n = 0; n < g->count; n++) {
+    const emu_work *w = &g->nodes[n]->work;
+    if (in_body && w->what != EMU_KERNEL && w->what != EMU_LIBRARY && w->what != EMU_COPY && w->what != EMU_FILL &&
+        w->what != EMU_EMPTY && w->what != EMU_MANY && w->what != EMU_CONDITIONAL)
+      return false;
+    for (size_t k = 0; w->what == EMU_MANY && in_body && k < w->many_count; k++)
+      if (w->many[k].what == EMU_HOST_CALL || w->many[k].what == EMU_RECORD || w->many[k].what == EMU_AWAIT)
+        return false;
+    for (size_t b = 0; b < w->body_count; b++)
+      if (!may_instantiate(w->bodies[b], true)) return false;
+  }
+  return true;
+}
+
+/* Marks the handles of an instance's works; false: a graph with them is instantiated already. */
+static bool mark_instance(const emu_work *w, bool on)
+{
+  bool ok = !w->condition || emu_condition_instantiate(w->condition, on);
+  for (size_t n = 0; n < w->many_count; n++) ok = mark_instance(&w->many[n], on) && ok;
+  return ok;
+}
+
 EMU_API cuGraphAddChildGraphNode(WCU_NEW_NODE, wcu_graph child)
 {
   EMU_ENTER(EMU_AFTER_INIT);
   emu_work w;
+  if (child && has_conditional(child)) return WCU_ERROR_NOT_SUPPORTED;
   wcu_result r = child ? whole(child, &w) : WCU_ERROR_INVALID_VALUE;
   return r ? r : add(node, graph, from, count, &w);
 }
@@ -242,6 +367,7 @@ static wcu_graph_node_type type_of(const emu_work *w)
   case EMU_MANY: return WCU_GRAPH_NODE_TYPE_GRAPH;
   case EMU_RECORD: return WCU_GRAPH_NODE_TYPE_EVENT_RECORD;
   case EMU_AWAIT: return WCU_GRAPH_NODE_TYPE_WAIT_EVENT;
+  case EMU_CONDITIONAL: return WCU_GRAPH_NODE_TYPE_CONDITIONAL;
   default: return WCU_GRAPH_NODE_TYPE_EMPTY;
   }
 }
@@ -261,10 +387,12 @@ EMU_API cuGraphInstantiateWithFlags(wcu_graph_exec *exec, wcu_graph graph, unsig
   EMU_ENTER(EMU_WITH_CONTEXT);
   (void)flags;
   emu_work probe;
-  if (!exec || !graph) return WCU_ERROR_INVALID_VALUE;
+  if (!exec || !graph || graph->is_body || !may_instantiate(graph, false)) return WCU_ERROR_INVALID_VALUE;
   wcu_result r = whole(graph, &probe); /* a cycle is refused now */
   if (r) return r;
+  bool is_first = mark_instance(&probe, true);
   emu_work_drop(&probe);
+  if (!is_first) return WCU_ERROR_NOT_SUPPORTED; /* a graph with conditional nodes has one instance at a time */
   wcu_graph_exec e = calloc(1, sizeof *e);
   if (!e || !(e->origin = calloc(graph->count + 1, sizeof *e->origin))) {
     free(e);
@@ -272,8 +400,9 @@ EMU_API cuGraphInstantiateWithFlags(wcu_graph_exec *exec, wcu_graph graph, unsig
   }
   atomic_fetch_add(&live, 1);
   for (size_t n = 0; n < graph->count; n++) {
-    emu_work w = emu_work_clone(&graph->nodes[n]->work);
+    emu_work w;
     e->origin[n] = graph->nodes[n];
+    if (!freeze(&graph->nodes[n]->work, &w)) w = (emu_work){.what = EMU_EMPTY}, r = WCU_ERROR_OUT_OF_MEMORY;
     if (!emu_graph_add(&e->nodes, NULL, 0, &w)) r = WCU_ERROR_OUT_OF_MEMORY;
   }
   for (size_t n = 0; n < graph->count && !r; n++)
@@ -287,6 +416,7 @@ EMU_API cuGraphExecDestroy(wcu_graph_exec exec)
 {
   EMU_ENTER(EMU_AFTER_INIT);
   if (!exec) return WCU_ERROR_INVALID_VALUE;
+  for (size_t n = 0; n < exec->nodes.count; n++) mark_instance(&exec->nodes.nodes[n]->work, false);
   empty_nodes(&exec->nodes);
   free(exec->origin);
   free(exec);
@@ -338,6 +468,7 @@ EMU_API cuGraphExecUpdate_v2(wcu_graph_exec exec, wcu_graph graph, wcu_graph_upd
   EMU_ENTER(EMU_WITH_CONTEXT);
   if (!exec || !graph) return WCU_ERROR_INVALID_VALUE;
   wcu_graph_update_info i = {.result = exec->nodes.count == graph->count ? WCU_GRAPH_EXEC_UPDATE_SUCCESS : WCU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED};
+  if (has_conditional(graph) || has_conditional(&exec->nodes)) i.result = WCU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
   for (size_t n = 0; n < graph->count && i.result == WCU_GRAPH_EXEC_UPDATE_SUCCESS; n++) {
     const wcu_graph_node a = exec->nodes.nodes[n], b = graph->nodes[n];
     bool same = a->from_count == b->from_count;
@@ -389,6 +520,7 @@ EMU_API cuGraphLaunch(wcu_graph_exec exec, wcu_stream stream)
   wcu_result r = exec ? whole(&exec->nodes, &w) : WCU_ERROR_INVALID_VALUE;
   if (r) return r;
   pthread_mutex_lock(&emu_mu);
+  w.is_launch = true;
   r = bind_events(w.many, w.many_count);
   pthread_mutex_unlock(&emu_mu);
   if (!r) return emu_submit(stream, &w);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "internal.h"
 
@@ -41,6 +42,13 @@ static uint64_t random_below(ptx_exec *x, uint64_t n)
   return x->random % n;
 }
 
+static uint64_t now_ns(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* ---- blocks ---- */
 
 static void set_special_rows(ptx_exec *x, const ptx_block *b, ptx_warp *w)
@@ -58,7 +66,7 @@ static void set_special_rows(ptx_exec *x, const ptx_block *b, ptx_warp *w)
       [PTX_SR_NCTAID_Z] = la->grid[2], [PTX_SR_LANEID] = (uint64_t)l, [PTX_SR_WARPID] = (uint64_t)w->index,
       [PTX_SR_NWARPID] = x->warp_count, [PTX_SR_WARP_SZ] = PTX_LANES, [PTX_SR_SMID] = b->index % 16, [PTX_SR_NSMID] = 16,
       [PTX_SR_CLOCK] = x->stats.warp_instructions, [PTX_SR_CLOCK64] = x->stats.warp_instructions,
-      [PTX_SR_GLOBALTIMER] = x->stats.warp_instructions, [PTX_SR_LT] = below, [PTX_SR_LE] = below | own, [PTX_SR_EQ] = own,
+      [PTX_SR_GLOBALTIMER] = now_ns(), [PTX_SR_LT] = below, [PTX_SR_LE] = below | own, [PTX_SR_EQ] = own,
       [PTX_SR_GE] = (uint32_t)~below, [PTX_SR_GT] = (uint32_t) ~(below | own), [PTX_SR_DYN_SIZE] = la->dynamic_shared,
       [PTX_SR_TOTAL_SIZE] = shared};
     for (int s = 0; s < PTX_SR_COUNT; s++)

@@ -349,6 +349,21 @@ static bool atomic_is_known(const ptx_inst *i)
   return ptx_bytes(t) >= 4 || (t == PTX_B16 && (i->atomic == PTX_CAS || i->atomic == PTX_EXCH));
 }
 
+/* A call of cudaGraphSetConditional(handle, value), whose arguments lie in memory as those of any call. */
+static void set_conditional(ptx_exec *x, const ptx_inst *i, uint32_t mask)
+{
+  PTX_EACH(mask)
+  {
+    uint8_t *handle = ptx_reach(x, i, l, PTX_PARAM, ptx_in(x, i, 0)[l], 8, PTX_READ, NULL);
+    uint8_t *value = handle ? ptx_reach(x, i, l, PTX_PARAM, ptx_in(x, i, 1)[l], 4, PTX_READ, NULL) : NULL;
+    if (!value) return;
+    if (x->launch->set_conditional && x->launch->set_conditional(ptx_get(handle, 8), (uint32_t)ptx_get(value, 4)))
+      continue;
+    ptx_fault(x, 700, i, l, "%#" PRIx64 " is no handle of a graph that is ready to launch", ptx_get(handle, 8));
+    return;
+  }
+}
+
 ptx_handler *ptx_pick_memory(const ptx_inst *i)
 {
   bool typed = i->type > PTX_PRED && i->type < PTX_F16X2 && i->vec * ptx_bytes((ptx_type)i->type) <= 32;
@@ -359,6 +374,7 @@ ptx_handler *ptx_pick_memory(const ptx_inst *i)
   case PTX_OP_membar: case PTX_OP_fence: return fence;
   case PTX_OP_cp: return async_copy;
   case PTX_OP_copy_param: return copy_param;
+  case PTX_OP_set_conditional: return set_conditional;
   default: return NULL;
   }
 }

@@ -59,6 +59,8 @@ typedef struct ptx_launch {
   uint64_t seed;                 /* of PTX_INTERLEAVED */
   unsigned checks;
   bool count_sectors;
+  /* cudaGraphSetConditional; false: there is no such handle.  NULL: there are none. */
+  bool (*set_conditional)(uint64_t handle, uint32_t value);
   uint64_t budget;               /* warp instructions after which the launch fails; 0: no limit */
 } ptx_launch;
 

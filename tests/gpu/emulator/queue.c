@@ -67,6 +67,7 @@ emu_work emu_work_clone(const emu_work *w)
 {
   emu_work c = *w;
   emu_mark_retain(c.mark);
+  emu_condition_retain(c.condition);
   if (w->bytes) {
     c.bytes = malloc(w->byte_count + 1);
     if (c.bytes) memcpy(c.bytes, w->bytes, w->byte_count);
@@ -85,6 +86,7 @@ void emu_work_drop(emu_work *w)
   free(w->many);
   free(w->bytes);
   emu_mark_release(w->mark);
+  emu_condition_release(w->condition);
   *w = (emu_work){.what = EMU_EMPTY};
 }
 
@@ -110,8 +112,33 @@ static int run_one(const emu_work *w, wcu_context c, char *error, size_t size)
   }
 }
 
+static bool has_failed(const struct wcu_context_st *c) { return __atomic_load_n(&c->sticky, __ATOMIC_ACQUIRE); }
+
+static void run(const emu_work *w, wcu_context c);
+
+/* A launch gives the handles of all conditional nodes, nested ones too, their default values. */
+static void begin_conditions(const emu_work *w)
+{
+  if (w->condition) emu_condition_begin(w->condition);
+  for (size_t n = 0; n < w->many_count; n++) begin_conditions(&w->many[n]);
+}
+
+static void run_conditional(const emu_work *w, wcu_context c)
+{
+  uint32_t value = emu_condition_value(w->condition);
+  if (w->type == WCU_GRAPH_COND_TYPE_WHILE)
+    while (emu_condition_value(w->condition) && !has_failed(c)) run(&w->many[0], c);
+  else if (w->type == WCU_GRAPH_COND_TYPE_IF) value = !value;
+  if (w->type != WCU_GRAPH_COND_TYPE_WHILE && value < w->many_count) run(&w->many[value], c);
+}
+
 static void run(const emu_work *w, wcu_context c)
 {
+  if (w->is_launch) begin_conditions(w);
+  if (w->what == EMU_CONDITIONAL && w->many && !has_failed(c)) {
+    run_conditional(w, c);
+    return;
+  }
   char error[600] = "";
   if (w->what == EMU_RECORD && w->mark) reach(w->mark);
   if (w->what == EMU_AWAIT && w->mark) await_mark(w->mark);

@@ -361,12 +361,21 @@ static void call(ptx_parser *p, ptx_inst *i)
   if (ptx_take(p, ",")) argument_count = token_list(p, arguments);
   ptx_want(p, ";");
   const ptx_function *callee = &p->functions[f];
-  if (!callee->has_body)
+  bool sets = strcmp(callee->name, "cudaGraphSetConditional") == 0 && callee->formal_count == 2 &&
+              callee->formals[0].size == 8 && callee->formals[1].size == 4;
+  if (!callee->has_body && !sets)
     ptx_bad(p, "a call of %s, which is a function of the device's library that is not emulated", callee->name);
   if (result_count != callee->result_count || argument_count != callee->formal_count - callee->result_count)
     ptx_bad(p, "%s takes %d arguments and gives %d results", callee->name, callee->formal_count - callee->result_count,
             callee->result_count);
   for (int n = 0; n < argument_count; n++) pass(p, i, &callee->formals[callee->result_count + n], arguments[n], true);
+  if (!callee->has_body) {
+    i->op = PTX_OP_set_conditional, i->src_count = 2;
+    for (int n = 0; n < 2; n++) i->src[n] = ptx_constant(p, callee->formals[n].at);
+    i->run = ptx_pick_memory(i);
+    push(p, i);
+    return;
+  }
   i->target = f; /* module.c makes it the callee's place when all are read */
   push(p, i);
   for (int n = 0; n < result_count; n++) pass(p, i, &callee->formals[n], results[n], false);

@@ -30,7 +30,7 @@
   X(bra, BRANCH, 0) X(brx, INDEXED, 0) X(call, CALL, 0) X(ret, BARE, 0) X(exit, BARE, 0) X(trap, BARE, 0) X(brkpt, BARE, 0) \
   X(nanosleep, SKIP, 0) X(prefetch, SKIP, 0) X(prefetchu, SKIP, 0) X(discard, SKIP, 0) X(applypriority, SKIP, 0) \
   X(griddepcontrol, SKIP, 0) X(pmevent, SKIP, 0) X(cp, COPY, 0) X(ldmatrix, LOAD, TRANS) X(mma, PLAIN, SATFINITE) \
-  X(copy_param, NONE, 0)
+  X(copy_param, NONE, 0) X(set_conditional, NONE, 0)
 
 /* X(class, name, field, value): a modifier sets one field of the decoded instruction.  A name whose meaning depends
  * on the instruction has several rows, told apart by the class of the instruction (ptx_class in statement.c). */
