@@ -620,7 +620,10 @@ TEST(graphs_with_conditional_nodes_have_their_rules)
   CU(cuLaunchKernel(count, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
   CU_IS(cuCtxSynchronize(), WCU_ERROR_ILLEGAL_ADDRESS);
   assert_non_null(strstr(emu_last_error(), "no handle"));
-  CU(cuDevicePrimaryCtxReset_v2(0)); /* frees the rest */
+  CU(cuDevicePrimaryCtxReset_v2(0));
+  CU(cuCtxSetCurrent(contexts[0]));
+  CU(cuMemFree_v2(p));
+  CU(cuModuleUnload(m));
 }
 
 TEST(a_capture_becomes_a_graph_and_follows_events)
