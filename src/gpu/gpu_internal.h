@@ -135,6 +135,7 @@ weft_status *gpu_allocate(weft_device *device, int space, int64_t bytes, void **
 void gpu_deallocate(weft_device *device, int space, void *data, int64_t bytes);
 weft_status *gpu_write(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes);
 weft_status *gpu_read(weft_device *device, weft_stream *stream, void *host, const void *from, int64_t bytes);
+weft_status *gpu_read_pieces(weft_device *device, const weft_device_piece *pieces, int count);
 weft_status *gpu_copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device, const void *from,
                       int64_t bytes);
 weft_status *gpu_fill(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes);

@@ -197,6 +197,48 @@ weft_status *gpu_read(weft_device *device, weft_stream *stream, void *host, cons
   return st;
 }
 
+/* Each piece by itself, where there is no pinned memory. */
+static weft_status *read_one_by_one(gpu_device *gpu, const weft_device_piece *pieces, int count)
+{
+  for (int i = 0; i < count; i++)
+    if (pieces[i].bytes > 0) WEFT_TRY(copy_on(gpu, NULL, pieces[i].host, pieces[i].from, pieces[i].bytes));
+  return NULL;
+}
+
+/* Copies the pieces one behind the other into the block, and waits once. */
+static weft_status *read_through(gpu_device *gpu, gpu_staging *block, const weft_device_piece *pieces, int count)
+{
+  char *at = staged_bytes(block);
+  weft_status *st = NULL;
+
+  for (int i = 0; i < count && !st; at += pieces[i++].bytes)
+    if (pieces[i].bytes > 0)
+      st = GPU_CALL(cuMemcpyAsync, AT(at), AT(pieces[i].from), (size_t)pieces[i].bytes, gpu->own);
+  weft_status *late = gpu_await(gpu, gpu->own); /* also after an error: the block must not be written to later */
+  if (st) weft_status_free(late);
+  if (st || late) return st ? st : late;
+  at = staged_bytes(block);
+  for (int i = 0; i < count; at += pieces[i++].bytes)
+    if (pieces[i].bytes > 0) memcpy(pieces[i].host, at, (size_t)pieces[i].bytes);
+  return NULL;
+}
+
+weft_status *gpu_read_pieces(weft_device *device, const weft_device_piece *pieces, int count)
+{
+  gpu_device *gpu = gpu_of(device);
+  int64_t bytes = 0;
+
+  for (int i = 0; i < count; i++) bytes += pieces[i].bytes;
+  if (bytes == 0) return NULL;
+  WEFT_TRY(gpu_enter(gpu));
+  gpu_staging *block = take_staging(gpu, bytes);
+  weft_status *st = block ? read_through(gpu, block, pieces, count) : read_one_by_one(gpu, pieces, count);
+  /* the block of a device that hangs stays with the device */
+  if (block && !atomic_load_explicit(&gpu->hung, memory_order_acquire)) give_staging(block);
+  gpu_leave();
+  return st;
+}
+
 static weft_status *copy_across(gpu_device *gpu, weft_stream *stream, void *to, const gpu_device *from_gpu,
                                 const void *from, int64_t bytes)
 {

@@ -237,6 +237,7 @@ static const weft_device_ops device_ops = {
   .deallocate = gpu_deallocate,
   .write = gpu_write,
   .read = gpu_read,
+  .read_pieces = gpu_read_pieces,
   .copy = gpu_copy,
   .fill = gpu_fill,
   .copy_rows = gpu_copy_rows,

@@ -245,18 +245,25 @@ static int64_t ragged_integers(const collective_thunk *t)
   return 4 * WEFT_MAX(hlo_shape_elems(operand_shape(t->instr, 2)), t->group_size);
 }
 
-/* to[i] = element i of an array of offsets or sizes.  Arrays on the device are read at once, since the stream has done
- * what the run has queued before a collective starts; they come into the upper part of `to` if they are narrower. */
-static weft_status *read_integers(weft_device *device, const hlo_shape *shape, const void *from, int64_t *to)
+/* The four arrays of offsets and sizes as integers: array k at to[k * stride].  Arrays on the device are read at once,
+ * since the stream has done what the run has queued before a collective starts; they come into the upper parts of their
+ * places if they are narrower. */
+static weft_status *read_integers(const hlo_instr *instr, weft_device *device, void *const *arrays, int64_t *to,
+                                  int64_t stride)
 {
-  int64_t count = hlo_shape_elems(shape), bytes = hlo_shape_bytes(shape);
+  weft_device_piece pieces[4];
 
-  if (device) {
-    char *raw = (char *)(to + count) - bytes;
-    WEFT_TRY(weft_device_read(device, NULL, raw, from, bytes));
-    from = raw;
+  for (int k = 0; k < 4; k++) {
+    const hlo_shape *shape = operand_shape(instr, 2 + k);
+    int64_t bytes = hlo_shape_bytes(shape);
+    pieces[k] = (weft_device_piece){(char *)(to + k * stride + hlo_shape_elems(shape)) - bytes, arrays[k], bytes};
   }
-  for (int64_t i = 0; i < count; i++) to[i] = integer_at(from, shape->type, i);
+  if (device) WEFT_TRY(weft_device_read_pieces(device, pieces, 4));
+  for (int k = 0; k < 4; k++) {
+    const hlo_shape *shape = operand_shape(instr, 2 + k);
+    const void *from = device ? pieces[k].host : arrays[k];
+    for (int64_t i = 0; i < hlo_shape_elems(shape); i++) to[k * stride + i] = integer_at(from, shape->type, i);
+  }
   return NULL;
 }
 
@@ -269,8 +276,7 @@ static weft_status *ragged_op(const collective_thunk *t, const rt_ctx *ctx, void
   int64_t count = ragged_integers(t) / 4;
 
   memset(room->values, 0, (size_t)(4 * count) * sizeof *room->values);
-  for (int k = 0; k < 4; k++)
-    WEFT_TRY(read_integers(device, operand_shape(instr, 2 + k), args[2 + k], room->values + k * count));
+  WEFT_TRY(read_integers(instr, device, args + 2, room->values, count));
   if (args[t->first_result] != args[1]) WEFT_TRY(copy(device, args[t->first_result], args[1], hlo_shape_bytes(output)));
   room->ragged = (weft_coll_ragged){.input_offsets = room->values,
                                     .send_sizes = room->values + count,

@@ -198,6 +198,14 @@ weft_status *weft_device_read(weft_device *device, weft_stream *stream, void *ho
   return NULL;
 }
 
+weft_status *weft_device_read_pieces(weft_device *device, const weft_device_piece *pieces, int count)
+{
+  if (!device->is_host_visible && device->ops->read_pieces) return device->ops->read_pieces(device, pieces, count);
+  for (int i = 0; i < count; i++)
+    WEFT_TRY(weft_device_read(device, NULL, pieces[i].host, pieces[i].from, pieces[i].bytes));
+  return NULL;
+}
+
 weft_status *weft_device_copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device,
                               const void *from, int64_t bytes)
 {

@@ -65,6 +65,13 @@ typedef struct weft_stream_call {
   void *ctx;
 } weft_stream_call;
 
+/* Bytes of a device that are read to the host's memory. */
+typedef struct weft_device_piece {
+  void *host;
+  const void *from;
+  int64_t bytes; /* 0 is fine */
+} weft_device_piece;
+
 /* The memory and stream operations of a kind of device: a part of its platform's table (runtime/platform.h). Code
  * above the platform touches a device's bytes only through these operations. All are thread-safe. `bytes` > 0.
  *
@@ -88,6 +95,8 @@ typedef struct weft_device_ops {
    * each piece is copied by itself. */
   weft_status *(*copy_rows)(weft_device *device, weft_stream *stream, void *to, int64_t to_step, const void *from,
                             int64_t from_step, int64_t bytes, int64_t rows);
+  /* Reads all pieces at once, done on return, with one wait for the device. Absent: each is read by itself. */
+  weft_status *(*read_pieces)(weft_device *device, const weft_device_piece *pieces, int count);
   /* The address at which the host's own communicators may read and write `data` while no queued work uses it; NULL:
    * there is none. Absent: there never is one, and collectives work on copies in host memory. */
   void *(*host_address)(weft_device *device, void *data);
@@ -116,6 +125,8 @@ WEFT_NODISCARD weft_status *weft_device_write(weft_device *device, weft_stream *
                                               int64_t bytes);
 WEFT_NODISCARD weft_status *weft_device_read(weft_device *device, weft_stream *stream, void *host, const void *from,
                                              int64_t bytes);
+/* Reads all pieces; they are read on return. No queued work may use them. */
+WEFT_NODISCARD weft_status *weft_device_read_pieces(weft_device *device, const weft_device_piece *pieces, int count);
 WEFT_NODISCARD weft_status *weft_device_copy(weft_device *to_device, weft_stream *stream, void *to,
                                              weft_device *from_device, const void *from, int64_t bytes);
 WEFT_NODISCARD weft_status *weft_device_fill(weft_device *device, weft_stream *stream, void *to, int byte,

@@ -10,6 +10,7 @@
 
 #include "codegen/code/cache.h"
 #include "driver.h"
+#include "runtime/runtime_internal.h"
 #include "gpu/gpu_internal.h"
 #include "platform/registry.h"
 #include "runtime/saved.h"
@@ -465,6 +466,41 @@ TEST(any_call_may_fail_at_any_time)
 }
 
 /* The kernel takes more instructions than the emulated device allows: an error that sticks to the context. */
+/* Also without pinned memory, and after a copy that fails. */
+TEST(pieces_of_a_device_are_read_at_once)
+{
+  static const char bytes[64] = "the first piece, the second piece and what is behind them";
+  static const char *const faults[] = {"", "cuMemHostAlloc:1=2", "cuMemcpyAsync:2=1", ""};
+  weft_platform *platform = test_platform(1, 1);
+  weft_device *device = weft_platform_device(platform, 0);
+  void *data;
+
+  T_OK(rt_device_take(device, 0, sizeof bytes, RT_COMPUTE, &data));
+  T_OK(weft_device_write(device, NULL, data, bytes, sizeof bytes));
+  for (size_t i = 0; i < WEFT_COUNT(faults); i++) {
+    char first[16] = "", second[20] = "", none = 'n';
+    const weft_device_piece pieces[] = {
+      {second, (const char *)data + 17, 16}, {&none, data, 0}, {first, data, 15}};
+    setenv("WEFT_EMU_FAULTS", faults[i], 1);
+    emu_reset();
+    uint64_t before = emu_calls("cuMemcpyAsync");
+    weft_status *st = weft_device_read_pieces(device, pieces, 3);
+    if (strncmp(faults[i], "cuMemcpyAsync", 13) == 0) {
+      T_FAILS(st, "cuMemcpyAsync");
+      continue;
+    }
+    T_OK(st);
+    T_EQ_INT(emu_calls("cuMemcpyAsync") - before, 2);
+    assert_string_equal(first, "the first piece");
+    assert_string_equal(second, "the second piece");
+    assert_int_equal(none, 'n');
+  }
+  unsetenv("WEFT_EMU_FAULTS");
+  emu_reset();
+  rt_device_give(device, 0, data, sizeof bytes);
+  weft_platform_release(platform);
+}
+
 TEST(a_device_that_is_lost_poisons_runs_and_the_process_lives)
 {
   weft_platform *platform = test_platform(1, 2);
@@ -671,7 +707,7 @@ int main(int argc, char **argv)
     UNIT(a_saved_program_keeps_its_ptx), UNIT(a_saved_step_runs_as_it_did), UNIT(a_saved_program_may_be_damaged),
     UNIT(ptx_is_kept_in_the_folder_of_the_cache), UNIT(machine_code_is_kept_in_the_folder_of_the_cache),
     UNIT(a_saved_program_keeps_its_machine_code), UNIT(the_driver_stands_in_for_nvjitlink),
-    UNIT(any_call_may_fail_at_any_time), UNIT(a_device_that_is_lost_poisons_runs_and_the_process_lives),
+    UNIT(any_call_may_fail_at_any_time), UNIT(pieces_of_a_device_are_read_at_once), UNIT(a_device_that_is_lost_poisons_runs_and_the_process_lives),
     UNIT(a_program_that_does_not_fit_is_told_what_is_held),
     UNIT(a_device_that_hangs_is_named_with_its_step_and_the_process_lives),
     UNIT(a_client_has_the_gpus_that_it_names), UNIT(the_links_between_gpus_are_described),

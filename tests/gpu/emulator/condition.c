@@ -25,8 +25,13 @@ emu_condition *emu_condition_new(wcu_context c, uint32_t value, bool has_default
   if (!d) return NULL;
   pthread_mutex_lock(&mu);
   /* without a default the value is undefined: the emulator begins with one that no test expects */
-  *d = (emu_condition){.next = all, .context = c, .handle = handles += 8, .value = has_default ? value : 0x7fffffff,
-                       .initial = value, .refs = 1, .has_default = has_default};
+  *d = (emu_condition){.next = all,
+                       .context = c,
+                       .handle = handles += 8,
+                       .value = has_default ? value : 0x7fffffff,
+                       .initial = value,
+                       .refs = 1,
+                       .has_default = has_default};
   all = d;
   pthread_mutex_unlock(&mu);
   return d;
