@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,10 +45,20 @@ void cli_output_lost(int error)
   if (!lost_error) lost_error = error;
 }
 
+/* Whether standard output is a pipe or a socket that nobody reads any more. */
+static bool reader_has_left(void)
+{
+  struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+
+  return poll(&output, 1, 0) > 0 && output.revents & (POLLERR | POLLHUP);
+}
+
 int cli_close_output(int exit_code)
 {
   bool lost = ferror(stdout) != 0 || lost_error;
 
+  /* a write in the middle failed, and its errno is not known */
+  if (lost && !lost_error && reader_has_left()) lost_error = EPIPE;
   errno = lost_error;
   if (fclose(stdout) == 0 && !lost) return exit_code;
   if (errno != EPIPE)

@@ -42,4 +42,11 @@ timeout 60 "$weft" run "$tmp/no-such-file.hlo" >/dev/null 2>"$tmp/err"; got=$?
 ( trap '' PIPE; { timeout 60 "$weft" info 2>"$tmp/err"; echo $? >"$tmp/code"; } | true; )
 i=0; while [ ! -s "$tmp/code" ] && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done
 got=$(cat "$tmp/code"); [ "$got" = 3 -o "$got" = 0 ] && [ ! -s "$tmp/err" ]; result $? "nothing is said of a reader that leaves"
+# More than one buffer of output: the first write fails, and the last one has nothing to say of it.
+{ echo 'HloModule long'; echo 'ENTRY e {'; echo '  x0 = f32[] parameter(0)'
+  for k in $(seq 1 400); do echo "  x$k = f32[] add(x$((k - 1)), x0)"; done; echo '}'; } >"$tmp/long.hlo"
+rm -f "$tmp/code"
+( trap '' PIPE; { sleep 0.2; timeout 60 "$weft" inspect "$tmp/long.hlo" --passes 2>"$tmp/err"; echo $? >"$tmp/code"; } | true; )
+i=0; while [ ! -s "$tmp/code" ] && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done
+[ "$(cat "$tmp/code")" = 3 ] && [ ! -s "$tmp/err" ]; result $? "nor is anything said where the first of many writes fails"
 echo "1..$n"
