@@ -62,10 +62,16 @@ def snapshot(process, path):
     os.unlink(path)
 
 
+def usual_signals():
+    """What a shell ignores in jobs that it starts in the background has its usual effect again."""
+    for number in signal.SIGTERM, signal.SIGINT:
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Command:
     """Starts an endless `weft run`, and returns when it writes the trace on signals."""
 
-    def __init__(self, trace, before=None):
+    def __init__(self, trace, before=usual_signals):
         self.process = subprocess.Popen([WEFT, "run", "-", "--quiet", "--repeat", "1000000"], preexec_fn=before,
                                         env=dict(os.environ, WEFT_TRACE=trace, WEFT_THREADS="1"), text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
@@ -113,6 +119,7 @@ PYTHON_PROGRAM = """
 import os, signal, sys, time
 came = []
 signal.signal(signal.SIGTERM, lambda *_: came.append("TERM"))
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import jax, jax.numpy as jnp
 trace = sys.argv[1]
 jax.block_until_ready(jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((64, 64))))
