@@ -209,8 +209,12 @@ TEST(gradients_of_transposed_filters_are_gradients_of_filters)
     char text[1000];
 
     snprintf(text, sizeof text,
-             "HloModule m\nENTRY e {\n  a = f32[%s] parameter(0)\n  b = f32[%s] parameter(1)\n"
-             "  ROOT c = f32[%s] convolution(a, b), window={%s}, dim_labels=%s\n}\n",
+             "HloModule m\n"
+             "ENTRY e {\n"
+             "  a = f32[%s] parameter(0)\n"
+             "  b = f32[%s] parameter(1)\n"
+             "  ROOT c = f32[%s] convolution(a, b), window={%s}, dim_labels=%s\n"
+             "}\n",
              cases[i].lhs, cases[i].rhs, cases[i].out, cases[i].window, cases[i].labels);
     weft_status *st = hlo_parse(text, strlen(text), &module);
     if (st) fail_msg("%s\n%s", weft_status_text(st, false), text);
