@@ -215,7 +215,7 @@ static weft_status *pad_lhs(hlo_instr *conv, hlo_instr **out_conv)
   return pass_build_replace(&b, conv, *out_conv);
 }
 
-/* True if the convolution is the gradient of a transposed convolution's filter: the lhs is the input with base dilation,
+/* True if the convolution is the gradient of a transposed convolution's filter: the lhs has base dilation,
  * the rhs is the gradient of the output, which is a larger array still, and the result is the small filter. */
 static bool is_transposed_filter(const hlo_instr *conv)
 {
