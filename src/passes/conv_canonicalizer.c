@@ -1,6 +1,7 @@
 /* passes/conv_canonicalizer.c -- conv-canonicalizer: every convolution takes a form that convolution libraries have, if
  * there is one (convolution.h).
  *
+ *   the gradient of a transposed convolution's filter exchanges its operands, so that it is the gradient of a filter
  *   padding and base dilation that no library has become a pad of the lhs
  *   a window that is reversed in some dimensions only becomes a reverse of the rhs
  *   the dimensions of all three arrays come into the same order, channels last or channels first, by transposes: the
@@ -214,6 +215,78 @@ static weft_status *pad_lhs(hlo_instr *conv, hlo_instr **out_conv)
   return pass_build_replace(&b, conv, *out_conv);
 }
 
+/* True if the convolution is the gradient of a transposed convolution's filter: the lhs has base dilation,
+ * the rhs is the gradient of the output, which is a larger array still, and the result is the small filter. */
+static bool is_transposed_filter(const hlo_instr *conv)
+{
+  const hlo_conv_attrs *a = conv->u.conv;
+  double lhs = 1, window = 1, out = 1;
+  bool is_dilated = false;
+
+  if (a->batch_group_count != 1 || a->feature_group_count != 1 || a->sparsity) return false;
+  for (int i = 0; i < a->window.rank; i++) {
+    const hlo_window_dim *d = &a->window.dims[i];
+    if (d->reversal || d->window_dilation != 1) return false;
+    is_dilated |= d->base_dilation > 1;
+    lhs *= (double)conv->operands[0]->shape->dims[a->lhs_spatial.v[i]];
+    window *= (double)d->size;
+    out *= (double)conv->shape->dims[a->out_spatial.v[i]];
+  }
+  return is_dilated && out > 0 && lhs > out && window > out;
+}
+
+/* The window when the operands are exchanged.  In one dimension, with base dilation b and stride s,
+ *
+ *   out[r] = sum over j of lhs[j] * rhs[j * b + low - r * s]
+ *
+ * which is, from the last r backwards, a window over the rhs with window dilation b, stride s and the padding
+ * (size of out - 1) * s - low.  `pads` is that padding as a pad of the rhs. */
+static void exchange_window(const hlo_instr *conv, hlo_window_dim *dims, hlo_pad_dim *pads)
+{
+  const hlo_conv_attrs *a = conv->u.conv;
+
+  for (int i = 0; i < a->window.rank; i++) {
+    const hlo_window_dim *d = &a->window.dims[i];
+    int64_t lhs = conv->operands[0]->shape->dims[a->lhs_spatial.v[i]];
+    int64_t reach = (conv->shape->dims[a->out_spatial.v[i]] - 1) * d->stride;
+    int64_t low = reach - d->pad_low, high = reach + (lhs - 1) * d->base_dilation + 1 - d->size - low;
+    dims[i].size = lhs;
+    dims[i].pad_low = low, dims[i].pad_high = high;
+    dims[i].window_dilation = d->base_dilation, dims[i].base_dilation = 1;
+    pads[a->rhs_spatial.v[i]] = (hlo_pad_dim){low, high, 0};
+  }
+}
+
+/* Exchanges the operands of such a gradient: libraries would take it for the gradient of an input by a filter that is
+ * as large as an image.  *out_conv is the new convolution, whose result is read backwards; NULL: there is none. */
+static weft_status *exchange_operands(hlo_instr *conv, hlo_instr **out_conv)
+{
+  weft_arena *arena = &conv->parent->module->arena;
+  const hlo_conv_attrs *a = conv->u.conv;
+  hlo_pad_dim pads[HLO_MAX_RANK] = {0};
+  hlo_window_dim *dims;
+  pass_build b = PASS_BUILD_AT(conv);
+
+  *out_conv = NULL;
+  if (!is_transposed_filter(conv)) return NULL;
+  hlo_conv_attrs *attrs = copy_attrs(arena, a, &dims);
+  WEFT_TRY_ALLOC(attrs);
+  exchange_window(conv, dims, pads);
+  if (!pad_fits(conv->operands[1]->shape, pads)) return NULL;
+  attrs->lhs_batch = a->rhs_out_feature, attrs->lhs_feature = a->rhs_in_feature, attrs->lhs_spatial = a->rhs_spatial;
+  attrs->rhs_out_feature = a->lhs_batch, attrs->rhs_in_feature = a->lhs_feature, attrs->rhs_spatial = a->lhs_spatial;
+  attrs->out_batch = a->out_feature, attrs->out_feature = a->out_batch;
+  if (a->precision_count == 2) {
+    hlo_precision swapped[] = {a->precision[1], a->precision[0]};
+    attrs->precision = weft_arena_memdup(arena, swapped, sizeof swapped);
+    WEFT_TRY_ALLOC(attrs->precision);
+  }
+  *out_conv = conv_of(&b, conv->shape, conv->operands[1], conv->operands[0], conv, attrs);
+  hlo_instr *result = pb_op1(&b, HLO_REVERSE, *out_conv);
+  if (result) result->dims = pb_ints(&b, a->window.rank, a->out_spatial.v);
+  return pass_build_replace(&b, conv, result);
+}
+
 /* The dimensions in which the window is reversed: all of them, or, if `is_mixed`, only some. */
 static int reversed_dims(const hlo_conv_attrs *a, int64_t *dims, bool *is_mixed)
 {
@@ -290,12 +363,14 @@ static weft_status *order_dims(hlo_instr *conv, const pass_conv *c, bool channel
 
 static weft_status *canonicalize(hlo_instr *conv, bool *changed)
 {
-  hlo_instr *forward, *padded;
+  hlo_instr *forward, *exchanged, *padded;
   pass_conv c;
 
   if (conv->u.conv->window.rank > PASS_CONV_SPATIAL) return NULL;
   WEFT_TRY(reverse_rhs(conv, &forward));
   if (forward) conv = forward, *changed = true;
+  WEFT_TRY(exchange_operands(conv, &exchanged));
+  if (exchanged) conv = exchanged, *changed = true;
   if (!pass_conv_read(conv, &c)) {
     WEFT_TRY(pad_lhs(conv, &padded));
     if (!padded) return NULL;

@@ -182,6 +182,55 @@ TEST(random_convolutions_give_the_evaluators_results)
   for (int i = 0; i < 3; i++) T_TRUE(kinds[i] >= 30);
 }
 
+/* The gradient of a transposed convolution's filter, as JAX writes it: the lhs has base dilation and the window is the
+ * gradient of the output.  It is one call of the library's gradient of a filter, also where the padding of both sides
+ * differs, where the result has a stride, and where the labels have another order. */
+TEST(gradients_of_transposed_filters_are_gradients_of_filters)
+{
+  static const struct { const char *lhs, *rhs, *out, *window, *labels; pass_conv_kind kind; } cases[] = {
+    {"6,7,7,2", "6,14,14,3", "2,4,4,3", "size=14x14 pad=2_2x2_2 lhs_dilate=2x2", "f01b_i01o->b01f", PASS_CONV_FILTER},
+    {"6,7,7,2", "6,14,14,3", "2,3,3,3", "size=14x14 pad=2_1x2_1 lhs_dilate=2x2", "f01b_i01o->b01f", PASS_CONV_FILTER},
+    {"6,7,5,2", "6,14,15,3", "3,2,3,4", "size=14x15 pad=1_2x2_3 lhs_dilate=2x3", "f01b_i01o->fb01", PASS_CONV_FILTER},
+    {"2,4,9", "4,3,17", "2,3,2", "size=17 stride=2 pad=1_1 lhs_dilate=2", "bf0_io0->bf0", PASS_CONV_FILTER},
+    {"4,2,5,5,5", "9,9,9,4,3", "3,2,2,2,2", "size=9x9x9 pad=0_1x1_0x1_0 lhs_dilate=2x2x2", "fb012_012io->fb012",
+     PASS_CONV_FILTER},
+    {"6,7,7,2", "6,11,11,3", "2,1,1,3", "size=11x11 pad=-1_-1x-1_-1 lhs_dilate=2x2", "f01b_i01o->b01f",
+     PASS_CONV_FILTER},
+    /* the gradient of an input by a small filter stays what it is */
+    {"2,4,4,6", "6,3,3,3", "2,8,8,3", "size=3x3 pad=1_2x1_2 lhs_dilate=2x2", "b01f_i01o->b01f", PASS_CONV_DATA},
+  };
+  uint64_t seed = 7;
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    const hlo_literal *arguments[2], *want, *got;
+    pass_conv_kind kind;
+    hlo_module *module;
+    weft_arena arena;
+    char text[1000];
+
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "ENTRY e {\n"
+             "  a = f32[%s] parameter(0)\n"
+             "  b = f32[%s] parameter(1)\n"
+             "  ROOT c = f32[%s] convolution(a, b), window={%s}, dim_labels=%s\n"
+             "}\n",
+             cases[i].lhs, cases[i].rhs, cases[i].out, cases[i].window, cases[i].labels);
+    weft_status *st = hlo_parse(text, strlen(text), &module);
+    if (st) fail_msg("%s\n%s", weft_status_text(st, false), text);
+    T_OK(hlo_verify(module));
+    weft_arena_init(&arena);
+    for (int p = 0; p < 2; p++) arguments[p] = random_literal(&arena, module->entry->params[p]->shape, &seed);
+    T_OK(hlo_eval_module(module, arguments, &HLO_EVAL_DEFAULT, &arena, &want));
+    bring_in_form(module);
+    got = run(module, arguments, &arena, &kind);
+    T_EQ_INT(kind, cases[i].kind);
+    if (!literals_within(got, want, "convolution", 1e-5)) fail_msg("%s", text);
+    weft_arena_fini(&arena);
+    hlo_module_free(module);
+  }
+}
+
 /* ---- refusals ---- */
 
 static const hlo_instr *parse(const char *text, hlo_module **module)
@@ -284,6 +333,7 @@ static int tear_down(void **state)
 int main(void)
 {
   const struct CMUnitTest units[] = {UNIT(random_convolutions_give_the_evaluators_results),
+                                     UNIT(gradients_of_transposed_filters_are_gradients_of_filters),
                                      UNIT(convolutions_that_the_library_does_not_have_are_refused),
                                      UNIT(errors_of_calls_keep_their_meaning)};
   return cmocka_run_group_tests(units, set_up, tear_down);

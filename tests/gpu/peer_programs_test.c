@@ -201,7 +201,10 @@ TEST(ragged_offsets_that_are_wrong_are_the_runs_error)
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     char line[4096] = RAGGED("s32", "4"), text[8192], good[4096] = "", *at;
     weft_status *ends[DEVICES];
-    for (char *c = line; *c; c++) *c == '@' ? strcat(good, "f32") : strncat(good, c, 1);
+    for (const char *c = line; *c; c++) {
+      size_t at = strlen(good);
+      snprintf(good + at, sizeof good - at, "%.*s", *c == '@' ? 3 : 1, *c == '@' ? "f32" : c);
+    }
     at = strstr(good, cases[i].from);
     assert_non_null(at);
     snprintf(line, sizeof line, "%.*s%s%s", (int)(at - good), good, cases[i].to, at + strlen(cases[i].from));
