@@ -29,11 +29,20 @@
   X(cuLinkCreate, cuLinkCreate_v2) X(cuLinkAddData, cuLinkAddData_v2) X(cuLinkComplete, cuLinkComplete)              \
   X(cuLinkDestroy, cuLinkDestroy)
 
+/* X(name, symbol) of graphs with conditional nodes, which drivers have from CUDA 12.3 on. NULL: the driver lacks one. */
+#define GPU_CONDITION_ENTRIES(X)                                                                                   \
+  X(cuGraphCreate, cuGraphCreate) X(cuGraphAddNode, cuGraphAddNode_v2)                                             \
+  X(cuGraphConditionalHandleCreate, cuGraphConditionalHandleCreate)                                                \
+  X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph)                                                      \
+  X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3)
+
 typedef struct gpu_driver {
 #define GPU_ENTRY(name, symbol) wcu_fn_##symbol name;
   GPU_DRIVER_ENTRIES(GPU_ENTRY)
+  GPU_CONDITION_ENTRIES(GPU_ENTRY)
 #undef GPU_ENTRY
   int version; /* version of the interface: 13000 is CUDA 13.0 */
+  bool has_conditions; /* all of GPU_CONDITION_ENTRIES are there */
 } gpu_driver;
 
 /* The driver of this process, set when gpu_driver_open has succeeded, and constant from then on. */

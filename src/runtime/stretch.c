@@ -5,7 +5,10 @@
  * step on the host, must not hold up steps before it which do not. So each step has a *gate*: the last step, in program
  * order, that is no part of any stretch and that the step waits for, directly or through steps which may be. A step
  * with a later gate than the stretch before it begins another stretch. Gates do not matter in a sequence without such
- * steps, which runs in order. */
+ * steps, which runs in order.
+ *
+ * A loop, a conditional or a call may be part of a stretch if all steps in it may. Its sequences have stretches of
+ * their own all the same, for runs in which the stretch around them is not queued as one. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -26,7 +29,38 @@ typedef struct search {
 
 static bool may_join(const search *s, const rt_thunk *thunk)
 {
-  return thunk->ops->enqueue && (thunk->ops->stretch & s->stretcher->kinds) != 0;
+  const rt_stretcher *stretcher = s->stretcher;
+  rt_control_kind kind = rt_control_kind_of(thunk);
+
+  if (kind == RT_NO_CONTROL) return thunk->ops->enqueue && (thunk->ops->stretch & stretcher->kinds) != 0;
+  if (kind == RT_LOOP && !(stretcher->loops & stretcher->kinds)) return false;
+  if (kind == RT_CHOICE && !(stretcher->branches & stretcher->kinds)) return false;
+  for (int q = 0; q < thunk->seq_count; q++)
+    for (int t = 0; t < thunk->seqs[q]->count; t++)
+      if (!may_join(s, thunk->seqs[q]->thunks[t])) return false;
+  return true;
+}
+
+/* How many steps a step counts as, for the least size of a stretch. */
+static int64_t weight(const search *s, const rt_thunk *thunk)
+{
+  rt_control_kind kind = rt_control_kind_of(thunk);
+  int64_t sum = 0;
+
+  if (kind == RT_NO_CONTROL) return 1;
+  if (kind != RT_CALL) return s->stretcher->least;
+  for (int t = 0; t < thunk->seqs[0]->count; t++) sum += weight(s, thunk->seqs[0]->thunks[t]);
+  return sum;
+}
+
+static bool decides(const rt_thunk *thunk)
+{
+  rt_control_kind kind = rt_control_kind_of(thunk);
+  bool found = kind == RT_LOOP || kind == RT_CHOICE;
+
+  for (int t = 0; kind == RT_CALL && !found && t < thunk->seqs[0]->count; t++)
+    found = decides(thunk->seqs[0]->thunks[t]);
+  return found;
 }
 
 static weft_status *wait_for(void *ctx, int from, int to)
@@ -86,9 +120,11 @@ static weft_status *find_stretches(search *s, const buf_plan *plan)
   if (!s->begins || !s->ends) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   WEFT_TRY(find_gates(s, plan));
   for (int t = 0, begin; t < seq->count;) {
-    for (begin = t; t < seq->count && may_join(s, seq->thunks[t]) && s->gates[t] <= s->gates[begin]; t++) {}
+    int64_t steps = 0;
+    for (begin = t; t < seq->count && may_join(s, seq->thunks[t]) && s->gates[t] <= s->gates[begin]; t++)
+      steps += weight(s, seq->thunks[t]);
     if (t == begin) t++;
-    else if (t - begin >= s->stretcher->least) {
+    else if (steps >= s->stretcher->least) {
       s->begins[s->count] = begin;
       s->ends[s->count++] = t;
     }
@@ -118,6 +154,7 @@ static weft_status *make_stretch(search *s, int begin, int end, rt_thunk **out_t
   }
   stretch->count = inner->count;
   stretch->steps = inner->thunks;
+  for (int i = 0; i < stretch->count; i++) stretch->decides |= decides(stretch->steps[i]);
   WEFT_TRY(rt_call_init(program, &stretch->base, stretch->base.ops, name, inner));
   *out_thunk = &stretch->base;
   return NULL;
@@ -192,4 +229,35 @@ weft_status *rt_program_stretch(rt_program *program, const buf_plan *plan, const
   if (!st && stretches > 0) st = number_sequences(program, old_count, old);
   weft_arena_fini(&s.scratch);
   return st;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------------------------- */
+
+/* Adds the arguments of a step, and of the steps in it. Neighbours become one range. */
+static weft_status *add_args(rt_program *program, rt_stretch *stretch, int *capacity, const rt_thunk *thunk)
+{
+  rt_control_kind kind = rt_control_kind_of(thunk);
+  /* control flow has one argument, which is its flag if it has a flag */
+  int count = kind == RT_NO_CONTROL ? thunk->use_count : kind != RT_CALL;
+  rt_arg_range *last = stretch->range_count ? &stretch->ranges[stretch->range_count - 1] : NULL;
+
+  stretch->arg_count += count;
+  if (last && last->first + last->count == thunk->first_arg) {
+    last->count += count;
+  } else if (count > 0) {
+    WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&program->arena, stretch->ranges, *capacity, stretch->range_count + 1, 8));
+    stretch->ranges[stretch->range_count++] = (rt_arg_range){thunk->first_arg, count};
+  }
+  for (int s = 0; s < thunk->seq_count; s++)
+    for (int t = 0; t < thunk->seqs[s]->count; t++)
+      WEFT_TRY(add_args(program, stretch, capacity, thunk->seqs[s]->thunks[t]));
+  return NULL;
+}
+
+weft_status *rt_stretch_number(rt_program *program, rt_stretch *stretch)
+{
+  int capacity = 0;
+
+  for (int i = 0; i < stretch->count; i++) WEFT_TRY(add_args(program, stretch, &capacity, stretch->steps[i]));
+  return NULL;
 }
