@@ -1,4 +1,5 @@
-/* gpu/conditions.c -- conditional nodes (conditions.h): the kernels that set their handles, and their state on a device.
+/* gpu/conditions.c -- conditional nodes (conditions.h): the kernels that set their handles, and their state on a
+ * device.
  *
  * The graphs of a device run one after another on its compute stream, so their loops share the words that the kernels
  * keep. A kernel that decides about a round also looks at the host's word `stop`, but not more often than once in
@@ -44,28 +45,29 @@ enum { STOPPED = 0, LOOKED = 8, COUNTS = 16, WORDS_BYTES = COUNTS + 8 * GPU_LOOP
 _Static_assert(STOPPED == 0 && LOOKED == 8, "as in LOOK");
 _Static_assert(offsetof(gpu_watch, stop) == 0 && offsetof(gpu_watch, looks) == 64, "as in LOOK");
 
-static const char kernels[] =
-  ".version 7.0\n.target sm_75\n.address_size 64\n"
-  ".extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);\n"
+static const char kernels[] = ".version 7.0\n.target sm_75\n.address_size 64\n"
+                              ".extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);\n"
   /* */
-  BEGIN("by_flag", ".param .u64 handle, .param .u64 flag, " WATCH_PARAMETERS)
-  "  ld.param.u64 %at, [flag];\n  ld.global.u8 %t, [%at];\n  setp.ne.u32 %p, %t, 0;\n  selp.b32 %v, 1, 0, %p;\n"
-  LOOK SET
-  /* */
-  BEGIN("by_count", ".param .u64 handle, .param .u64 count, .param .u64 trips, .param .u32 first, " WATCH_PARAMETERS)
-  "  ld.param.u64 %at, [count];\n  ld.param.u64 %left, [trips];\n  ld.param.u32 %t, [first];\n"
-  "  setp.ne.u32 %p, %t, 0;\n  @!%p ld.global.u64 %left, [%at];\n"
-  "  setp.ne.u64 %p, %left, 0;\n  selp.b32 %v, 1, 0, %p;\n  sub.u64 %left, %left, 1;\n  st.global.u64 [%at], %left;\n"
-  LOOK SET
-  /* */
-  BEGIN("choose", ".param .u64 handle, .param .u64 flag, .param .u32 is_pred, .param .u32 count, .param .u32 which")
-  "  ld.param.u64 %at, [flag];\n  ld.param.u32 %t, [is_pred];\n  setp.ne.u32 %p, %t, 0;\n  @%p bra $pred;\n"
-  "  ld.global.u32 %v, [%at];\n  ld.param.u32 %t, [count];\n  sub.u32 %t, %t, 1;\n  min.u32 %v, %v, %t;\n"
-  "  bra.uni $known;\n"
-  "$pred:\n  ld.global.u8 %t, [%at];\n  setp.eq.u32 %p, %t, 0;\n  selp.b32 %v, 1, 0, %p;\n"
-  "$known:\n  ld.param.u32 %t, [which];\n  setp.eq.u32 %p, %t, 0xffffffff;\n  setp.eq.u32 %q, %t, %v;\n"
-  "  selp.b32 %t, 1, 0, %q;\n  selp.b32 %v, %v, %t, %p;\n"
-  SET;
+  BEGIN(
+    "by_flag",
+    ".param .u64 handle, .param .u64 flag, " WATCH_PARAMETERS) "  ld.param.u64 %at, [flag];\n  ld.global.u8 %t, [%at];\n  setp.ne.u32 %p, %t, 0;\n  selp.b32 %v, 1, 0, %p;\n" LOOK
+    SET
+      /* */
+      BEGIN(
+        "by_count",
+        ".param .u64 handle, .param .u64 count, .param .u64 trips, .param .u32 first, " WATCH_PARAMETERS) "  ld.param.u64 %at, [count];\n  ld.param.u64 %left, [trips];\n  ld.param.u32 %t, [first];\n"
+                                                                                                          "  setp.ne.u32 %p, %t, 0;\n  @!%p ld.global.u64 %left, [%at];\n"
+                                                                                                          "  setp.ne.u64 %p, %left, 0;\n  selp.b32 %v, 1, 0, %p;\n  sub.u64 %left, %left, 1;\n  st.global.u64 [%at], %left;\n" LOOK
+                                                                                                            SET
+                                                                                                              /* */
+                                                                                                              BEGIN(
+                                                                                                                "choose",
+                                                                                                                ".param .u64 handle, .param .u64 flag, .param .u32 is_pred, .param .u32 count, .param .u32 which") "  ld.param.u64 %at, [flag];\n  ld.param.u32 %t, [is_pred];\n  setp.ne.u32 %p, %t, 0;\n  @%p bra $pred;\n"
+                                                                                                                                                                                                                   "  ld.global.u32 %v, [%at];\n  ld.param.u32 %t, [count];\n  sub.u32 %t, %t, 1;\n  min.u32 %v, %v, %t;\n"
+                                                                                                                                                                                                                   "  bra.uni $known;\n"
+                                                                                                                                                                                                                   "$pred:\n  ld.global.u8 %t, [%at];\n  setp.eq.u32 %p, %t, 0;\n  selp.b32 %v, 1, 0, %p;\n"
+                                                                                                                                                                                                                   "$known:\n  ld.param.u32 %t, [which];\n  setp.eq.u32 %p, %t, 0xffffffff;\n  setp.eq.u32 %q, %t, %v;\n"
+                                                                                                                                                                                                                   "  selp.b32 %t, 1, 0, %q;\n  selp.b32 %v, %v, %t, %p;\n" SET;
 
 static weft_status *launch(wcu_function kernel, wcu_stream stream, void **parameters)
 {
@@ -93,7 +95,7 @@ weft_status *gpu_set_by_count(const gpu_conditions *c, wcu_stream stream, wcu_co
   void *parameters[] = {&handle, &count, &trips, &is_first, &words, &watch};
 
   if (depth >= GPU_LOOP_DEPTH)
-    return WEFT_ERR(UNIMPLEMENTED, "more than %d loops in each other in one graph", GPU_LOOP_DEPTH);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "a device has words for %d loops in each other", GPU_LOOP_DEPTH);
   return launch(c->by_count, stream, parameters);
 }
 
@@ -158,8 +160,7 @@ static weft_status *take_memory(gpu_device *gpu, gpu_conditions *c)
   WEFT_TRY(GPU_CALL(cuMemAlloc, &c->words, WORDS_BYTES));
   WEFT_TRY(GPU_CALL(cuMemsetD8Async, c->words, 0, WORDS_BYTES, gpu->own));
   WEFT_TRY(gpu_await(gpu, gpu->own));
-  WEFT_TRY(
-    GPU_CALL(cuMemHostAlloc, &watch, sizeof(gpu_watch), WCU_MEMHOSTALLOC_PORTABLE | WCU_MEMHOSTALLOC_DEVICEMAP));
+  WEFT_TRY(GPU_CALL(cuMemHostAlloc, &watch, sizeof(gpu_watch), WCU_MEMHOSTALLOC_PORTABLE | WCU_MEMHOSTALLOC_DEVICEMAP));
   memset(watch, 0, sizeof(gpu_watch));
   atomic_store(&c->watch, (gpu_watch *)watch);
   /* seq_cst, as in gpu_device_hangs: of the two threads, one sees what the other has written */
@@ -206,9 +207,9 @@ static weft_status *probe(gpu_platform *platform, const gpu_device *gpu, wcu_con
     weft_mutex_lock(&platform->launching); /* as for all instances */
     st = GPU_CALL(cuGraphInstantiate, &exec, graph, 0);
     weft_mutex_unlock(&platform->launching);
-    if (!st) gpu_cu.cuGraphExecDestroy(exec);
+    if (!st) gpu_drop_instance(exec);
   }
-  gpu_cu.cuGraphDestroy(graph);
+  gpu_drop_graph(graph);
   free(from);
   return st;
 }
@@ -251,8 +252,7 @@ weft_status *gpu_conditions_open(gpu_platform *platform, gpu_device *gpu)
   weft_mutex_lock(&c->mu);
   if (!c->is_tried) {
     c->error = open_conditions(platform, gpu);
-    if (c->error)
-      WEFT_LOG("gpu", INFO, "loops and branches are no part of graphs: %s", weft_status_message(c->error));
+    if (c->error) WEFT_LOG("gpu", INFO, "loops and branches are no part of graphs: %s", weft_status_message(c->error));
   }
   c->is_tried = true;
   weft_status *answer = weft_status_dup(c->error);

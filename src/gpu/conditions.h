@@ -65,8 +65,7 @@ WEFT_NODISCARD weft_status *gpu_set_by_count(const gpu_conditions *c, wcu_stream
                                              int depth, int64_t trips, bool first);
 /* by the branch of `count` that the pred (true: branch 0) or s32 (out of range: the last) at `flag` names: to its
  * number if `which` is -1, else to 1 if it is `which` and to 0 otherwise. */
-WEFT_NODISCARD weft_status *gpu_set_by_branch(const gpu_conditions *c, wcu_stream stream,
-                                              wcu_conditional_handle handle, wcu_ptr flag, bool is_pred, int count,
-                                              int which);
+WEFT_NODISCARD weft_status *gpu_set_by_branch(const gpu_conditions *c, wcu_stream stream, wcu_conditional_handle handle,
+                                              wcu_ptr flag, bool is_pred, int count, int which);
 
 #endif

@@ -98,3 +98,13 @@ weft_status *gpu_error(wcu_result result, const char *call)
   return weft_status_new(code_of(result), __FILE__, __LINE__, "%s: %s (%d)%s%s", call, name ? name : "CUDA error",
                          (int)result, text ? ": " : "", text ? text : "");
 }
+
+void gpu_drop_graph(wcu_graph graph)
+{
+  if (graph && gpu_cu.cuGraphDestroy(graph) != WCU_SUCCESS) gpu_cu.cuGraphDestroy(graph);
+}
+
+void gpu_drop_instance(wcu_graph_exec instance)
+{
+  if (instance && gpu_cu.cuGraphExecDestroy(instance) != WCU_SUCCESS) gpu_cu.cuGraphExecDestroy(instance);
+}

@@ -29,7 +29,7 @@
   X(cuLinkCreate, cuLinkCreate_v2) X(cuLinkAddData, cuLinkAddData_v2) X(cuLinkComplete, cuLinkComplete)              \
   X(cuLinkDestroy, cuLinkDestroy)
 
-/* X(name, symbol) of graphs with conditional nodes, which drivers have from CUDA 12.3 on. NULL: the driver lacks one. */
+/* X(name, symbol) of graphs with conditional nodes, which drivers have from CUDA 12.3 on. */
 #define GPU_CONDITION_ENTRIES(X)                                                                                   \
   X(cuGraphCreate, cuGraphCreate) X(cuGraphAddNode, cuGraphAddNode_v2)                                             \
   X(cuGraphConditionalHandleCreate, cuGraphConditionalHandleCreate)                                                \
@@ -55,6 +55,11 @@ WEFT_NODISCARD weft_status *gpu_driver_open(void);
 /* NULL for SUCCESS; otherwise an error that names the call, the driver's code and the driver's words.  Codes:
  * RESOURCE_EXHAUSTED: no memory; UNAVAILABLE: no device; UNIMPLEMENTED: the device cannot do it; INTERNAL: others. */
 WEFT_NODISCARD weft_status *gpu_error(wcu_result result, const char *call);
+
+/* Destroy a graph, and an instance of one; NULL is fine. A call that fails is repeated once: what it has not destroyed
+ * is lost. */
+void gpu_drop_graph(wcu_graph graph);
+void gpu_drop_instance(wcu_graph_exec instance);
 
 /* Calls an entry point: GPU_CALL(cuMemFree, at) is NULL or the call's error. */
 #define GPU_CALL(name, ...) gpu_error(gpu_cu.name(__VA_ARGS__), #name)

@@ -86,15 +86,15 @@ static instance *find_oldest(device_graphs *g) WEFT_REQUIRES(g->mu)
 
 static void drop_exec(instance *one)
 {
-  if (one->exec) gpu_cu.cuGraphExecDestroy(one->exec);
-  if (one->graph) gpu_cu.cuGraphDestroy(one->graph);
+  gpu_drop_instance(one->exec);
+  gpu_drop_graph(one->graph);
   one->exec = NULL;
   one->graph = NULL;
 }
 
 /* Makes the instance one of `graph`, which is taken also if that fails: by an update if the instance has nodes of the
- * same kinds in the same order. `decides`: the graph has conditional nodes. An update would leave the kernels that set
- * their handles with the handles of the new graph, so such an instance is made anew; and the graph, to which the handles
+ * same kinds in the same order. `decides`: the graph has conditional nodes. An update would give the kernels that set
+ * their handles the handles of the new graph, so such an instance is made anew; and the graph, to which the handles
  * belong, is kept. */
 static weft_status *instantiate(instance *one, wcu_graph graph, bool decides)
 {
@@ -107,7 +107,7 @@ static weft_status *instantiate(instance *one, wcu_graph graph, bool decides)
     if (st) one->exec = NULL;
   }
   if (decides && !st) one->graph = graph;
-  else gpu_cu.cuGraphDestroy(graph);
+  else gpu_drop_graph(graph);
   return st;
 }
 
@@ -254,7 +254,11 @@ bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const w
   if (kinds & 1u << WEFT_GRAPH_CUBLAS) kinds |= 1u << WEFT_GRAPH_CUBLASLT; /* all products are cuBLASLt's here */
   if (platform->settings.graphs == 0 || least > INT32_MAX) return false;
   if ((kinds & decides) && !can_decide(platform, module)) kinds &= ~decides;
-  *stretcher = (rt_stretcher){.ctx = platform, .kinds = kinds, .loops = 1u << WEFT_GRAPH_WHILE,
-                              .branches = 1u << WEFT_GRAPH_CONDITIONAL, .least = (int)least, .make = make};
+  *stretcher = (rt_stretcher){.ctx = platform,
+                              .kinds = kinds,
+                              .loops = 1u << WEFT_GRAPH_WHILE,
+                              .branches = 1u << WEFT_GRAPH_CONDITIONAL,
+                              .least = (int)least,
+                              .make = make};
   return true;
 }

@@ -2,7 +2,7 @@
  *
  * Steps are queued on a stream that captures. A stretch without loops and branches is one capture. Otherwise the graph
  * is made first. Each straight part of it is a capture into the graph, behind the node with which the part before has
- * ended, and conditional nodes are added between captures. The bodies of these nodes are graphs, filled in the same way.
+ * ended, and conditional nodes are added between captures. Their bodies are graphs, which are filled in the same way.
  * So one stream is enough, and no capture begins inside another.
  *
  *   loop     set(handle); WHILE(handle) { body; condition; set(handle) }
@@ -214,8 +214,7 @@ static weft_status *put_choice_in_turn(recording *r, place *p, const rt_thunk *c
   }
   WEFT_TRY(end_part(r, p, NULL));
   for (int i = 0; i < choice->seq_count; i++) {
-    WEFT_TRY(
-      gpu_add_condition(r->gpu, p->graph, &p->from, &p->count, WCU_GRAPH_COND_TYPE_IF, handles[i], 1, &body));
+    WEFT_TRY(gpu_add_condition(r->gpu, p->graph, &p->from, &p->count, WCU_GRAPH_COND_TYPE_IF, handles[i], 1, &body));
     WEFT_TRY(fill_branch(r, body, choice->seqs[i]));
   }
   return NULL;
@@ -272,39 +271,42 @@ static weft_status *queue_all(rt_thunk *const *steps, int count, rt_ctx *ctx)
   return NULL;
 }
 
-static weft_status *capture_all(const rt_stretch *s, rt_ctx *ctx, gpu_device *gpu, wcu_graph *out_graph)
-  WEFT_REQUIRES(gpu->recording)
+static weft_status *capture_all(const recording *r, const rt_stretch *s, wcu_graph *out_graph)
+  WEFT_REQUIRES(r->gpu->recording)
 {
-  WEFT_TRY(make_recorder(gpu));
-  WEFT_TRY(GPU_CALL(cuStreamBeginCapture, gpu->recorder, WCU_CAPTURE_MODE_THREAD_LOCAL));
-  gpu_record_on(gpu->recorder);
-  return end_capture(gpu, queue_all(s->steps, s->count, ctx), out_graph);
+  WEFT_TRY(GPU_CALL(cuStreamBeginCapture, r->gpu->recorder, WCU_CAPTURE_MODE_THREAD_LOCAL));
+  gpu_record_on(r->gpu->recorder);
+  return end_capture(r->gpu, queue_all(s->steps, s->count, r->ctx), out_graph);
 }
 
-static weft_status *put_all(const rt_stretch *s, rt_ctx *ctx, gpu_device *gpu, wcu_graph *out_graph)
-  WEFT_REQUIRES(gpu->recording)
+static weft_status *put_all(recording *r, const rt_stretch *s, wcu_graph *out_graph) WEFT_REQUIRES(r->gpu->recording)
 {
-  recording r = {.ctx = ctx, .gpu = gpu};
   weft_status *st = NULL;
 
-  WEFT_TRY(make_recorder(gpu));
   WEFT_TRY(GPU_CALL(cuGraphCreate, out_graph, 0));
   place top = open_body(*out_graph);
-  for (int i = 0; i < s->count && !st; i++) st = put_step(&r, &top, s->steps[i]);
-  return close_body(&r, &top, st);
+  for (int i = 0; i < s->count && !st; i++) st = put_step(r, &top, s->steps[i]);
+  return close_body(r, &top, st);
+}
+
+static weft_status *record(recording *r, const rt_stretch *s, wcu_graph *out_graph) WEFT_REQUIRES(r->gpu->recording)
+{
+  WEFT_TRY(make_recorder(r->gpu));
+  return s->decides ? put_all(r, s, out_graph) : capture_all(r, s, out_graph);
 }
 
 weft_status *gpu_record_stretch(gpu_platform *platform, const rt_stretch *stretch, rt_ctx *ctx, gpu_device *gpu,
                                 wcu_graph *out_graph)
 {
+  recording r = {.ctx = ctx, .gpu = gpu};
   wcu_graph graph = NULL;
 
   *out_graph = NULL;
   if (stretch->decides) WEFT_TRY(gpu_conditions_open(platform, gpu));
-  weft_mutex_lock(&gpu->recording);
-  weft_status *st = stretch->decides ? put_all(stretch, ctx, gpu, &graph) : capture_all(stretch, ctx, gpu, &graph);
-  weft_mutex_unlock(&gpu->recording);
-  if (st && graph) gpu_cu.cuGraphDestroy(graph);
-  if (!st) *out_graph = graph;
+  weft_mutex_lock(&r.gpu->recording);
+  weft_status *st = record(&r, stretch, &graph);
+  weft_mutex_unlock(&r.gpu->recording);
+  if (st) gpu_drop_graph(graph);
+  else *out_graph = graph;
   return st;
 }

@@ -10,8 +10,9 @@
  * *broken*: its context is lost, the queued work will not be done, and all waiting calls get the error.
  *
  * If nothing happens on any device for gpu_settings.timeout_ns while work is queued, the devices that have work count
- * as hung, and their streams are broken. A loop in a graph that runs rounds is something that happens (conditions.h). The message names the steps that were queued behind the last point that was
- * reached; a point is recorded after every MOST_STEPS steps, so these are few.
+ * as hung, and their streams are broken. The rounds of a loop in a graph are something that happens (conditions.h). The
+ * message names the steps that were queued behind the last point that was reached; a point is recorded after every
+ * MOST_STEPS steps, so these are few.
  *
  * Locks: completer->streams_mu, then the stream's; a stream's lock is not held while a call runs. */
 #include <config.h>

@@ -1,6 +1,6 @@
-/* tests/gpu/graph_loops_test.c -- loops and branches in CUDA graphs on the emulated GPU: the reference evaluator's results
- * with conditional nodes and without, one launch for a loop of any length, loops that do not end, drivers that have no
- * such nodes, calls that fail. */
+/* tests/gpu/graph_loops_test.c -- loops and branches in CUDA graphs on the emulated GPU: the reference evaluator's
+ * results with conditional nodes and without, one launch for a loop of any length, loops that do not end, drivers that
+ * have no such nodes, calls that fail. */
 #include "cpu/run.h"
 
 #include <sys/wait.h>
@@ -17,33 +17,53 @@
  * one kernel. */
 enum { ROWS = 6, COLUMNS = 40, VALUES = ROWS * COLUMNS };
 #define T "s32[6,40]"
-#define HEAD "HloModule m, entry_computation_layout={(s32[6,40]{1,0}, s32[])->s32[6,40]{1,0}}\n"                    \
-  "less {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n"                                                   \
-  "  ROOT r = pred[] compare(a, b), direction=LT }\n"                                                              \
-  "add {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT r = s32[] add(a, b) }\n"
+#define HEAD "HloModule m, entry_computation_layout={(s32[6,40]{1,0}, s32[])->s32[6,40]{1,0}}\n" \
+  "less {\n" \
+  "  a = s32[] parameter(0)\n" \
+  "  b = s32[] parameter(1)\n" \
+  "  ROOT r = pred[] compare(a, b), direction=LT }\n" \
+  "add {\n" \
+  "  a = s32[] parameter(0)\n" \
+  "  b = s32[] parameter(1)\n" \
+  "  ROOT r = s32[] add(a, b) }\n"
 /* to = a mixture of `from` and the scalar `by`; names begin with `to` */
-#define MIX_AS(root, to, from, by)                                                                                 \
-  "  " to "k = s32[] constant(1103515245)\n  " to "f = " T " broadcast(" to "k), dimensions={}\n"                  \
-  "  " to "m = " T " multiply(" from ", " to "f)\n  " to "b = " T " broadcast(" by "), dimensions={}\n"            \
-  "  " to "i = " T " iota(), iota_dimension=0\n  " to "a = " T " add(" to "m, " to "b)\n"                          \
-  "  " to "x = " T " xor(" to "a, " to "i)\n"                                                                      \
+#define MIX_AS(root, to, from, by) \
+  "  " to "k = s32[] constant(1103515245)\n" \
+  "  " to "f = " T " broadcast(" to "k), dimensions={}\n" \
+  "  " to "m = " T " multiply(" from ", " to "f)\n" \
+  "  " to "b = " T " broadcast(" by "), dimensions={}\n" \
+  "  " to "i = " T " iota(), iota_dimension=0\n" \
+  "  " to "a = " T " add(" to "m, " to "b)\n" \
+  "  " to "x = " T " xor(" to "a, " to "i)\n" \
   "  " root to " = " T " sort(" to "x), dimensions={1}, to_apply=less\n"
 #define MIX(to, from, by) MIX_AS("", to, from, by)
 #define LAST(to, from, by) MIX_AS("ROOT ", to, from, by)
 #define STATE "(s32[], " T ", s32[])"
-#define PARTS "  t = " STATE " parameter(0)\n  i = s32[] get-tuple-element(t), index=0\n"                          \
-  "  v = " T " get-tuple-element(t), index=1\n  n = s32[] get-tuple-element(t), index=2\n"
-#define NEXT(result) "  one = s32[] constant(1)\n  j = s32[] add(i, one)\n  ROOT r = " STATE " tuple(j, " result ", n) }\n"
+#define PARTS "  t = " STATE " parameter(0)\n" \
+  "  i = s32[] get-tuple-element(t), index=0\n" \
+  "  v = " T " get-tuple-element(t), index=1\n" \
+  "  n = s32[] get-tuple-element(t), index=2\n"
+#define NEXT(result) "  one = s32[] constant(1)\n" \
+  "  j = s32[] add(i, one)\n" \
+  "  ROOT r = " STATE " tuple(j, " result ", n) }\n"
 #define BODY(name, text, result) name " {\n" PARTS text NEXT(result)
-#define UP_TO_N "up_to_n {\n" PARTS "  ROOT r = pred[] compare(i, n), direction=LT }\n"
-#define UP_TO(name, rounds) name " {\n" PARTS "  k = s32[] constant(" rounds ")\n  ROOT r = pred[] compare(i, k), direction=LT }\n"
+#define UP_TO_N "up_to_n {\n" PARTS \
+  "  ROOT r = pred[] compare(i, n), direction=LT }\n"
+#define UP_TO(name, rounds) name " {\n" PARTS \
+  "  k = s32[] constant(" rounds ")\n" \
+  "  ROOT r = pred[] compare(i, k), direction=LT }\n"
 /* w = the array after the loop that begins with `from` in round 0 */
-#define LOOP(w, from, condition, body)                                                                             \
-  "  " w "z = s32[] constant(0)\n  " w "t = " STATE " tuple(" w "z, " from ", n)\n"                                \
-  "  " w "w = " STATE " while(" w "t), condition=" condition ", body=" body "\n"                                   \
+#define LOOP(w, from, condition, body) \
+  "  " w "z = s32[] constant(0)\n" \
+  "  " w "t = " STATE " tuple(" w "z, " from ", n)\n" \
+  "  " w "w = " STATE " while(" w "t), condition=" condition ", body=" body "\n" \
   "  " w " = " T " get-tuple-element(" w "w), index=1\n"
-#define ENTRY(text) "ENTRY e {\n  x = " T " parameter(0)\n  n = s32[] parameter(1)\n" text " }\n"
-#define BRANCH(name, text) name " {\n  p = " T " parameter(0)\n  q = s32[] constant(3)\n" text " }\n"
+#define ENTRY(text) "ENTRY e {\n" \
+  "  x = " T " parameter(0)\n" \
+  "  n = s32[] parameter(1)\n" text " }\n"
+#define BRANCH(name, text) name " {\n" \
+  "  p = " T " parameter(0)\n" \
+  "  q = s32[] constant(3)\n" text " }\n"
 
 typedef struct program {
   const char *what;
@@ -58,9 +78,14 @@ static const program programs[] = {
   {"a loop until a sum has a remainder", {15, 5, 20, 11}, "while",
    HEAD BODY("body", MIX("u", "v", "i"), "u")
    "until {\n" PARTS
-   "  z = s32[] constant(0)\n  s = s32[] reduce(v, z), dimensions={0,1}, to_apply=add\n  k = s32[] constant(9)\n"
-   "  m = s32[] remainder(s, k)\n  d = s32[] constant(4)\n  ne = pred[] compare(m, d), direction=NE\n"
-   "  lt = pred[] compare(i, n), direction=LT\n  ROOT r = pred[] and(ne, lt) }\n"
+   "  z = s32[] constant(0)\n"
+   "  s = s32[] reduce(v, z), dimensions={0,1}, to_apply=add\n"
+   "  k = s32[] constant(9)\n"
+   "  m = s32[] remainder(s, k)\n"
+   "  d = s32[] constant(4)\n"
+   "  ne = pred[] compare(m, d), direction=NE\n"
+   "  lt = pred[] compare(i, n), direction=LT\n"
+   "  ROOT r = pred[] and(ne, lt) }\n"
    ENTRY(MIX("y", "x", "n") LOOP("w", "y", "until", "body") LAST("o", "w", "n"))},
   {"a known number of rounds, counted on the device", {7, 0, 1, 30}, "while",
    HEAD BODY("body", MIX("u", "v", "i") MIX("o", "u", "n"), "o") UP_TO("forty", "40")
@@ -77,11 +102,14 @@ static const program programs[] = {
    ENTRY(LOOP("w", "x", "up_to_n", "outer") LAST("y", "w", "n"))},
   {"one of two branches", {1, -1, 0, 8}, "conditional",
    HEAD BRANCH("yes", LAST("r", "p", "q")) BRANCH("no", "  s = " T " negate(p)\n" MIX("u", "s", "q") LAST("r", "u", "q"))
-   ENTRY("  z = s32[] constant(0)\n  f = pred[] compare(n, z), direction=GT\n"
+   ENTRY("  z = s32[] constant(0)\n"
+   "  f = pred[] compare(n, z), direction=GT\n"
          "  c = " T " conditional(f, x, x), true_computation=yes, false_computation=no\n" LAST("o", "c", "n"))},
   {"a branch that does nothing", {1, -1, 0, 8}, "conditional",
-   HEAD BRANCH("yes", LAST("r", "p", "q")) "no {\n  ROOT p = " T " parameter(0) }\n"
-   ENTRY("  z = s32[] constant(0)\n  f = pred[] compare(n, z), direction=GT\n" MIX("y", "x", "n")
+   HEAD BRANCH("yes", LAST("r", "p", "q")) "no {\n"
+   "  ROOT p = " T " parameter(0) }\n"
+   ENTRY("  z = s32[] constant(0)\n"
+   "  f = pred[] compare(n, z), direction=GT\n" MIX("y", "x", "n")
          "  c = " T " conditional(f, y, y), true_computation=yes, false_computation=no\n" LAST("o", "c", "n"))},
   {"one of four branches, and numbers that name none", {0, 1, 2, 3}, "conditional",
    HEAD BRANCH("b0", LAST("r", "p", "q")) BRANCH("b1", "  s = " T " negate(p)\n" LAST("r", "s", "q"))
@@ -95,22 +123,34 @@ static const program programs[] = {
    HEAD BODY("inmost", MIX("u", "v", "i"), "u") UP_TO("forty", "40") UP_TO_N
    BRANCH("yes", "  n = s32[] constant(5)\n" LOOP("w", "p", "forty", "inmost") LAST("r", "w", "q"))
    BRANCH("no", "  s = " T " negate(p)\n" LAST("r", "s", "q")) BRANCH("b2", "  s = " T " not(p)\n" LAST("r", "s", "q"))
-   BODY("body", "  k = s32[] constant(3)\n  m = s32[] remainder(i, k)\n  z = s32[] constant(0)\n"
+   BODY("body", "  k = s32[] constant(3)\n"
+   "  m = s32[] remainder(i, k)\n"
+   "  z = s32[] constant(0)\n"
         "  f = pred[] compare(m, z), direction=EQ\n"
         "  c = " T " conditional(f, v, v), true_computation=yes, false_computation=no\n"
         "  d = " T " conditional(m, c, c, c), branch_computations={no, b2, yes}\n" MIX("u", "d", "i"), "u")
    ENTRY(LOOP("w", "x", "up_to_n", "body") LAST("y", "w", "n"))},
   {"arrays that change places in each round", {7, 0, 1, 30}, "while",
    HEAD
-   "body {\n  t = (s32[], " T ", " T ", s32[]) parameter(0)\n  i = s32[] get-tuple-element(t), index=0\n"
-   "  v = " T " get-tuple-element(t), index=1\n  w = " T " get-tuple-element(t), index=2\n"
+   "body {\n"
+   "  t = (s32[], " T ", " T ", s32[]) parameter(0)\n"
+   "  i = s32[] get-tuple-element(t), index=0\n"
+   "  v = " T " get-tuple-element(t), index=1\n"
+   "  w = " T " get-tuple-element(t), index=2\n"
    "  n = s32[] get-tuple-element(t), index=3\n" MIX("u", "v", "i")
-   "  one = s32[] constant(1)\n  j = s32[] add(i, one)\n  ROOT r = (s32[], " T ", " T ", s32[]) tuple(j, w, u, n) }\n"
-   "up_to_n {\n  t = (s32[], " T ", " T ", s32[]) parameter(0)\n  i = s32[] get-tuple-element(t), index=0\n"
-   "  n = s32[] get-tuple-element(t), index=3\n  ROOT r = pred[] compare(i, n), direction=LT }\n"
-   ENTRY(MIX("y", "x", "n") "  z = s32[] constant(0)\n  t = (s32[], " T ", " T ", s32[]) tuple(z, x, y, n)\n"
+   "  one = s32[] constant(1)\n"
+   "  j = s32[] add(i, one)\n"
+   "  ROOT r = (s32[], " T ", " T ", s32[]) tuple(j, w, u, n) }\n"
+   "up_to_n {\n"
+   "  t = (s32[], " T ", " T ", s32[]) parameter(0)\n"
+   "  i = s32[] get-tuple-element(t), index=0\n"
+   "  n = s32[] get-tuple-element(t), index=3\n"
+   "  ROOT r = pred[] compare(i, n), direction=LT }\n"
+   ENTRY(MIX("y", "x", "n") "  z = s32[] constant(0)\n"
+   "  t = (s32[], " T ", " T ", s32[]) tuple(z, x, y, n)\n"
          "  w = (s32[], " T ", " T ", s32[]) while(t), condition=up_to_n, body=body\n"
-         "  a = " T " get-tuple-element(w), index=1\n  b = " T " get-tuple-element(w), index=2\n"
+         "  a = " T " get-tuple-element(w), index=1\n"
+         "  b = " T " get-tuple-element(w), index=2\n"
          "  s = " T " subtract(a, b)\n" LAST("o", "s", "n"))},
 };
 enum { BY_N, UNTIL, KNOWN, FEW, NESTED, TWO, NOTHING, FOUR, NO_NUMBER, MIXED, PLACES };
@@ -216,7 +256,8 @@ static void check(weft_platform *platform, const program *p, bool in_graph)
     evaluate(p->text, run, n, want);
     if (memcmp(got, want, sizeof got) != 0) fail_msg("%s: other numbers in run %d, n %d", p->what, run, n);
     if (in_graph && run > 0 && launches != 1) fail_msg("%s: %d launches in run %d", p->what, (int)launches, run);
-    if (in_graph && run > 0 && captures == 0 && kernels > 0) fail_msg("%s: %d kernels in run %d", p->what, (int)kernels, run);
+    if (in_graph && run > 0 && captures == 0 && kernels > 0)
+      fail_msg("%s: %d kernels in run %d", p->what, (int)kernels, run);
     if (!in_graph && captures > 0) fail_msg("%s: a graph with control flow was recorded", p->what);
   }
   weft_executable_release(exe);
@@ -400,11 +441,16 @@ TEST(loops_with_collectives_or_steps_on_the_host_are_driven_by_the_host)
     HEAD BODY("body", MIX("u", "v", "i") "  s = " T " all-reduce(u), replica_groups={}, to_apply=add\n", "s") UP_TO_N
     ENTRY(LOOP("w", "x", "up_to_n", "body") LAST("y", "w", "n")),
     HEAD BODY("body", MIX("u", "v", "i")
-              "  k = s32[3] iota(), iota_dimension=0\n  l = f32[3] convert(k)\n"
-              "  b = s32[3,1] iota(), iota_dimension=0\n  c = f32[3,1] convert(b)\n  o = f32[3] constant({3,4,5})\n"
+              "  k = s32[3] iota(), iota_dimension=0\n"
+              "  l = f32[3] convert(k)\n"
+              "  b = s32[3,1] iota(), iota_dimension=0\n"
+              "  c = f32[3,1] convert(b)\n"
+              "  o = f32[3] constant({3,4,5})\n"
               "  g = f32[3,1] custom-call(l, o, l, c), custom_call_target=\"cusparse_gtsv2_ffi\", "
               "api_version=API_VERSION_TYPED_FFI\n"
-              "  h = f32[1,1] slice(g), slice={[1:2], [0:1]}\n  f = f32[] reshape(h)\n  e = s32[] convert(f)\n"
+              "  h = f32[1,1] slice(g), slice={[1:2], [0:1]}\n"
+              "  f = f32[] reshape(h)\n"
+              "  e = s32[] convert(f)\n"
               MIX("a", "u", "e"), "a") UP_TO_N
     ENTRY(LOOP("w", "x", "up_to_n", "body") LAST("y", "w", "n")),
   };
@@ -435,7 +481,7 @@ static uint64_t decisions(const char *kernel)
 enum { FOREVER = INT32_MAX };
 
 /* In a process of its own, since what a device that hangs holds is never given back. A device counts as hung after half
- * a second: not one whose loop runs for three seconds, but one whose copy does not end; then an endless loop ends, too. */
+ * a second: not one whose loop takes longer, but one whose copy does not end; then an endless loop ends, too. */
 static int with_a_deadline(void)
 {
   weft_platform *platform = test_platform(1, 2);
@@ -514,10 +560,7 @@ static void in_a_process(const char *word)
   if (status) fail_msg("%s: status %#x", word, status);
 }
 
-TEST(a_long_loop_is_no_device_that_hangs_and_an_endless_one_ends_with_one_that_does)
-{
-  in_a_process("deadline");
-}
+TEST(a_long_loop_is_no_device_that_hangs_and_an_endless_one_ends_with_one_that_does) { in_a_process("deadline"); }
 
 TEST(nodes_with_one_body_do) { in_a_process("12030"); }
 TEST(drivers_without_conditional_nodes_leave_loops_to_the_host) { in_a_process("12020"); }
@@ -568,6 +611,7 @@ TEST(any_call_may_fail_at_any_time)
     {"cuStreamBeginCaptureToGraph", "cuStreamBeginCaptureToGraph", false, 6},
     {"cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v3", false, 6}, {"cuStreamEndCapture", "cuStreamEndCapture", false, 6},
     {"cuGraphInstantiate", "cuGraphInstantiateWithFlags", false, 3},
+    {"cuGraphDestroy", "cuGraphDestroy", false, 3}, {"cuGraphExecDestroy", "cuGraphExecDestroy", false, 1},
     {"cuGraphLaunch", "cuGraphLaunch", true, 3}, {"cuModuleGetFunction", "cuModuleGetFunction", true, 3},
     {"cuModuleLoadDataEx", "cuModuleLoadDataEx", true, 1}, {"cuMemsetD8Async", "cuMemsetD8Async", true, 1},
     {"cuMemHostAlloc", "cuMemHostAlloc", true, 1}, {"cuMemAlloc", "cuMemAlloc_v2", true, 1},

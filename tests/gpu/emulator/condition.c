@@ -1,5 +1,6 @@
 /* tests/gpu/emulator/condition.c -- handles of conditional nodes.  A handle belongs to the graph that it was made for
- * and to one node of it; kernels may set its value while an instance of the graph lives, or a launch of it is not done. */
+ * and to one node of it; kernels may set its value while an instance of the graph lives or a launch of it is not
+ * done. */
 #include <config.h>
 
 #include <stdlib.h>
