@@ -8,7 +8,9 @@
  * records the steps again and updates the instance whose last launch is longest ago. That pays even if no addresses
  * come again: on an H200, 30 steps take 14 us to record and to update and 1.4 us to launch, and 100 us one by one.
  *
- * A graph with loops or branches (recording.h) is never updated: for other addresses an instance is made.
+ * A graph with loops or branches (recording.h) is never updated: for other addresses an instance is made, which costs
+ * more. So after FREE_RECORDINGS each further one must have been earned by a run that found its instance. Where
+ * addresses do not come again, the host drives the loops and branches, and the plain stretches between them are graphs.
  *
  * If recording, instantiating or updating fails, nothing is queued yet, and the steps are queued one by one; after
  * MOST_FAILURES in a row the device does not record the stretch any more. A launch that fails is the run's error. */
@@ -21,7 +23,7 @@
 #include "gpu/makers.h"
 #include "gpu/recording.h"
 
-enum { KEPT = 4, MOST_FAILURES = 3 };
+enum { KEPT = 4, MOST_FAILURES = 3, FREE_RECORDINGS = 8 };
 
 /* A graph that is ready to launch, for the addresses in `args` and the ids. */
 typedef struct instance {
@@ -38,6 +40,7 @@ typedef struct device_graphs {
   bool is_warm WEFT_GUARDED_BY(mu);   /* the steps have been queued one by one */
   int failures WEFT_GUARDED_BY(mu);   /* in a row */
   uint64_t launches WEFT_GUARDED_BY(mu);
+  uint64_t recordings WEFT_GUARDED_BY(mu), hits WEFT_GUARDED_BY(mu); /* hits: runs for which an instance was there */
   instance kept[KEPT] WEFT_GUARDED_BY(mu);
 } device_graphs;
 
@@ -135,12 +138,17 @@ static instance *instance_for(const graph_stretch *s, rt_ctx *ctx, device_graphs
 {
   instance *one = find_fitting(g, &s->base, ctx);
 
-  if (one) return one;
+  if (one) {
+    g->hits++;
+    return one;
+  }
   if (!g->is_warm || g->failures >= MOST_FAILURES) return NULL;
+  if (s->base.decides && g->recordings >= FREE_RECORDINGS + g->hits) return NULL;
   one = find_oldest(g);
   weft_status *st = record(s, ctx, gpu, one);
   if (!st) {
     g->failures = 0;
+    g->recordings++;
     return one;
   }
   drop_exec(one);
