@@ -63,8 +63,22 @@ static int by_value(const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
+/* Does this operation go there and back: is its time that of two?  Between devices both directions of a pair would have
+ * to be one group of the library, so the rank with the lower number sends first. */
+static bool goes_back(const bench *b, int kind) { return b->o.devices && kind == WEFT_SEND; }
+
+static weft_status *send_and_back(weft_comm *comm, const weft_coll_op *op)
+{
+  weft_coll_op send = *op, receive = *op;
+
+  receive.kind = WEFT_RECV;
+  send.peer = receive.peer = comm->rank ^ 1;
+  WEFT_TRY(weft_coll_run(comm, comm->rank % 2 ? &receive : &send, NULL));
+  return weft_coll_run(comm, comm->rank % 2 ? &send : &receive, NULL);
+}
+
 /* Runs the operation once.  A send goes to the other rank of a pair, together with a receive from it. */
-static weft_status *run_once(weft_comm *comm, const weft_coll_op *op)
+static weft_status *run_once(const bench *b, weft_comm *comm, const weft_coll_op *op)
 {
   int partner = comm->rank ^ 1;
   weft_coll_op both[2] = {*op, *op};
@@ -76,6 +90,7 @@ static weft_status *run_once(weft_comm *comm, const weft_coll_op *op)
   }
   if (op->kind != WEFT_SEND) return weft_coll_run(comm, op, NULL);
   if (partner >= comm->group->size) return NULL;
+  if (goes_back(b, WEFT_SEND)) return send_and_back(comm, op);
   both[1].kind = WEFT_RECV;
   both[0].peer = both[1].peer = partner;
   WEFT_TRY(weft_coll_post_group(comm, both, 2, &(weft_coll_call){.will_wait = true}, &event));
@@ -85,15 +100,15 @@ static weft_status *run_once(weft_comm *comm, const weft_coll_op *op)
 }
 
 /* Times one operation; every rank calls it.  Returns the median of this rank in ns; negative after an error. */
-static int64_t measure(weft_comm *comm, const weft_coll_op *op, int iterations, int64_t *samples)
+static int64_t measure(const bench *b, weft_comm *comm, const weft_coll_op *op, int iterations, int64_t *samples)
 {
   weft_coll_op barrier = {.kind = WEFT_BARRIER};
 
   for (int i = -WEFT_MAX(2, iterations / 10); i < iterations; i++) {
     if (i == 0 && weft_coll_run(comm, &barrier, NULL) != NULL) return -1;
     int64_t begin = weft_now_ns();
-    weft_status *st = run_once(comm, op);
-    if (i >= 0) samples[i] = weft_now_ns() - begin;
+    weft_status *st = run_once(b, comm, op);
+    if (i >= 0) samples[i] = (weft_now_ns() - begin) / (goes_back(b, (int)op->kind) ? 2 : 1);
     if (st) {
       fprintf(stderr, "rank %d: %s\n", comm->rank, weft_status_text(st, false));
       weft_status_free(st);
@@ -125,7 +140,8 @@ static bool wanted(const bench *b, weft_coll_kind kind) { return !b->o.ops || na
 static void print_heading(const bench *b)
 {
   if (b->o.devices)
-    printf("# devices of %s; times are those of the host: from the call to the end of the operation\n",
+    printf("# devices of %s; times are those of the host: from the call to the end of the operation; that of a send is "
+           "half of the time there and back\n",
            b->o.devices->name);
   printf("# weft-%s, %d ranks; time is the median, p99 the 99th percentile of rank 0; #wrong counts all ranks\n",
          how_names[b->o.how], b->o.ranks);
@@ -266,7 +282,7 @@ static weft_status *check(const bench *b, weft_comm *comm, int kind, const weft_
   for (int64_t i = 0; i < inputs; i++) send[i] = sent(rank, i);
   if (!in_place) WEFT_TRY(put(b, rank, from, inputs * (int64_t)sizeof *send));
   WEFT_TRY(put(b, rank, to, count * blocks * (int64_t)sizeof *recv));
-  WEFT_TRY(run_once(comm, op));
+  WEFT_TRY(run_once(b, comm, op));
   WEFT_TRY(get(b, rank, to, count * blocks * (int64_t)sizeof *recv));
   for (int64_t i = 0; i < count * blocks && has_partner; i++) wrong += recv[i] != expected(kind, rank, ranks, count, i);
   return sum_up(b, comm, wrong, out_wrong);
@@ -320,7 +336,7 @@ static int tune(const bench *b, weft_comm *comm, float *send, float *recv, int64
       for (int a = 1; a < COLL_ALGORITHM_COUNT; a++) {
         if (!coll_algorithm_applies((coll_algorithm)a, &p)) continue;
         comm->group->forced_algorithm = a;
-        int64_t ns = measure(comm, &op, iterations_of(b, bytes) / 2 + 1, samples);
+        int64_t ns = measure(b, comm, &op, iterations_of(b, bytes) / 2 + 1, samples);
         if (ns < 0) return 1;
         if (ns < best_ns) {
           best_ns = ns;
@@ -373,7 +389,7 @@ static bool run_sizes(const bench *b, weft_comm *comm, int kind, const array *fr
     weft_status *st = check(b, comm, kind, &op, from, to, &wrong);
     if (st) fprintf(stderr, "rank %d: %s\n", comm->rank, weft_status_text(st, false));
     weft_status_free(st);
-    if (st || measure(comm, &op, n, samples) < 0) return true;
+    if (st || measure(b, comm, &op, n, samples) < 0) return true;
     if (comm->rank == 0) print_line(b, kind, &op, empty ? 0 : bytes, samples, n, wrong);
     if (empty) break;
   }
@@ -407,14 +423,14 @@ static bool run_wait(const bench *b, weft_comm *comm)
   return failed;
 }
 
-/* Between devices both directions of a pair would have to be one group of the library, so sends are not measured. */
+/* Do the devices' communicators do the operation? */
 static bool is_moved(const bench *b, const weft_comm *comm, weft_coll_kind kind)
 {
   const coll_bench_devices *d = b->o.devices;
   bool reduces = kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE_SCATTER;
 
   if (!d || kind == WEFT_BARRIER) return true;
-  if (kind != WEFT_SEND && d->moves(d->ctx, kind, WEFT_F32, reduces ? WEFT_SUM : WEFT_REDUCE_NONE)) return true;
+  if (d->moves(d->ctx, kind, WEFT_F32, reduces ? WEFT_SUM : WEFT_REDUCE_NONE)) return true;
   if (comm->rank == 0) printf("# %s is not measured between devices of %s\n", name_of((int)kind), d->name);
   return false;
 }

@@ -172,7 +172,7 @@ static weft_status *lower(gpu_platform *platform, const weft_compile_options *op
   if (rt_trace_on) rt_trace_event("compile", "kernels", 0, begin);
   begin = weft_now_ns();
   gpu.code = out->code;
-  if (gpu_stretcher_init(&stretcher, platform, options)) target.stretcher = &stretcher;
+  if (gpu_stretcher_init(&stretcher, platform, options, out->module)) target.stretcher = &stretcher;
   WEFT_TRY(low_lower(&platform->base, &target, options, out));
   if (rt_trace_on) rt_trace_event("compile", "plan and thunks", 0, begin);
   return NULL;

@@ -95,6 +95,7 @@ weft_status *gpu_device_open(gpu_device *gpu)
   weft_mutex_init(&gpu->clock_mu);
   weft_mutex_init(&gpu->recording);
   gpu_libraries_init(&gpu->libraries);
+  gpu_conditions_init(&gpu->conditions);
   WEFT_TRY(GPU_CALL(cuDevicePrimaryCtxRetain, &gpu->context, gpu->device));
   WEFT_TRY(gpu_enter(gpu));
   weft_status *st = open_in_context(gpu);
@@ -118,6 +119,7 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
   weft_status *st = gpu_enter(gpu);
   if (!st) {
     gpu_libraries_close(&gpu->libraries);
+    gpu_conditions_close(&gpu->conditions);
     gpu_staging_free(gpu);
     if (gpu->clock.anchor) gpu_event_give(gpu, GPU_TIMING, gpu->clock.anchor);
     for (int kind = 0; kind < GPU_EVENT_KINDS; kind++)
@@ -133,6 +135,7 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
   for (int kind = 0; kind < GPU_EVENT_KINDS; kind++) free(gpu->events[kind].spare);
   free(gpu->reaches);
   gpu_libraries_fini(&gpu->libraries);
+  gpu_conditions_fini(&gpu->conditions);
   weft_mutex_fini(&gpu->recording);
   weft_mutex_fini(&gpu->clock_mu);
   weft_mutex_fini(&gpu->mu);
@@ -163,9 +166,9 @@ void gpu_device_hangs(gpu_device *gpu, weft_status *st)
   weft_status *none = NULL;
 
   WEFT_LOG("gpu", ERROR, "%s", weft_status_text(st, false));
-  /* release: pairs with the load in gpu_enter; the first error stays */
-  if (!atomic_compare_exchange_strong_explicit(&gpu->hung, &none, st, memory_order_release, memory_order_relaxed))
-    weft_status_free(st);
+  /* pairs with the loads in gpu_enter and where loops get their watch (conditions.c); the first error stays */
+  if (!atomic_compare_exchange_strong(&gpu->hung, &none, st)) weft_status_free(st);
+  gpu_loops_stop(gpu);
 }
 
 weft_status *gpu_enter(const gpu_device *gpu)

@@ -3,11 +3,12 @@
 
 #include "gpu/driver.h"
 
+#include "base/log.h"
 #include "base/macros.h"
 #include "base/thread.h"
 #include "gpu/library.h"
 
-enum { OLDEST_VERSION = 12000 };
+enum { OLDEST_VERSION = 12000, CONDITIONS_FROM = 12030 };
 
 gpu_driver gpu_cu;
 
@@ -24,6 +25,18 @@ static weft_status *resolve(wcu_fn_cuGetProcAddress_v2 get, const char *name, vo
                   (int)result, (int)found);
 }
 
+/* Earlier drivers have other versions of these entry points, under the same names. */
+static weft_status *find_conditions(wcu_fn_cuGetProcAddress_v2 get)
+{
+  if (gpu_cu.version < CONDITIONS_FROM)
+    return WEFT_ERR(UNAVAILABLE, "the CUDA driver is for version %d.%d", gpu_cu.version / 1000,
+                    gpu_cu.version % 1000 / 10);
+#define GPU_ENTRY(name, symbol) WEFT_TRY(resolve(get, #name, (void **)&gpu_cu.name));
+  GPU_CONDITION_ENTRIES(GPU_ENTRY)
+#undef GPU_ENTRY
+  return NULL;
+}
+
 static weft_status *open_driver(void)
 {
   wcu_fn_cuGetProcAddress_v2 get;
@@ -37,7 +50,13 @@ static weft_status *open_driver(void)
 #undef GPU_ENTRY
   WEFT_TRY(GPU_CALL(cuInit, 0));
   WEFT_TRY(GPU_CALL(cuDriverGetVersion, &gpu_cu.version));
-  if (gpu_cu.version >= OLDEST_VERSION) return NULL;
+  if (gpu_cu.version >= OLDEST_VERSION) {
+    weft_status *st = find_conditions(get);
+    if (st) WEFT_LOG("gpu", INFO, "graphs have no loops and branches: %s", weft_status_message(st));
+    gpu_cu.has_conditions = st == NULL;
+    weft_status_free(st);
+    return NULL;
+  }
   return WEFT_ERR(UNAVAILABLE, "the CUDA driver is for version %d.%d; Weft needs %d.0", gpu_cu.version / 1000,
                   gpu_cu.version % 1000 / 10, OLDEST_VERSION / 1000);
 }
@@ -78,4 +97,14 @@ weft_status *gpu_error(wcu_result result, const char *call)
   if (gpu_cu.cuGetErrorString) gpu_cu.cuGetErrorString(result, &text);
   return weft_status_new(code_of(result), __FILE__, __LINE__, "%s: %s (%d)%s%s", call, name ? name : "CUDA error",
                          (int)result, text ? ": " : "", text ? text : "");
+}
+
+void gpu_drop_graph(wcu_graph graph)
+{
+  if (graph && gpu_cu.cuGraphDestroy(graph) != WCU_SUCCESS) gpu_cu.cuGraphDestroy(graph);
+}
+
+void gpu_drop_instance(wcu_graph_exec instance)
+{
+  if (instance && gpu_cu.cuGraphExecDestroy(instance) != WCU_SUCCESS) gpu_cu.cuGraphExecDestroy(instance);
 }

@@ -29,11 +29,20 @@
   X(cuLinkCreate, cuLinkCreate_v2) X(cuLinkAddData, cuLinkAddData_v2) X(cuLinkComplete, cuLinkComplete)              \
   X(cuLinkDestroy, cuLinkDestroy)
 
+/* X(name, symbol) of graphs with conditional nodes, which drivers have from CUDA 12.3 on. */
+#define GPU_CONDITION_ENTRIES(X)                                                                                   \
+  X(cuGraphCreate, cuGraphCreate) X(cuGraphAddNode, cuGraphAddNode_v2)                                             \
+  X(cuGraphConditionalHandleCreate, cuGraphConditionalHandleCreate)                                                \
+  X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph)                                                      \
+  X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3)
+
 typedef struct gpu_driver {
 #define GPU_ENTRY(name, symbol) wcu_fn_##symbol name;
   GPU_DRIVER_ENTRIES(GPU_ENTRY)
+  GPU_CONDITION_ENTRIES(GPU_ENTRY)
 #undef GPU_ENTRY
   int version; /* version of the interface: 13000 is CUDA 13.0 */
+  bool has_conditions; /* all of GPU_CONDITION_ENTRIES are there */
 } gpu_driver;
 
 /* The driver of this process, set when gpu_driver_open has succeeded, and constant from then on. */
@@ -46,6 +55,11 @@ WEFT_NODISCARD weft_status *gpu_driver_open(void);
 /* NULL for SUCCESS; otherwise an error that names the call, the driver's code and the driver's words.  Codes:
  * RESOURCE_EXHAUSTED: no memory; UNAVAILABLE: no device; UNIMPLEMENTED: the device cannot do it; INTERNAL: others. */
 WEFT_NODISCARD weft_status *gpu_error(wcu_result result, const char *call);
+
+/* Destroy a graph, and an instance of one; NULL is fine. A call that fails is repeated once: what it has not destroyed
+ * is lost. */
+void gpu_drop_graph(wcu_graph graph);
+void gpu_drop_instance(wcu_graph_exec instance);
 
 /* Calls an entry point: GPU_CALL(cuMemFree, at) is NULL or the call's error. */
 #define GPU_CALL(name, ...) gpu_error(gpu_cu.name(__VA_ARGS__), #name)

@@ -4,6 +4,7 @@
 
 #include "base/options.h"
 #include "codegen/model/target.h"
+#include "gpu/conditions.h"
 #include "gpu/driver.h"
 #include "gpu/libraries.h"
 #include "gpu/numa.h"
@@ -20,6 +21,7 @@ typedef struct gpu_settings {
   const char *collectives; /* "auto", "nccl" or "peers" */
   int64_t share;        /* devices that each GPU appears as */
   int64_t graphs;       /* least number of steps that become a graph; 0: no steps do */
+  bool graph_loops;     /* loops and branches may be part of graphs */
   bool tf32;            /* f32 operands of dots and convolutions may be rounded to tf32 */
   const char *assembler; /* "auto", "nvjitlink", "ptxas" or "driver" */
   bool numa;            /* threads are bound to the NUMA nodes of their GPUs */
@@ -59,6 +61,7 @@ typedef struct gpu_device {
   gpu_staging *staging[GPU_STAGING_CLASSES] WEFT_GUARDED_BY(mu); /* spare blocks, by size class */
   int64_t staging_bytes WEFT_GUARDED_BY(mu);
   gpu_libraries libraries;
+  gpu_conditions conditions;
   weft_mutex recording;      /* order: before `launching`, a library's lock and `mu` */
   wcu_stream recorder WEFT_GUARDED_BY(recording); /* work queued there becomes a graph (graph.c); NULL: not made yet */
   weft_mutex clock_mu;       /* order: after a stream's lock, before `mu` */

@@ -8,6 +8,10 @@
  * records the steps again and updates the instance whose last launch is longest ago. That pays even if no addresses
  * come again: on an H200, 30 steps take 14 us to record and to update and 1.4 us to launch, and 100 us one by one.
  *
+ * A graph with loops or branches (recording.h) is never updated: for other addresses an instance is made, which costs
+ * more. So after FREE_RECORDINGS each further one must have been earned by a run that found its instance. Where
+ * addresses do not come again, the host drives the loops and branches, and the plain stretches between them are graphs.
+ *
  * If recording, instantiating or updating fails, nothing is queued yet, and the steps are queued one by one; after
  * MOST_FAILURES in a row the device does not record the stretch any more. A launch that fails is the run's error. */
 #include <config.h>
@@ -17,12 +21,14 @@
 
 #include "base/log.h"
 #include "gpu/makers.h"
+#include "gpu/recording.h"
 
-enum { KEPT = 4, MOST_FAILURES = 3 };
+enum { KEPT = 4, MOST_FAILURES = 3, FREE_RECORDINGS = 8 };
 
 /* A graph that is ready to launch, for the addresses in `args` and the ids. */
 typedef struct instance {
   wcu_graph_exec exec; /* NULL: none */
+  wcu_graph graph;     /* the graph that it was made of, if that has conditional nodes; else NULL */
   void **args;
   int64_t replica_id, partition_id;
   uint64_t launched;   /* number of its last launch */
@@ -34,6 +40,7 @@ typedef struct device_graphs {
   bool is_warm WEFT_GUARDED_BY(mu);   /* the steps have been queued one by one */
   int failures WEFT_GUARDED_BY(mu);   /* in a row */
   uint64_t launches WEFT_GUARDED_BY(mu);
+  uint64_t recordings WEFT_GUARDED_BY(mu), hits WEFT_GUARDED_BY(mu); /* hits: runs for which an instance was there */
   instance kept[KEPT] WEFT_GUARDED_BY(mu);
 } device_graphs;
 
@@ -45,19 +52,21 @@ typedef struct graph_stretch {
 
 /* ---- addresses ------------------------------------------------------------------------------------------------- */
 
-static int arg_count(const rt_stretch *s)
-{
-  const rt_thunk *last = s->steps[s->count - 1];
-
-  return last->first_arg + last->use_count - s->steps[0]->first_arg;
-}
-
-static void *const *args_of(const rt_stretch *s, const rt_ctx *ctx) { return ctx->args + s->steps[0]->first_arg; }
-
 static bool fits(const instance *one, const rt_stretch *s, const rt_ctx *ctx)
 {
-  return one->exec && one->replica_id == ctx->info->replica_id && one->partition_id == ctx->info->partition_id &&
-         memcmp(one->args, args_of(s, ctx), (size_t)arg_count(s) * sizeof *one->args) == 0;
+  bool same = one->exec && one->replica_id == ctx->info->replica_id && one->partition_id == ctx->info->partition_id;
+
+  for (int i = 0, at = 0; i < s->range_count && same; at += s->ranges[i++].count)
+    same = memcmp(one->args + at, ctx->args + s->ranges[i].first, (size_t)s->ranges[i].count * sizeof *one->args) == 0;
+  return same;
+}
+
+static void note_args(instance *one, const rt_stretch *s, const rt_ctx *ctx)
+{
+  for (int i = 0, at = 0; i < s->range_count; at += s->ranges[i++].count)
+    memcpy(one->args + at, ctx->args + s->ranges[i].first, (size_t)s->ranges[i].count * sizeof *one->args);
+  one->replica_id = ctx->info->replica_id;
+  one->partition_id = ctx->info->partition_id;
 }
 
 static instance *find_fitting(device_graphs *g, const rt_stretch *s, const rt_ctx *ctx) WEFT_REQUIRES(g->mu)
@@ -78,76 +87,47 @@ static instance *find_oldest(device_graphs *g) WEFT_REQUIRES(g->mu)
 
 /* ---- recording ------------------------------------------------------------------------------------------------- */
 
-static weft_status *queue_steps(const rt_stretch *s, rt_ctx *ctx)
-{
-  for (int i = 0; i < s->count; i++) WEFT_TRY(s->steps[i]->ops->enqueue(s->steps[i], ctx));
-  return NULL;
-}
-
-static weft_status *capture(const rt_stretch *s, rt_ctx *ctx, gpu_device *gpu, wcu_graph *out_graph)
-  WEFT_REQUIRES(gpu->recording)
-{
-  wcu_graph graph = NULL;
-
-  if (!gpu->recorder) WEFT_TRY(GPU_CALL(cuStreamCreateWithPriority, &gpu->recorder, WCU_STREAM_NON_BLOCKING, 0));
-  WEFT_TRY(GPU_CALL(cuStreamBeginCapture, gpu->recorder, WCU_CAPTURE_MODE_THREAD_LOCAL));
-  gpu_record_on(gpu->recorder);
-  weft_status *st = queue_steps(s, ctx);
-  gpu_record_on(NULL);
-  weft_status *ended = GPU_CALL(cuStreamEndCapture, gpu->recorder, &graph);
-  if (ended) { /* the stream may never stop capturing: another one will be made */
-    gpu_cu.cuStreamDestroy(gpu->recorder);
-    gpu->recorder = NULL;
-  }
-  if (st || ended) {
-    if (graph) gpu_cu.cuGraphDestroy(graph);
-    if (st) weft_status_free(ended);
-    return st ? st : ended;
-  }
-  *out_graph = graph;
-  return NULL;
-}
-
 static void drop_exec(instance *one)
 {
-  if (one->exec) gpu_cu.cuGraphExecDestroy(one->exec);
+  gpu_drop_instance(one->exec);
+  gpu_drop_graph(one->graph);
   one->exec = NULL;
+  one->graph = NULL;
 }
 
-/* Makes the instance one of `graph`: by an update if the instance has nodes of the same kinds in the same order. */
-static weft_status *instantiate(instance *one, wcu_graph graph)
+/* Makes the instance one of `graph`, which is taken also if that fails: by an update if the instance has nodes of the
+ * same kinds in the same order. `decides`: the graph has conditional nodes. An update would give the kernels that set
+ * their handles the handles of the new graph, so such an instance is made anew; and the graph, to which the handles
+ * belong, is kept. */
+static weft_status *instantiate(instance *one, wcu_graph graph, bool decides)
 {
   wcu_graph_update_info info = {0};
+  weft_status *st = NULL;
 
-  if (one->exec && gpu_cu.cuGraphExecUpdate(one->exec, graph, &info) == WCU_SUCCESS) return NULL;
-  drop_exec(one);
-  weft_status *st = GPU_CALL(cuGraphInstantiate, &one->exec, graph, 0);
-  if (st) one->exec = NULL;
+  if (decides || !one->exec || gpu_cu.cuGraphExecUpdate(one->exec, graph, &info) != WCU_SUCCESS) {
+    drop_exec(one);
+    st = GPU_CALL(cuGraphInstantiate, &one->exec, graph, 0);
+    if (st) one->exec = NULL;
+  }
+  if (decides && !st) one->graph = graph;
+  else gpu_drop_graph(graph);
   return st;
 }
 
 /* The caller has entered the device. */
 static weft_status *record(const graph_stretch *s, rt_ctx *ctx, gpu_device *gpu, instance *one)
 {
-  size_t bytes = (size_t)arg_count(&s->base) * sizeof *one->args;
-  wcu_graph graph = NULL;
+  wcu_graph graph;
 
-  if (!one->args) one->args = malloc(bytes);
+  if (!one->args) one->args = malloc((size_t)WEFT_MAX(s->base.arg_count, 1) * sizeof *one->args);
   WEFT_TRY_ALLOC(one->args);
-  weft_mutex_lock(&gpu->recording);
-  weft_status *st = capture(&s->base, ctx, gpu, &graph);
-  weft_mutex_unlock(&gpu->recording);
-  if (st) return st;
+  WEFT_TRY(gpu_record_stretch(s->platform, &s->base, ctx, gpu, &graph));
   /* making an instance takes device memory, and the driver may wait for running kernels before it allocates */
   weft_mutex_lock(&s->platform->launching);
-  st = instantiate(one, graph);
+  weft_status *st = instantiate(one, graph, s->base.decides);
   weft_mutex_unlock(&s->platform->launching);
-  gpu_cu.cuGraphDestroy(graph);
-  if (st) return st;
-  memcpy(one->args, args_of(&s->base, ctx), bytes);
-  one->replica_id = ctx->info->replica_id;
-  one->partition_id = ctx->info->partition_id;
-  return NULL;
+  if (!st) note_args(one, &s->base, ctx);
+  return st;
 }
 
 /* ---- running --------------------------------------------------------------------------------------------------- */
@@ -158,12 +138,17 @@ static instance *instance_for(const graph_stretch *s, rt_ctx *ctx, device_graphs
 {
   instance *one = find_fitting(g, &s->base, ctx);
 
-  if (one) return one;
+  if (one) {
+    g->hits++;
+    return one;
+  }
   if (!g->is_warm || g->failures >= MOST_FAILURES) return NULL;
+  if (s->base.decides && g->recordings >= FREE_RECORDINGS + g->hits) return NULL;
   one = find_oldest(g);
   weft_status *st = record(s, ctx, gpu, one);
   if (!st) {
     g->failures = 0;
+    g->recordings++;
     return one;
   }
   drop_exec(one);
@@ -245,10 +230,30 @@ static weft_status *make(void *ctx, weft_arena *arena, rt_stretch **out_stretch)
   return NULL;
 }
 
-bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const weft_compile_options *options)
+static bool has_control(const hlo_module *module)
 {
+  HLO_FOREACH_COMPUTATION(comp, module)
+    HLO_FOREACH(instr, comp)
+      if (instr->op == HLO_WHILE || instr->op == HLO_CONDITIONAL) return true;
+  return false;
+}
+
+/* Whether loops and branches may be part of graphs. All devices are of one kind, so the first one stands for all. */
+static bool can_decide(gpu_platform *platform, const hlo_module *module)
+{
+  if (!platform->settings.graph_loops || !has_control(module)) return false;
+  weft_status *st = gpu_conditions_open(platform, &platform->gpus[0]);
+  bool can = st == NULL;
+  weft_status_free(st);
+  return can;
+}
+
+bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const weft_compile_options *options,
+                        const hlo_module *module)
+{
+  static const uint32_t decides = 1u << WEFT_GRAPH_WHILE | 1u << WEFT_GRAPH_CONDITIONAL;
   static const uint32_t usual = 1u << WEFT_GRAPH_FUSION | 1u << WEFT_GRAPH_CUBLASLT | 1u << WEFT_GRAPH_CUDNN |
-                                1u << WEFT_GRAPH_CUSTOM_CALL;
+                                1u << WEFT_GRAPH_CUSTOM_CALL | decides;
   int64_t least = options->graph_least > 0 ? options->graph_least : platform->settings.graphs;
   uint32_t kinds = options->graph_kinds ? options->graph_kinds : usual;
 
@@ -256,6 +261,12 @@ bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const w
     WEFT_LOG("gpu", INFO, "collectives are no part of graphs: their ranks meet on the host before each of them");
   if (kinds & 1u << WEFT_GRAPH_CUBLAS) kinds |= 1u << WEFT_GRAPH_CUBLASLT; /* all products are cuBLASLt's here */
   if (platform->settings.graphs == 0 || least > INT32_MAX) return false;
-  *stretcher = (rt_stretcher){.ctx = platform, .kinds = kinds, .least = (int)least, .make = make};
+  if ((kinds & decides) && !can_decide(platform, module)) kinds &= ~decides;
+  *stretcher = (rt_stretcher){.ctx = platform,
+                              .kinds = kinds,
+                              .loops = 1u << WEFT_GRAPH_WHILE,
+                              .branches = 1u << WEFT_GRAPH_CONDITIONAL,
+                              .least = (int)least,
+                              .make = make};
   return true;
 }

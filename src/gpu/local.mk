@@ -3,6 +3,7 @@ libweftcore_la_SOURCES += \
   %D%/blas.c %D%/blas.h \
   %D%/communicator.c %D%/communicator.h \
   %D%/compiler.c \
+  %D%/conditions.c %D%/conditions.h \
   %D%/device.c \
   %D%/dnn.c %D%/dnn.h \
   %D%/driver.c %D%/driver.h \
@@ -24,6 +25,7 @@ libweftcore_la_SOURCES += \
   %D%/numa.c %D%/numa.h \
   %D%/peer.c %D%/peer.h %D%/peer_ptx.c %D%/peer_ptx.h \
   %D%/platform.c %D%/platform.h \
+  %D%/recording.c %D%/recording.h \
   %D%/solver.c %D%/solver.h \
   %D%/steps.c %D%/steps.h \
   %D%/stream.c \

@@ -63,9 +63,10 @@ WEFT_NODISCARD weft_status *gpu_plan_custom_call(const gpu_target *target, weft_
 
 /* ---- graph.c: several steps at once ---- */
 
-/* Fills the stretcher for `platform`, by the compile options and the settings.
- * False: no step becomes part of a graph. */
-bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const weft_compile_options *options);
+/* Fills the stretcher for `platform`, by the compile options and the settings. If the module has loops or branches, it
+ * is found out whether they may be part of graphs. False: no step becomes part of a graph. */
+bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const weft_compile_options *options,
+                        const hlo_module *module);
 /* What the calling thread's steps queue from now on goes to `stream`, where it is recorded; NULL: to the compute
  * stream again. */
 void gpu_record_on(wcu_stream stream);

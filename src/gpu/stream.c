@@ -10,8 +10,9 @@
  * *broken*: its context is lost, the queued work will not be done, and all waiting calls get the error.
  *
  * If nothing happens on any device for gpu_settings.timeout_ns while work is queued, the devices that have work count
- * as hung, and their streams are broken. The message names the steps that were queued behind the last point that was
- * reached; a point is recorded after every MOST_STEPS steps, so these are few.
+ * as hung, and their streams are broken. The rounds of a loop in a graph are something that happens (conditions.h). The
+ * message names the steps that were queued behind the last point that was reached; a point is recorded after every
+ * MOST_STEPS steps, so these are few.
  *
  * Locks: completer->streams_mu, then the stream's; a stream's lock is not held while a call runs. */
 #include <config.h>
@@ -104,16 +105,22 @@ static bool is_late(int64_t since_ns, int64_t timeout_ns)
   return timeout_ns > 0 && weft_now_ns() - since_ns > timeout_ns;
 }
 
-weft_status *gpu_await(gpu_device *gpu, wcu_stream stream)
+/* Waits for the driver's stream. `runs_loops`: graphs run on it, whose loops show that they make progress. */
+static weft_status *await_stream(gpu_device *gpu, wcu_stream stream, bool runs_loops)
 {
   const weft_status *hung = atomic_load_explicit(&gpu->hung, memory_order_acquire);
   int64_t since = weft_now_ns();
+  uint32_t seen = gpu_loops_progress(gpu);
 
   if (hung) return weft_status_dup(hung);
   for (int idle = 0;; idle += idle < INT32_MAX) {
     wcu_result result = gpu_cu.cuStreamQuery(stream);
     if (result != WCU_ERROR_NOT_READY) return gpu_error(result, "cuStreamQuery");
-    if (is_late(since, gpu->timeout_ns)) {
+    bool late = is_late(since, gpu->timeout_ns);
+    if (late && runs_loops && gpu_loops_progress(gpu) != seen) {
+      seen = gpu_loops_progress(gpu);
+      since = weft_now_ns();
+    } else if (late) {
       gpu_device_hangs(gpu,
                        WEFT_ERR(DEADLINE_EXCEEDED, "the GPU \"%s\" hangs: a stream was waited for longer than %g s",
                                 gpu->kind, (double)gpu->timeout_ns / WEFT_NS_PER_S));
@@ -122,6 +129,8 @@ weft_status *gpu_await(gpu_device *gpu, wcu_stream stream)
     pause_for(idle);
   }
 }
+
+weft_status *gpu_await(gpu_device *gpu, wcu_stream stream) { return await_stream(gpu, stream, false); }
 
 /* ---- events ---------------------------------------------------------------------------------------------------- */
 
@@ -188,7 +197,7 @@ static void reach_by_waiting(weft_stream *s) WEFT_REQUIRES(s->mu)
 
   for (int strikes = 0; strikes < MOST_STRIKES; strikes++) {
     weft_status_free(st);
-    st = gpu_await(s->gpu, s->handle);
+    st = await_stream(s->gpu, s->handle, true);
     if (weft_status_code(st) == WEFT_DEADLINE_EXCEEDED) break;
     if (st) continue;
     s->recorded++;
@@ -397,10 +406,26 @@ static void give_up(gpu_completer *completer)
   weft_mutex_unlock(&completer->streams_mu);
 }
 
+/* A number that changes as long as a loop runs on a device that has work. */
+static uint32_t progress_of_loops(gpu_completer *completer)
+{
+  uint32_t sum = 0;
+
+  weft_mutex_lock(&completer->streams_mu);
+  for (weft_stream *s = completer->streams; s; s = s->next) {
+    weft_mutex_lock(&s->mu);
+    if (s->count > 0) sum += gpu_loops_progress(s->gpu);
+    weft_mutex_unlock(&s->mu);
+  }
+  weft_mutex_unlock(&completer->streams_mu);
+  return sum;
+}
+
 /* Sweeps until nothing is pending. The pauses grow as long as nothing happens. */
 static void complete_all(gpu_completer *completer)
 {
   int64_t since = weft_now_ns();
+  uint32_t loops = progress_of_loops(completer);
   int pending = 1, idle = 0;
 
   while (pending > 0) {
@@ -410,7 +435,11 @@ static void complete_all(gpu_completer *completer)
     } else if (pending > 0) {
       pause_for(idle);
       idle += idle < INT32_MAX;
-      if (idle % 64 == 0 && is_late(since, completer->timeout_ns)) give_up(completer);
+      if (idle % 64 != 0 || !is_late(since, completer->timeout_ns)) continue;
+      uint32_t now = progress_of_loops(completer);
+      if (now == loops) give_up(completer);
+      else since = weft_now_ns();
+      loops = now;
     }
   }
 }

@@ -490,6 +490,9 @@ weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan
   program->plan = plan;
   WEFT_TRY(build_graphs(program, plan, &program->arena));
   WEFT_TRY(number_args(program));
+  for (int t = 0; t < program->thunk_count; t++)
+    if (program->thunks[t]->ops->control == rt_control_stretch)
+      WEFT_TRY(rt_stretch_number(program, (rt_stretch *)program->thunks[t]));
   return number_packed(program);
 }
 
@@ -497,6 +500,17 @@ int rt_program_packed_count(const rt_program *program) { return program->packed_
 const rt_packed_slot *rt_program_packed(const rt_program *program, int slot) { return &program->packed[slot]; }
 
 bool rt_seq_runs_in_order(const rt_seq *seq) { return seq->in_order; }
+int rt_seq_count(const rt_seq *seq) { return seq->count; }
+rt_thunk *const *rt_seq_steps(const rt_seq *seq) { return seq->thunks; }
+
+rt_control_kind rt_control_kind_of(const rt_thunk *thunk)
+{
+  if (!thunk->ops->control) return RT_NO_CONTROL;
+  return thunk->ops == &while_ops ? RT_LOOP : thunk->ops == &conditional_ops ? RT_CHOICE : RT_CALL;
+}
+
+int64_t rt_loop_trips(const rt_thunk *loop) { return ((const rt_while_thunk *)loop)->trips; }
+bool rt_choice_is_by_pred(const rt_thunk *choice) { return ((const rt_conditional_thunk *)choice)->flag_is_pred; }
 bool rt_program_asks_host(const rt_program *program) { return program->asks_host; }
 double rt_program_cost_ns(const rt_program *program) { return program->cost_ns; }
 /* ---- frames ---------------------------------------------------------------------------------------------------- */

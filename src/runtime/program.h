@@ -50,10 +50,15 @@ bool rt_seq_runs_in_order(const rt_seq *seq); /* true: the steps run one after t
 /* A *stretch* is some steps that follow each other in a sequence and that a platform can queue as one (a CUDA graph).
  * The steps stay a sequence of their own; a control thunk in their place runs it. */
 typedef struct rt_stretch rt_stretch;
+/* Some of rt_ctx.args. */
+typedef struct rt_arg_range { int first, count; } rt_arg_range;
 struct rt_stretch {
   rt_thunk base;  /* first; the program sets name, uses and sequence */
-  int count;      /* of its steps: their arguments are one range of rt_ctx.args */
-  rt_thunk *const *steps;
+  int count;      /* of its steps */
+  rt_thunk *const *steps; /* loops, branches and calls are among them only if all steps in them may be part of it */
+  bool decides;   /* a loop or branches are in it, at any depth */
+  int range_count, arg_count;
+  rt_arg_range *ranges; /* the arguments of its steps and of the steps in these; set by rt_program_finish */
   /* Queues all steps at once. *out_queued false, without an error: nothing is queued, and the steps are queued one by
    * one. */
   weft_status *(*queue)(rt_stretch *stretch, rt_ctx *ctx, bool *out_queued);
@@ -63,13 +68,23 @@ struct rt_stretch {
 typedef struct rt_stretcher {
   void *ctx;
   unsigned kinds; /* bits of rt_thunk_ops.stretch: steps that may be part of a stretch */
-  int least;      /* steps of a stretch, at least; > 0 */
+  unsigned loops, branches; /* bits that loops and conditionals have */
+  int least;      /* steps of a stretch, at least; > 0. A loop or conditional suffices alone: no value is then read */
   /* Makes a stretch in `arena`: fills `queue`, and base.ops, whose `control` is rt_control_stretch. The thunk lives as
    * long as the program. */
   weft_status *(*make)(void *ctx, weft_arena *arena, rt_stretch **out_stretch);
 } rt_stretcher;
 /* For a stretch's ops: queues the steps at once if that is possible and no events are recorded; else one by one. */
 bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
+
+/* What a platform that queues a stretch sees of control flow in it. The sequences of a loop are its body and its
+ * condition, those of a choice its branches. */
+typedef enum rt_control_kind { RT_NO_CONTROL, RT_LOOP, RT_CHOICE, RT_CALL } rt_control_kind;
+rt_control_kind rt_control_kind_of(const rt_thunk *thunk); /* a stretch in a stretch is a call */
+int64_t rt_loop_trips(const rt_thunk *loop);               /* < 0: the condition decides */
+bool rt_choice_is_by_pred(const rt_thunk *choice);         /* as rt_conditional_new's flag_is_pred */
+int rt_seq_count(const rt_seq *seq);
+rt_thunk *const *rt_seq_steps(const rt_seq *seq);
 
 /* Between rt_program_order and rt_program_finish: puts stretches in the place of their steps. A stretch does not wait
  * for communication that its first step does not wait for. */

@@ -124,6 +124,9 @@ WEFT_NODISCARD weft_status *rt_program_list(rt_program *program, rt_seq *seq);
 WEFT_NODISCARD weft_status *rt_call_init(rt_program *program, rt_thunk *thunk, const rt_thunk_ops *ops,
                                          const char *name, rt_seq *callee);
 
+/* stretch.c: finds the arguments of a stretch's steps, whose numbers are known. */
+WEFT_NODISCARD weft_status *rt_stretch_number(rt_program *program, rt_stretch *stretch);
+
 typedef struct rt_while_thunk { rt_thunk base; int64_t trips; } rt_while_thunk;
 typedef struct rt_conditional_thunk { rt_thunk base; bool flag_is_pred; } rt_conditional_thunk;
 

@@ -5,7 +5,11 @@
  * step on the host, must not hold up steps before it which do not. So each step has a *gate*: the last step, in program
  * order, that is no part of any stretch and that the step waits for, directly or through steps which may be. A step
  * with a later gate than the stretch before it begins another stretch. Gates do not matter in a sequence without such
- * steps, which runs in order. */
+ * steps, which runs in order.
+ *
+ * A loop, a conditional or a call may be part of a stretch if all steps in it may. A run in which such a stretch is not
+ * queued as one shall do no worse than without it. So each sequence gets plain stretches first. The stretches with
+ * control flow are then made of plain ones and of what lies between them. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -18,6 +22,7 @@ typedef struct search {
   const rt_stretcher *stretcher;
   weft_arena scratch;
   const rt_seq *seq;
+  bool joins;    /* control flow and plain stretches may be part of the stretches that are sought */
   int *gates;    /* by step; -1: the step waits for steps of stretches only */
   int *begins;   /* of each stretch: its first step */
   int *ends;     /* and the step after its last one */
@@ -26,7 +31,39 @@ typedef struct search {
 
 static bool may_join(const search *s, const rt_thunk *thunk)
 {
-  return thunk->ops->enqueue && (thunk->ops->stretch & s->stretcher->kinds) != 0;
+  const rt_stretcher *stretcher = s->stretcher;
+  rt_control_kind kind = rt_control_kind_of(thunk);
+
+  if (kind == RT_NO_CONTROL) return thunk->ops->enqueue && (thunk->ops->stretch & stretcher->kinds) != 0;
+  if (!s->joins) return false;
+  if (kind == RT_LOOP && !(stretcher->loops & stretcher->kinds)) return false;
+  if (kind == RT_CHOICE && !(stretcher->branches & stretcher->kinds)) return false;
+  for (int q = 0; q < thunk->seq_count; q++)
+    for (int t = 0; t < thunk->seqs[q]->count; t++)
+      if (!may_join(s, thunk->seqs[q]->thunks[t])) return false;
+  return true;
+}
+
+/* How many steps a step counts as, for the least size of a stretch. */
+static int64_t weight(const search *s, const rt_thunk *thunk)
+{
+  rt_control_kind kind = rt_control_kind_of(thunk);
+  int64_t sum = 0;
+
+  if (kind == RT_NO_CONTROL) return 1;
+  if (kind != RT_CALL) return s->stretcher->least;
+  for (int t = 0; t < thunk->seqs[0]->count; t++) sum += weight(s, thunk->seqs[0]->thunks[t]);
+  return sum;
+}
+
+static bool decides(const rt_thunk *thunk)
+{
+  rt_control_kind kind = rt_control_kind_of(thunk);
+  bool found = kind == RT_LOOP || kind == RT_CHOICE;
+
+  for (int t = 0; kind == RT_CALL && !found && t < thunk->seqs[0]->count; t++)
+    found = decides(thunk->seqs[0]->thunks[t]);
+  return found;
 }
 
 static weft_status *wait_for(void *ctx, int from, int to)
@@ -86,14 +123,27 @@ static weft_status *find_stretches(search *s, const buf_plan *plan)
   if (!s->begins || !s->ends) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   WEFT_TRY(find_gates(s, plan));
   for (int t = 0, begin; t < seq->count;) {
-    for (begin = t; t < seq->count && may_join(s, seq->thunks[t]) && s->gates[t] <= s->gates[begin]; t++) {}
+    int64_t steps = 0;
+    bool wanted = !s->joins;
+    for (begin = t; t < seq->count && may_join(s, seq->thunks[t]) && s->gates[t] <= s->gates[begin]; t++) {
+      steps += weight(s, seq->thunks[t]);
+      wanted |= decides(seq->thunks[t]);
+    }
     if (t == begin) t++;
-    else if (t - begin >= s->stretcher->least) {
+    else if (wanted && steps >= s->stretcher->least) {
       s->begins[s->count] = begin;
       s->ends[s->count++] = t;
     }
   }
   return NULL;
+}
+
+/* The first or last step itself, where a stretch begins or ends with a stretch. */
+static const rt_thunk *outermost(const rt_thunk *thunk, bool last)
+{
+  while (thunk->ops->control == rt_control_stretch)
+    thunk = thunk->seqs[0]->thunks[last ? thunk->seqs[0]->count - 1 : 0];
+  return thunk;
 }
 
 static weft_status *make_stretch(search *s, int begin, int end, rt_thunk **out_thunk)
@@ -105,7 +155,8 @@ static weft_status *make_stretch(search *s, int begin, int end, rt_thunk **out_t
   WEFT_TRY(s->stretcher->make(s->stretcher->ctx, &program->arena, &stretch));
   /* added at once, so that the program destroys it also after an error */
   WEFT_TRY(rt_program_adopt(program, &stretch->base));
-  const char *name = weft_arena_printf(&program->arena, "%s to %s", steps[0]->name, steps[end - begin - 1]->name);
+  const char *name = weft_arena_printf(&program->arena, "%s to %s", outermost(steps[0], false)->name,
+                                       outermost(steps[end - begin - 1], true)->name);
   rt_seq *inner = WEFT_ARENA_NEW(&program->arena, rt_seq);
   WEFT_TRY_ALLOC(name);
   WEFT_TRY_ALLOC(inner);
@@ -118,6 +169,7 @@ static weft_status *make_stretch(search *s, int begin, int end, rt_thunk **out_t
   }
   stretch->count = inner->count;
   stretch->steps = inner->thunks;
+  for (int i = 0; i < stretch->count; i++) stretch->decides |= decides(stretch->steps[i]);
   WEFT_TRY(rt_call_init(program, &stretch->base, stretch->base.ops, name, inner));
   *out_thunk = &stretch->base;
   return NULL;
@@ -161,17 +213,29 @@ static weft_status *replace_steps(search *s, rt_seq *seq)
   return NULL;
 }
 
-/* A stretch's sequence stands before the sequence that it is part of, as that of all control flow. */
+/* Lists a sequence behind those of its stretches, as behind those of all control flow. */
+static weft_status *number_sequence(rt_program *program, rt_seq *seq)
+{
+  for (int t = 0; t < seq->count; t++)
+    if (seq->thunks[t]->ops->control == rt_control_stretch) WEFT_TRY(number_sequence(program, seq->thunks[t]->seqs[0]));
+  return rt_program_list(program, seq);
+}
+
 static weft_status *number_sequences(rt_program *program, int old_count, rt_seq *const *old)
 {
   program->seq_count = 0;
-  for (int i = 0; i < old_count; i++) {
-    for (int t = 0; t < old[i]->count; t++)
-      if (old[i]->thunks[t]->ops->control == rt_control_stretch)
-        WEFT_TRY(rt_program_list(program, old[i]->thunks[t]->seqs[0]));
-    WEFT_TRY(rt_program_list(program, old[i]));
-  }
+  for (int i = 0; i < old_count; i++) WEFT_TRY(number_sequence(program, old[i]));
   return NULL;
+}
+
+/* Puts stretches, plain ones or those with control flow, in the place of steps of a sequence. */
+static weft_status *stretch_sequence(search *s, rt_seq *seq, const buf_plan *plan, bool joins, int *stretches)
+{
+  s->seq = seq;
+  s->joins = joins;
+  WEFT_TRY(find_stretches(s, plan));
+  *stretches += s->count;
+  return s->count > 0 ? replace_steps(s, seq) : NULL;
 }
 
 weft_status *rt_program_stretch(rt_program *program, const buf_plan *plan, const rt_stretcher *stretcher)
@@ -184,12 +248,42 @@ weft_status *rt_program_stretch(rt_program *program, const buf_plan *plan, const
   rt_seq **old = weft_arena_memdup(&s.scratch, program->seqs, (size_t)old_count * sizeof *old);
   if (!old) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (int i = 0; i < old_count && !st; i++) {
-    s.seq = old[i];
-    st = find_stretches(&s, plan);
-    stretches += s.count;
-    if (!st && s.count > 0) st = replace_steps(&s, old[i]);
+    st = stretch_sequence(&s, old[i], plan, false, &stretches);
+    if (!st && (stretcher->kinds & (stretcher->loops | stretcher->branches)))
+      st = stretch_sequence(&s, old[i], plan, true, &stretches);
   }
   if (!st && stretches > 0) st = number_sequences(program, old_count, old);
   weft_arena_fini(&s.scratch);
   return st;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------------------------- */
+
+/* Adds the arguments of a step, and of the steps in it. Neighbours become one range. */
+static weft_status *add_args(rt_program *program, rt_stretch *stretch, int *capacity, const rt_thunk *thunk)
+{
+  rt_control_kind kind = rt_control_kind_of(thunk);
+  /* control flow has one argument, which is its flag if it has a flag */
+  int count = kind == RT_NO_CONTROL ? thunk->use_count : kind != RT_CALL;
+  rt_arg_range *last = stretch->range_count ? &stretch->ranges[stretch->range_count - 1] : NULL;
+
+  stretch->arg_count += count;
+  if (last && last->first + last->count == thunk->first_arg) {
+    last->count += count;
+  } else if (count > 0) {
+    WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&program->arena, stretch->ranges, *capacity, stretch->range_count + 1, 8));
+    stretch->ranges[stretch->range_count++] = (rt_arg_range){thunk->first_arg, count};
+  }
+  for (int s = 0; s < thunk->seq_count; s++)
+    for (int t = 0; t < thunk->seqs[s]->count; t++)
+      WEFT_TRY(add_args(program, stretch, capacity, thunk->seqs[s]->thunks[t]));
+  return NULL;
+}
+
+weft_status *rt_stretch_number(rt_program *program, rt_stretch *stretch)
+{
+  int capacity = 0;
+
+  for (int i = 0; i < stretch->count; i++) WEFT_TRY(add_args(program, stretch, &capacity, stretch->steps[i]));
+  return NULL;
 }

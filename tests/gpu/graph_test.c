@@ -10,7 +10,8 @@
 enum { N = 16, VALUES = N * N };
 
 /* Two operands and a number of rounds; products between kernels, sums whose order matters, a loop of which each round
- * has the same addresses, and a loop with an unknown number of rounds. The loops sort, so that the host drives them. */
+ * has the same addresses, and a loop with an unknown number of rounds. The loops sort, so that they are no part
+ * of one kernel. */
 static const char mixed_text[] =
   "HloModule mixed, "
   "entry_computation_layout={(f32[16,16]{1,0}, f32[16,16]{1,0}, s32[])->(f32[16,16]{1,0}, f32[16]{0}, "

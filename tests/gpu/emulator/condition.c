@@ -1,5 +1,6 @@
 /* tests/gpu/emulator/condition.c -- handles of conditional nodes.  A handle belongs to the graph that it was made for
- * and to one node of it; kernels may set its value while an instance of the graph lives. */
+ * and to one node of it; kernels may set its value while an instance of the graph lives or a launch of it is not
+ * done. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@ struct emu_condition {
   wcu_context context;
   uint64_t handle;
   uint32_t value, initial;
-  int refs;
+  int refs, launches;
   bool has_default, taken, instantiated;
 };
 
@@ -71,6 +72,13 @@ bool emu_condition_take(emu_condition *d)
 
 bool emu_condition_is_taken(const emu_condition *d) { return d->taken; }
 
+void emu_condition_launch(emu_condition *d, int change)
+{
+  pthread_mutex_lock(&mu);
+  d->launches += change;
+  pthread_mutex_unlock(&mu);
+}
+
 bool emu_condition_instantiate(emu_condition *d, bool on)
 {
   pthread_mutex_lock(&mu);
@@ -100,7 +108,7 @@ bool emu_condition_set(uint64_t handle, uint32_t value)
   bool found = false;
   pthread_mutex_lock(&mu);
   for (emu_condition *d = all; d && !found; d = d->next) {
-    found = d->handle == handle && d->instantiated;
+    found = d->handle == handle && (d->instantiated || d->launches > 0);
     if (found) d->value = value;
   }
   pthread_mutex_unlock(&mu);

@@ -35,7 +35,7 @@ __attribute__((destructor)) static void finish(void)
 EMU_API cuDriverGetVersion(int *version)
 {
   if (!version) return WCU_ERROR_INVALID_VALUE;
-  *version = WCU_VERSION;
+  *version = emu_version();
   return WCU_SUCCESS;
 }
 
@@ -77,13 +77,23 @@ EMU_API cuGetErrorString(wcu_result result, const char **text)
 static const struct { const char *name; void *fn; } entries[] = {WCU_ENTRIES(WCU_FN)};
 #undef WCU_FN
 
+/* Entry points that older drivers do not have in this form. */
+static bool is_too_new(const char *name)
+{
+  static const char *const from_12_3[] = {"cuGraphAddNode", "cuGraphConditionalHandleCreate",
+                                          "cuStreamBeginCaptureToGraph", "cuStreamGetCaptureInfo"};
+  bool found = false;
+  for (size_t n = 0; n < sizeof from_12_3 / sizeof *from_12_3; n++) found |= strcmp(from_12_3[n], name) == 0;
+  return found && emu_version() < 12030;
+}
+
 EMU_API cuGetProcAddress_v2(const char *name, void **fn, int version, uint64_t flags, wcu_proc_address *status)
 {
   (void)flags;
   if (!name || !fn) return WCU_ERROR_INVALID_VALUE;
   *fn = NULL;
   for (size_t n = 0; n < sizeof entries / sizeof *entries; n++)
-    if (strcmp(entries[n].name, name) == 0) *fn = entries[n].fn;
+    if (strcmp(entries[n].name, name) == 0 && !is_too_new(name)) *fn = entries[n].fn;
   wcu_proc_address s = *fn ? WCU_GET_PROC_ADDRESS_SUCCESS : WCU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   if (*fn && version < 12000)
     *fn = NULL, s = WCU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT; /* other versions have other arguments */

@@ -35,6 +35,7 @@ typedef struct emu_settings {
   bool sectors, leaks_fail, leaks_quiet;
   uint64_t budget;
 } emu_settings;
+int emu_version(void); /* of the driver's interface */
 extern emu_settings emu_set;
 void emu_read_settings(bool first);
 uint64_t emu_random(void);
@@ -114,6 +115,7 @@ struct emu_work {
   size_t body_count;
 };
 emu_work emu_work_clone(const emu_work *w);
+void emu_work_count_launch(const emu_work *w, int change); /* for the handles of all conditional nodes in it */
 void emu_work_drop(emu_work *w);
 /* takes w: queues it, or adds it to the graph that the stream captures */
 wcu_result emu_submit(wcu_stream stream, emu_work *w);
@@ -179,6 +181,7 @@ wcu_context emu_condition_context(const emu_condition *d);
 bool emu_condition_take(emu_condition *d); /* for a node; false: another node has it */
 bool emu_condition_is_taken(const emu_condition *d);
 bool emu_condition_instantiate(emu_condition *d, bool on); /* false: it belongs to an instance already */
+void emu_condition_launch(emu_condition *d, int change);   /* a launch is queued: 1, or done: -1 */
 void emu_condition_begin(emu_condition *d);                /* a launch: the default value */
 uint32_t emu_condition_value(const emu_condition *d);
 bool emu_condition_set(uint64_t handle, uint32_t value); /* by a kernel; false: no instance has the handle */

@@ -248,6 +248,7 @@ EMU_API cuGraphConditionalHandleCreate(wcu_conditional_handle *handle, wcu_graph
 
 static bool size_fits(const wcu_conditional_node_params *p)
 {
+  if (emu_version() < 12080 && (p->type == WCU_GRAPH_COND_TYPE_SWITCH || p->size > 1)) return false;
   if (p->type == WCU_GRAPH_COND_TYPE_WHILE) return p->size == 1;
   return p->type == WCU_GRAPH_COND_TYPE_IF ? p->size == 1 || p->size == 2
                                            : p->type == WCU_GRAPH_COND_TYPE_SWITCH && p->size > 0;
@@ -521,6 +522,7 @@ EMU_API cuGraphLaunch(wcu_graph_exec exec, wcu_stream stream)
   if (r) return r;
   pthread_mutex_lock(&emu_mu);
   w.is_launch = true;
+  emu_work_count_launch(&w, 1);
   r = bind_events(w.many, w.many_count);
   pthread_mutex_unlock(&emu_mu);
   if (!r) return emu_submit(stream, &w);

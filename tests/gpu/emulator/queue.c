@@ -77,11 +77,19 @@ emu_work emu_work_clone(const emu_work *w)
     c.many = calloc(w->many_count + 1, sizeof *c.many);
     for (size_t n = 0; c.many && n < w->many_count; n++) c.many[n] = emu_work_clone(&w->many[n]);
   }
+  if (c.is_launch) emu_work_count_launch(&c, 1);
   return c;
+}
+
+void emu_work_count_launch(const emu_work *w, int change)
+{
+  if (w->condition) emu_condition_launch(w->condition, change);
+  for (size_t n = 0; w->many && n < w->many_count; n++) emu_work_count_launch(&w->many[n], change);
 }
 
 void emu_work_drop(emu_work *w)
 {
+  if (w->is_launch) emu_work_count_launch(w, -1);
   for (size_t n = 0; w->many && n < w->many_count; n++) emu_work_drop(&w->many[n]);
   free(w->many);
   free(w->bytes);

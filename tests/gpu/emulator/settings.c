@@ -37,6 +37,8 @@ static uint64_t get_number(const char *name, uint64_t otherwise, uint64_t most)
   return v > most ? most : v;
 }
 
+int emu_version(void) { return (int)get_number("VERSION", WCU_VERSION, 99999); }
+
 /* "interleaved:7" and the like: the word, and the number behind the colon. */
 static void read_order(const char *s)
 {
