@@ -190,17 +190,15 @@ static weft_dtype summed_in(weft_dtype type) { return type == WEFT_BF16 || type 
 
 weft_status *cpu_scan_init(cpu_scan *s, const hlo_instr *instr)
 {
-  gen_scan form;
+  gen_scan form = {0};
   int64_t n;
 
-  if (!gen_library_scan(instr, &form))
-    return WEFT_ERR(UNIMPLEMENTED, "a reduce-window whose windows are no prefixes that the library combines");
-  *s = (cpu_scan){.type = instr->shape->type, .operation = -1, .n = form.n, .inner = form.inner,
-                  .is_reverse = form.is_reverse};
-  for (size_t i = 0; i < WEFT_COUNT(rows); i++)
+  bool fits = gen_library_scan(instr, &form);
+  *s = (cpu_scan){
+    .type = instr->shape->type, .operation = -1, .n = form.n, .inner = form.inner, .is_reverse = form.is_reverse};
+  for (size_t i = 0; i < WEFT_COUNT(rows) && fits; i++)
     if (rows[i].type == s->type && rows[i].op == form.op) s->operation = (int)i;
-  if (s->operation < 0)
-    return WEFT_ERR(UNIMPLEMENTED, "a scan of %s by %s", weft_dtype_name(s->type), hlo_opcode_name(form.op));
+  if (s->operation < 0) return WEFT_ERR(UNIMPLEMENTED, "scan of %s", weft_dtype_name(s->type));
   s->outer = hlo_shape_elems(instr->shape) / (s->n * s->inner);
   for (n = s->n; n > GEN_MOST_TOP_SCAN; n = (n + s->size[s->levels - 1] - 1) / s->size[s->levels - 1])
     s->size[s->levels++] = gen_scan_block(n);

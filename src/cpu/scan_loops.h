@@ -146,8 +146,7 @@ static CPU_HOT void NAME(chunk)(const cpu_scan *s, progress *p, const void *in, 
   int64_t size = s->size[0];
   ELEM first = *(const NAME(kept) *)init;
 
-  if (size == GEN_SCAN_BLOCK && !s->is_reverse)
-    NAME(blocks)(s, p, in, out, 1, GEN_SCAN_BLOCK, count, first, carries);
+  if (size == GEN_SCAN_BLOCK && !s->is_reverse) NAME(blocks)(s, p, in, out, 1, GEN_SCAN_BLOCK, count, first, carries);
   else if (size == GEN_SCAN_BLOCK) NAME(blocks)(s, p, in, out, -1, GEN_SCAN_BLOCK, count, first, carries);
   else NAME(blocks)(s, p, in, out, s->is_reverse ? -1 : 1, size, count, first, carries);
 }

@@ -199,7 +199,10 @@ static weft_status *reduce_window_rewriter_run(hlo_module *module, pass_ctx *ctx
       if (instr->op != HLO_REDUCE_WINDOW || !is_scan(instr, &s) || s.x->shape->dims[s.dim] < LEAST_SIZE) continue;
       if (has_blocks && gen_scan_of(instr, &kept)) continue;
       WEFT_TRY(starts_from_identity(&s, ctx->scratch, &fits));
-      if (!fits) continue;
+      if (!fits) {
+        if (gen_is_library_scan(instr)) WEFT_TRY(mark(instr, NULL, changed)); /* the program's own text has the mark */
+        continue;
+      }
       if (has_blocks || fits_library(instr, ctx->options)) {
         WEFT_TRY(mark(instr, has_blocks ? GEN_ASSOCIATIVE_SCAN : GEN_LIBRARY_SCAN, changed));
         continue;
