@@ -10,6 +10,7 @@
 #include "cpu/lapack.h"
 #include "cpu/linalg.h"
 #include "cpu/makers.h"
+#include "cpu/scan.h"
 #include "cpu/sort.h"
 #include "lower/host_steps.h"
 
@@ -97,7 +98,7 @@ static weft_status *packed_convolution_make(low_step *step, rt_thunk **out_thunk
   return NULL;
 }
 
-/* ---- sort and top-k ---------------------------------------------------------------------------------------------- */
+/* ---- sort, top-k, scans ------------------------------------------------------------------------------------------ */
 
 LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(plan, instr, gen_code_compare(target->code, instr->called[0])),
               plan->scratch_bytes,
@@ -105,6 +106,17 @@ LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(plan, instr, gen_code_compare(target
                            plan->scratch_bytes ? args[2 * plan->operand_count] : NULL))
 
 LIBRARY_THUNK(topk, cpu_topk, cpu_topk_init(plan, instr), 0, cpu_topk_run(plan, pool, args[0], args[1], args[2]))
+
+LIBRARY_THUNK(scan, cpu_scan, cpu_scan_init(plan, instr), plan->scratch_bytes,
+              cpu_scan_run(plan, pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
+
+/* Each thread reads the rows, or the part of a row, that it scans. */
+static weft_status *cut_scan_make(low_step *step, rt_thunk **out_thunk)
+{
+  WEFT_TRY(scan_make(step, out_thunk));
+  (*out_thunk)->splits = cpu_pays_to_share(step, (*out_thunk)->cost_ns, true);
+  return NULL;
+}
 
 /* ---- linear algebra and Fourier transforms ----------------------------------------------------------------------- */
 
@@ -144,6 +156,7 @@ const cpu_maker cpu_makers[] = {
   {HLO_DOT, cut_dot_make, dot_plan},
   {HLO_FFT, fft_make, fft_plan},
   {HLO_RNG_GET_AND_UPDATE_STATE, cpu_rng_state_make, NULL},
+  {HLO_REDUCE_WINDOW, cut_scan_make, scan_plan},
   {HLO_SORT, sort_make, sort_plan},
   {HLO_TOPK, topk_make, topk_plan},
   {HLO_TRIANGULAR_SOLVE, triangular_solve_make, triangular_solve_plan},

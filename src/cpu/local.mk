@@ -13,6 +13,7 @@ libweftrun_la_SOURCES += \
   %D%/perf_map.c \
   %D%/platform.c %D%/platform.h \
   %D%/rng_state.c \
+  %D%/scan.c %D%/scan.h %D%/scan_loops.h \
   %D%/sort.c %D%/sort.h %D%/sort_keys.h %D%/sort_plain.c %D%/sort_plain.h \
   %D%/target.c \
   %D%/thunks.c \

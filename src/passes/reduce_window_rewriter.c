@@ -13,7 +13,8 @@
  * The grouping of operands changes, their order does not: fit for any associative reducer, and the same on every run.
  * The initial value comes in once for each block and for each element of padding, so it must be the reducer's identity;
  * for a reducer that is a computation (logaddexp) a few values are tried.  Scans for which a GPU has kernels stay as
- * they are; among them those by such a computation, which are marked for it. */
+ * they are; among them those by such a computation, which are marked for it. On a CPU, scans that its library has are
+ * marked (GEN_LIBRARY_SCAN) and stay too: cpu/scan.c groups operands in the same way. */
 #include <config.h>
 
 #include <math.h>
@@ -24,7 +25,7 @@
 #include "passes/build.h"
 #include "passes/passes.h"
 
-enum { BLOCK = 16, LEAST_SIZE = 64 };
+enum { LEAST_SIZE = 64 };
 
 typedef struct scan {
   hlo_instr *x, *init;
@@ -76,7 +77,8 @@ static weft_status *starts_from_identity(const scan *s, weft_arena *arena, bool 
 {
   hlo_opcode op = hlo_reducer_op(s->reducer);
 
-  *out = op != HLO_OPCODE_COUNT && pass_is_identity(op, s->init);
+  /* An operation that gives x for x and x may combine the initial value again. */
+  *out = op == HLO_MAXIMUM || op == HLO_MINIMUM || (op != HLO_OPCODE_COUNT && pass_is_identity(op, s->init));
   if (op != HLO_OPCODE_COUNT || s->init->op != HLO_CONSTANT || !weft_dtype_is_float(s->init->shape->type) ||
       !pass_is_pointwise(s->reducer))
     return NULL;
@@ -128,17 +130,7 @@ static hlo_instr *moved_by_one(pass_build *b, const scan *s, hlo_instr *x, int64
   return pb_pad(b, x, s->init, pads);
 }
 
-/* A block size near BLOCK, if possible one that divides n, so that nothing needs padding. */
-static int64_t block_size(int64_t n)
-{
-  for (int64_t size = BLOCK; size <= 2 * BLOCK; size++)
-    if (n % size == 0) return size;
-  for (int64_t size = BLOCK - 1; size >= BLOCK / 2; size--)
-    if (n % size == 0) return size;
-  return BLOCK;
-}
-
-/* The depth is the logarithm of n to the base BLOCK / 2. */
+/* The depth is the logarithm of n to the base GEN_LEAST_SCAN_BLOCK. */
 static hlo_instr *blocked_scan(pass_build *b, const scan *s, hlo_instr *x, int64_t dim)
 {
   const hlo_shape *shape;
@@ -151,8 +143,8 @@ static hlo_instr *blocked_scan(pass_build *b, const scan *s, hlo_instr *x, int64
   shape = x->shape;
   rank = shape->rank;
   n = shape->dims[dim];
-  if (n <= 2 * BLOCK || rank == HLO_MAX_RANK) return plain_scan(b, s, x, dim);
-  size = block_size(n);
+  if (n <= GEN_MOST_TOP_SCAN || rank == HLO_MAX_RANK) return plain_scan(b, s, x, dim);
+  size = gen_scan_block(n);
   blocks = (n + size - 1) / size;
   *(s->is_reverse ? &pads[dim].low : &pads[dim].high) = blocks * size - n;
   for (int d = 0, k = 0; d < rank; d++) {
@@ -173,6 +165,25 @@ static hlo_instr *blocked_scan(pass_build *b, const scan *s, hlo_instr *x, int64
   return s->is_reverse ? pb_slice_dim(b, out, dim, blocks * size - n, blocks * size) : pb_slice_dim(b, out, dim, 0, n);
 }
 
+/* The library sums narrow floats in f32. */
+static bool fits_library(const hlo_instr *instr, const pass_options *options)
+{
+  weft_dtype type = instr->shape->type;
+  gen_scan form;
+
+  return gen_library_scan(instr, &form) && !(options->rounds_narrow && (type == WEFT_BF16 || type == WEFT_F16));
+}
+
+static weft_status *mark(hlo_instr *instr, const char *what, bool *changed)
+{
+  hlo_extra *extra;
+
+  WEFT_TRY(hlo_mutable_extra(instr, &extra));
+  extra->backend_config = what;
+  *changed = true;
+  return NULL;
+}
+
 static weft_status *reduce_window_rewriter_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   pass_map values = {.arena = ctx->scratch};
@@ -188,12 +199,12 @@ static weft_status *reduce_window_rewriter_run(hlo_module *module, pass_ctx *ctx
       if (instr->op != HLO_REDUCE_WINDOW || !is_scan(instr, &s) || s.x->shape->dims[s.dim] < LEAST_SIZE) continue;
       if (has_blocks && gen_scan_of(instr, &kept)) continue;
       WEFT_TRY(starts_from_identity(&s, ctx->scratch, &fits));
-      if (!fits) continue;
-      if (has_blocks) {
-        hlo_extra *extra;
-        WEFT_TRY(hlo_mutable_extra(instr, &extra));
-        extra->backend_config = GEN_ASSOCIATIVE_SCAN;
-        *changed = true;
+      if (!fits) {
+        if (gen_is_library_scan(instr)) WEFT_TRY(mark(instr, NULL, changed)); /* the program's own text has the mark */
+        continue;
+      }
+      if (has_blocks || fits_library(instr, ctx->options)) {
+        WEFT_TRY(mark(instr, has_blocks ? GEN_ASSOCIATIVE_SCAN : GEN_LIBRARY_SCAN, changed));
         continue;
       }
       s.values = &values;

@@ -5,10 +5,12 @@
 #include <math.h>
 
 #include "codegen/model/processor.h"
+#include "codegen/model/strategy.h"
 #include "cpu/conv.h"
 #include "cpu/dot.h"
 #include "cpu/fft.h"
 #include "cpu/linalg.h"
+#include "cpu/scan.h"
 #include "cpu/sort.h"
 #include "hlo/eval.h"
 #include "hlo/infer.h"
@@ -955,6 +957,160 @@ TEST(convolutions_are_cut_evenly)
   }
 }
 
+/* ---- scans ----------------------------------------------------------------------------------------------------- */
+
+static double combined(hlo_opcode op, double a, double b, bool is_single)
+{
+  switch (op) {
+  case HLO_ADD: return is_single ? (double)((float)a + (float)b) : a + b;
+  case HLO_MULTIPLY: return is_single ? (double)((float)a * (float)b) : a * b;
+  case HLO_MAXIMUM: return isnan(a) || isnan(b) ? NAN : a > b || (a == b && signbit(b)) ? a : b;
+  default: return isnan(a) || isnan(b) ? NAN : a < b || (a == b && signbit(a)) ? a : b;
+  }
+}
+
+/* The grouping that cpu/scan.c promises, as pass reduce-window-rewriter writes it down: prefixes of blocks, and the
+ * prefixes of the blocks' sums, moved by one place, before them. */
+static void scan_in_groups(hlo_opcode op, bool is_single, double init, double *v, int64_t n, int64_t step)
+{
+  int64_t size = n <= GEN_MOST_TOP_SCAN ? n : gen_scan_block(n), blocks = (n + size - 1) / size;
+  double *carries = calloc((size_t)blocks, sizeof *carries), so_far = init;
+
+  T_TRUE(carries);
+  for (int64_t i = 0; i < n; i++) {
+    if (i % size == 0) so_far = init;
+    v[step * i] = so_far = combined(op, so_far, v[step * i], is_single);
+    if (i / size + 1 < blocks) carries[i / size + 1] = so_far;
+  }
+  carries[0] = init;
+  if (blocks > 1) scan_in_groups(op, is_single, init, carries, blocks, 1);
+  for (int64_t i = 0; i < n && blocks > 1; i++) v[step * i] = combined(op, carries[i / size], v[step * i], is_single);
+  free(carries);
+}
+
+/* Random bits that are normal numbers between 2^-3 and 2^3, few NaNs and zeros; products stay in the range for long. */
+static void fill_for_scan(hlo_literal *lit, hlo_opcode op)
+{
+  static const double special[] = {0, -0.0, NAN};
+  bool is_float = weft_dtype_is_float(lit->shape->type), is_product = op == HLO_MULTIPLY;
+
+  for (int64_t i = 0; i < hlo_shape_elems(lit->shape); i++) {
+    double x = next_value() / (is_float ? 7.25 : 1) * (is_product && is_float ? 0.125 : 1) + (is_product ? 1 : 0);
+    seed = seed * 6364136223846793005 + 1442695040888963407;
+    if (is_float) x *= 1 + (double)(seed >> 41) / (is_product ? 1e9 : 1e7);
+    if (weft_dtype_is_unsigned(lit->shape->type)) x = fabs(x);
+    if (is_float && !is_product && op != HLO_ADD && seed >> 55 < 2) x = special[(seed >> 20) % 3];
+    hlo_literal_set_f64(lit, i, x, 0);
+  }
+}
+
+static void check_scan(rt_pool *pools[], int pool_count, const char *type, const char *dims, int dim, const char *op,
+                       const char *init, bool is_reverse)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  weft_arena arena;
+  const hlo_literal *start;
+  hlo_literal *in;
+  gen_scan form;
+  cpu_scan s;
+  char text[1024], window[128] = "";
+  int rank = 1;
+
+  for (const char *c = dims; *c; c++) rank += *c == ',';
+  int64_t n = 0;
+  const char *at = dims;
+  for (int d = 0; d < dim; d++) at = strchr(at, ',') + 1;
+  n = atoll(at);
+  snprintf(window, sizeof window, "size=");
+  for (int d = 0; d < rank; d++)
+    snprintf(window + strlen(window), sizeof window - strlen(window), "%s%d", d ? "x" : "", d == dim ? (int)n : 1);
+  snprintf(window + strlen(window), sizeof window - strlen(window), " pad=");
+  for (int d = 0; d < rank; d++)
+    snprintf(window + strlen(window), sizeof window - strlen(window), "%s%d_%d", d ? "x" : "",
+             d == dim && !is_reverse ? (int)n - 1 : 0, d == dim && is_reverse ? (int)n - 1 : 0);
+  snprintf(text, sizeof text,
+           "HloModule m\n"
+           "f {\n"
+           "  a = %s[] parameter(0)\n"
+           "  b = %s[] parameter(1)\n"
+           "  ROOT c = %s[] %s(a, b)\n"
+           "}\n"
+           "ENTRY e {\n"
+           "  x = %s[%s] parameter(0)\n"
+           "  i = %s[] constant(%s)\n"
+           "  ROOT r = %s[%s] reduce-window(x, i), window={%s}, to_apply=f\n"
+           "}\n",
+           type, type, type, op, type, dims, type, init, type, dims, window);
+  weft_arena_init(&arena);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  const hlo_instr *root = module->entry->root;
+  T_OK(cpu_scan_init(&s, root));
+  T_TRUE(gen_library_scan(root, &form));
+  T_OK(hlo_literal_new(&arena, root->shape, &in));
+  fill_for_scan(in, form.op);
+  start = root->operands[1]->u.literal;
+  int64_t count = hlo_shape_elems(root->shape), bytes = hlo_shape_bytes(root->shape);
+  bool is_single = weft_dtype_is_float(root->shape->type) && root->shape->type != WEFT_F64;
+  double *want = malloc((size_t)count * sizeof *want);
+  char *out = malloc((size_t)bytes), *scratch = malloc((size_t)s.scratch_bytes + 1);
+  T_TRUE(want && out && scratch);
+  for (int64_t i = 0; i < count; i++) want[i] = hlo_literal_get_f64(in, i);
+  for (int64_t i = 0; i < count / n; i++) {
+    int64_t first = i / form.inner * n * form.inner + i % form.inner;
+    scan_in_groups(form.op, is_single, hlo_literal_get_f64(start, 0),
+                   want + first + (is_reverse ? (n - 1) * form.inner : 0), n, is_reverse ? -form.inner : form.inner);
+  }
+  hlo_literal *rounded, got = {.shape = root->shape, .data = out};
+  T_OK(hlo_literal_new(&arena, root->shape, &rounded));
+  for (int64_t i = 0; i < count; i++) hlo_literal_set_f64(rounded, i, want[i], 0);
+  for (int p = 0; p < 2 * pool_count; p++) {
+    bool in_place = p >= pool_count;
+    memset(out, 0x5a, (size_t)bytes);
+    if (in_place) memcpy(out, in->data, (size_t)bytes);
+    T_OK(cpu_scan_run(&s, pools[p % pool_count], in_place ? out : in->data, start->data, out,
+                      s.scratch_bytes ? scratch : NULL));
+    for (int64_t i = 0; i < count; i++) {
+      double x = hlo_literal_get_f64(&got, i), y = hlo_literal_get_f64(rounded, i);
+      if (!(isnan(x) && isnan(y)) && (x != y || signbit(x) != signbit(y)))
+        fail_msg("%s, pool %d: element %" PRId64 ": got %.9g, want %.9g", text, p, i, x, y);
+    }
+  }
+  free(want);
+  free(out);
+  free(scratch);
+  weft_arena_fini(&arena);
+}
+
+/* The expected bits are those of the grouping above, computed one operation after another. Narrow floats are
+ * summed in f32 and rounded once. */
+TEST(a_scan_has_the_bits_of_its_grouping_on_any_number_of_threads)
+{
+  static const struct { const char *dims; int dim; } shapes[] = {
+    {"4096", 0}, {"5,1024", 1}, {"7,1000", 1}, {"70,67", 1}, {"2,4099", 1}, {"140003", 0}, {"3,257,18", 1},
+    {"64,300", 0}, {"1500,16", 0},
+  };
+  static const struct { const char *type, *add, *multiply, *maximum, *minimum; } kinds[] = {
+    {"f32", "0", "1", "-inf", "inf"}, {"f64", "0", "1", "-inf", "inf"}, {"bf16", "0", "1", "-inf", "inf"},
+    {"f16", "0", "1", "-inf", "inf"}, {"s32", "0", NULL, "-2147483648", "2147483647"},
+    {"u32", "0", NULL, "0", "4294967295"}, {"s64", "0", NULL, "-5", "5"}, {"u64", "0", NULL, "0", "7"},
+  };
+  rt_pool *pools[3] = {NULL};
+
+  T_OK(rt_pool_new(&(rt_pool_options){.threads = 2}, &pools[1]));
+  T_OK(rt_pool_new(&(rt_pool_options){.threads = 5}, &pools[2]));
+  for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
+    for (size_t s = 0; s < WEFT_COUNT(shapes); s++)
+      for (int reverse = 0; reverse < 2; reverse++) {
+        check_scan(pools, 3, kinds[k].type, shapes[s].dims, shapes[s].dim, "add", kinds[k].add, reverse);
+        if (kinds[k].multiply)
+          check_scan(pools, 3, kinds[k].type, shapes[s].dims, shapes[s].dim, "multiply", kinds[k].multiply, reverse);
+        check_scan(pools, 3, kinds[k].type, shapes[s].dims, shapes[s].dim, "maximum", kinds[k].maximum, reverse);
+        check_scan(pools, 3, kinds[k].type, shapes[s].dims, shapes[s].dim, "minimum", kinds[k].minimum, reverse);
+      }
+  rt_pool_free(pools[1]);
+  rt_pool_free(pools[2]);
+}
+
 TEST_MAIN(UNIT(convolutions_are_cut_evenly), UNIT(dot_of_every_form_and_type), UNIT(dot_rounds_operands_as_its_algorithm_says),
           UNIT(convolution_of_every_form_and_type), UNIT(convolutions_by_onednn_are_the_evaluators),
           UNIT(convolutions_that_are_too_large_are_planned_too),
@@ -962,4 +1118,5 @@ TEST_MAIN(UNIT(convolutions_are_cut_evenly), UNIT(dot_of_every_form_and_type), U
           UNIT(long_fft_lines_are_the_same_bits_on_any_number_of_threads),
           UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(transposes_in_every_order_are_exact), UNIT(sort_is_the_evaluators_to_the_bit),
           UNIT(sort_of_one_operand_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
-          UNIT(a_comparator_that_is_not_by_keys_is_refused), UNIT(topk_is_the_evaluators), UNIT(rng_goes_on_from_run_to_run), UNIT(the_number_of_threads_changes_no_bit))
+          UNIT(a_comparator_that_is_not_by_keys_is_refused), UNIT(topk_is_the_evaluators), UNIT(rng_goes_on_from_run_to_run), UNIT(the_number_of_threads_changes_no_bit),
+          UNIT(a_scan_has_the_bits_of_its_grouping_on_any_number_of_threads))

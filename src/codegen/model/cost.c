@@ -26,6 +26,7 @@ typedef struct price {
 } price;
 
 enum { GUESSED_TRIPS = 10, DEEPEST = 8 };
+#define SCAN_NS 0.4 /* of an element */
 
 /* An operation on a scalar takes as long as one on two vectors of 32-bit elements. */
 static double least_elems(const gen_target *target) { return target->vector_bytes / 2.0; }
@@ -232,6 +233,7 @@ double gen_library_ns(const gen_target *target, const hlo_instr *instr)
   for (int i = 0; i < instr->operand_count; i++) bytes += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
   if (p->per == FLOPS && scale == 1 && weft_dtype_bits(type_of(instr)) < 32) scale = 0.4; /* tiles */
   double work = WEFT_MAX(elems_of(instr->shape), 1) * amount(instr, p->per) * p->library_ns * scale;
+  if (instr->op == HLO_REDUCE_WINDOW) work = elems_of(instr->shape) * SCAN_NS; /* a scan, whatever its windows */
   return target->costs.library_ns + bytes_ns(target, bytes) + work * target->costs.scale;
 }
 

@@ -75,7 +75,8 @@ bool gen_needs_kernel(const gen_target *target, const hlo_instr *instr)
   case HLO_REPLICA_ID: return false;
   case HLO_CONCATENATE: return !gen_is_wide_concatenate(instr);
   case HLO_REDUCE_WINDOW:
-    return target->block_threads <= 1 || !gen_scan_of(instr, &scan); /* it has a kernel as it is */
+    return target->block_threads <= 1 ? !gen_is_library_scan(instr)
+                                      : !gen_scan_of(instr, &scan); /* a kernel as it is */
   case HLO_DOT: return gen_dot_needs_kernel(target, instr, false);
   default: return true;
   }

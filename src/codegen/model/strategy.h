@@ -86,6 +86,19 @@ typedef struct gen_scan {
 /* The backend_config of a scan whose reducer is a computation that pass reduce-window-rewriter takes to be
  * associative. */
 #define GEN_ASSOCIATIVE_SCAN "associative"
+/* The backend_config of a scan that is a step of the CPU's library (cpu/scan.h). */
+#define GEN_LIBRARY_SCAN "scan"
+enum {
+  GEN_SCAN_BLOCK = 16, GEN_LEAST_SCAN_BLOCK = GEN_SCAN_BLOCK / 2,
+  GEN_MOST_TOP_SCAN = 2 * GEN_SCAN_BLOCK, /* elements that one block holds, with no carry */
+};
+/* Elements of a block of a scan of n: near GEN_SCAN_BLOCK, and if possible a divisor of n. */
+int64_t gen_scan_block(int64_t n);
+/* Is it a scan of a type and by an operation that the CPU's library has, with the mark above or worth it? Fills `out`.
+ * A scan that is worth it may get the mark if its initial value, combined several times with the elements, changes
+ * nothing. */
+bool gen_library_scan(const hlo_instr *instr, gen_scan *out);
+bool gen_is_library_scan(const hlo_instr *instr); /* has it the mark? */
 /* Is the instruction a prefix or suffix reduction along one dimension, by any reducer? Fills `out` but for `op`. */
 bool gen_is_scan(const hlo_instr *instr, gen_scan *out);
 /* Is it one that a platform of blocks has a kernel for: long enough, by one of these operations, or marked as above? */
