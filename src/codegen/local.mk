@@ -59,6 +59,7 @@ libweftcore_la_SOURCES += \
   %D%/host/transpose.c \
   %D%/host/update.c \
   %D%/nvptx/block.c \
+  %D%/nvptx/block_radix.c \
   %D%/nvptx/bytes.c \
   %D%/nvptx/columns.c \
   %D%/nvptx/grid.c %D%/nvptx/grid.h \

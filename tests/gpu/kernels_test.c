@@ -936,14 +936,24 @@ static bool break_text(gen_artefact *a, const char *from, const char *to)
 typedef struct radix_sort { const char *type, *payloads[3], *direction; int outer, n, inner; bool is_jax; double moved; int launches; } radix_sort;
 static const radix_sort radix_sorts[] = {
   {"f32", {NULL}, "LT", 1, 32768, 1, true, 10.3, 12}, {"f32", {"s32"}, "LT", 1, 32768, 1, true, 7.0, 12},
-  {"f32", {"s32", "f64"}, "GT", 2, 20001, 1, true, 0, 14}, {"s8", {"s32"}, "LT", 3, 4097, 1, false, 0, 6},
-  {"u8", {NULL}, "GT", 1, 30000, 1, false, 5.8, 6}, {"bf16", {"u16"}, "LT", 5, 2048, 1, true, 0, 6},
-  {"f16", {"f64"}, "GT", 1, 9000, 1, true, 0, 6}, {"s64", {"s32"}, "LT", 1, 40000, 1, false, 0, 24},
-  {"f64", {NULL}, "GT", 2, 16500, 1, true, 0, 24}, {"u16", {"pred"}, "GT", 3, 3000, 1, false, 0, 6},
-  {"pred", {"s32"}, "LT", 2, 5000, 1, false, 0, 6}, {"s32", {"c128"}, "GT", 1, 16500, 1, false, 0, 14},
-  {"f32", {"s32"}, "GT", 1, 2500, 7, true, 0, 12}, {"u64", {"u64"}, "LT", 1, 33000, 1, false, 0, 24},
-  {"s16", {"f32", "u8", "s64"}, "LT", 2, 2300, 2, false, 0, 8}, {"f32", {"s32"}, "LT", 9, 2048, 1, true, 0, 12},
-  {"s4", {"s32"}, "LT", 1, 4500, 1, false, 0, 6}, {"u32", {NULL}, "LT", 1, 30000, 1, false, 0, 12},
+  {"f32", {"s32", "f64"}, "GT", 2, 20001, 1, true, 0, 14}, {"s8", {"s32"}, "LT", 2, 10241, 1, false, 0, 6},
+  {"u8", {NULL}, "GT", 1, 30000, 1, false, 5.8, 6}, {"bf16", {"u16"}, "LT", 2, 12288, 1, true, 0, 6},
+  {"f16", {"f64"}, "GT", 1, 11000, 1, true, 0, 6}, {"s64", {"s32"}, "LT", 1, 40000, 1, false, 0, 24},
+  {"f64", {NULL}, "GT", 2, 16500, 1, true, 0, 24}, {"u16", {"pred"}, "GT", 1, 10300, 1, false, 0, 6},
+  {"pred", {"s32"}, "LT", 2, 10500, 1, false, 0, 6}, {"s32", {"c128"}, "GT", 1, 16500, 1, false, 0, 14},
+  {"f32", {"s32"}, "GT", 1, 10300, 3, true, 0, 12}, {"u64", {"u64"}, "LT", 1, 33000, 1, false, 0, 24},
+  {"s16", {"f32", "u8", "s64"}, "LT", 1, 10300, 2, false, 0, 8}, {"s4", {"s32"}, "LT", 1, 10500, 1, false, 0, 6},
+  {"u32", {NULL}, "LT", 1, 30000, 1, false, 0, 12}, {"f64", {NULL}, "LT", 6, 6017, 1, true, 0, 24},
+  /* in one launch */
+  {"f32", {NULL}, "LT", 8, 8000, 1, true, 1.2, 1}, {"f32", {"s32"}, "LT", 9, 2048, 1, true, 1.2, 1},
+  {"f32", {"s32"}, "GT", 1, 2500, 7, true, 0, 1}, {"f32", {"s32", "f64"}, "GT", 2, 10240, 1, true, 0, 1},
+  {"s8", {"s32"}, "LT", 3, 4097, 1, false, 0, 1}, {"u8", {NULL}, "GT", 1, 10000, 1, false, 0, 1},
+  {"bf16", {"u16"}, "LT", 5, 2048, 1, true, 0, 1}, {"f16", {"f64"}, "GT", 1, 9000, 1, true, 0, 1},
+  {"s64", {"s32"}, "LT", 1, 6016, 1, false, 0, 1}, {"f64", {NULL}, "GT", 2, 5000, 1, true, 0, 1},
+  {"u16", {"pred"}, "GT", 3, 3000, 1, false, 0, 1}, {"pred", {"s32"}, "LT", 2, 5000, 1, false, 0, 1},
+  {"s32", {"c128"}, "GT", 1, 10239, 1, false, 0, 1}, {"u64", {"u64"}, "LT", 1, 1025, 1, false, 0, 1},
+  {"s16", {"f32", "u8", "s64"}, "LT", 2, 2300, 2, false, 0, 1}, {"s4", {"s32"}, "LT", 1, 4500, 1, false, 0, 1},
+  {"u32", {NULL}, "GT", 3, 1537, 1, false, 0, 1}, {"u64", {"c128"}, "GT", 2, 6016, 1, false, 0, 1},
 };
 
 static void write_radix(const radix_sort *s, bool opaque, char *out, size_t size)
@@ -1096,27 +1106,41 @@ TEST(sorts_by_radix_have_the_bits_of_those_by_merging)
   }
 }
 
-TEST(broken_sorts_by_radix_are_noticed)
+typedef struct broken_line { const char *from, *to; } broken_line;
+
+static void notice_broken(const radix_sort *sort, const broken_line *broken, size_t count)
 {
-  static const struct { const char *from, *to; } broken[] = {
-    {"bar.warp.sync", "// "}, {"bar.sync \t0;", ""}, {"popc.b32", "clz.b32"}, {"shfl.sync.up.b32", "shfl.sync.down.b32"},
-    {"shfl.sync.idx.b32", "shfl.sync.up.b32"}, {"atom.shared.add.u32", "atom.shared.max.u32"}, {"shr.u32", "shl.b32"},
-    {"st.shared.u32", "st.shared.u16"}, {"and.b32", "or.b32"}, {"xor.b32", "and.b32"}, {"min.u64", "max.u64"},
-  };
-  static const radix_sort sort = {"f32", {"s32"}, "LT", 2, 9001, 1, true, 0, 12};
   ptx_stats unused = {0};
   hlo_literal *want, *got;
   weft_arena arena;
   double must;
 
   weft_arena_init(&arena);
-  run_radix(&sort, true, 1, &arena, &unused, NULL, NULL, NULL, &want, &must);
-  for (size_t b = 0; b < WEFT_COUNT(broken); b++) {
+  run_radix(sort, true, 1, &arena, &unused, NULL, NULL, NULL, &want, &must);
+  for (size_t b = 0; b < count; b++) {
     int fault = 0;
-    run_radix(&sort, false, 1, &arena, NULL, broken[b].from, broken[b].to, &fault, &got, &must);
+    run_radix(sort, false, 1, &arena, NULL, broken[b].from, broken[b].to, &fault, &got, &must);
     if (!fault && identical(got, want)) fail_msg("\"%s\" for \"%s\": nobody noticed", broken[b].to, broken[b].from);
   }
   weft_arena_fini(&arena);
+}
+
+TEST(broken_sorts_by_radix_are_noticed)
+{
+  static const broken_line broken[] = {
+    {"bar.warp.sync", "// "}, {"bar.sync \t0;", ""}, {"popc.b32", "clz.b32"}, {"shfl.sync.up.b32", "shfl.sync.down.b32"},
+    {"shfl.sync.idx.b32", "shfl.sync.up.b32"}, {"atom.shared.add.u32", "atom.shared.max.u32"}, {"shr.u32", "shl.b32"},
+    {"st.shared.u32", "st.shared.u16"}, {"and.b32", "or.b32"}, {"xor.b32", "and.b32"}, {"min.u64", "max.u64"},
+  };
+  static const broken_line broken_block[] = {
+    {"bar.warp.sync", "// "}, {"bar.sync \t0;", ""}, {"popc.b32", "clz.b32"}, {"shfl.sync.up.b32", "shfl.sync.down.b32"},
+    {"match.any.sync.b32", "// "}, {"shr.u32", "shl.b32"}, {"st.shared.u32", "st.shared.u16"}, {"and.b32", "or.b32"},
+    {"xor.b32", "and.b32"}, {"ld.shared.u32", "ld.shared.u16"},
+  };
+  static const radix_sort sort = {"f32", {"s32"}, "LT", 2, 10301, 1, true, 0, 12}, block = {"f32", {"s32"}, "LT", 2, 4500, 1, true, 0, 1};
+
+  notice_broken(&sort, broken, WEFT_COUNT(broken));
+  notice_broken(&block, broken_block, WEFT_COUNT(broken_block));
 }
 
 /* ---- concatenates ----------------------------------------------------------------------------------------------- */

@@ -190,17 +190,7 @@ static void put(const share *w, gen_emit *e, bool is_key, gen_ssa at, gen_ssa v)
 /* The digit of an element, an i32. */
 static gen_ssa digit_of(const share *w, gen_emit *e, gen_ssa bits)
 {
-  const gen_key *key = w->r->key;
-  uint64_t inf = 0;
-
-  if (weft_dtype_is_float(key->type)) {
-    const weft_float_format *f = weft_dtype_float_format(key->type);
-    inf = ((UINT64_C(1) << f->exponent_bits) - 1) << f->mantissa_bits;
-  }
-  gen_ssa order = gen_sort_key(e, key, bits, inf);
-  gen_ssa wide = LLVMTypeOf(order) == e->part->i64 ? order : gen_wide(e, order);
-  gen_ssa digit = LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, wide, w->shift, ""), e->part->i32, "");
-  return LLVMBuildAnd(e->b, digit, gen_small(e, w->r->digits - 1), "");
+  return gen_sort_digit(e, w->r->key, bits, w->shift, w->r->digits);
 }
 
 /* ---- counting -------------------------------------------------------------------------------------------------- */
@@ -209,18 +199,6 @@ static void add_shared(gen_emit *e, const gen_shared *array, gen_ssa at, gen_ssa
 {
   gen_ssa place = gen_element_ptr(e, &array->buffer, array->element, at);
   LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, place, v, LLVMAtomicOrderingMonotonic, false);
-}
-
-/* The lanes of the warp that have the same digit, and whether this one is the lowest of them. Lanes without an
- * element have the digit behind all others. */
-static gen_ssa lanes_of(gen_emit *e, const gen_team *team, gen_ssa digit, gen_ssa *out_is_first, gen_ssa *out_below)
-{
-  gen_ssa alike = gen_lanes_alike(e, digit);
-  gen_ssa lower = LLVMBuildSub(e->b, LLVMBuildShl(e->b, gen_small(e, 1), team->lane, ""), gen_small(e, 1), "");
-
-  *out_below = gen_intrinsic1(e, "llvm.ctpop", LLVMBuildAnd(e->b, alike, lower, ""));
-  *out_is_first = gen_icmp(e, LLVMIntEQ, *out_below, gen_small(e, 0));
-  return gen_intrinsic1(e, "llvm.ctpop", alike);
 }
 
 static weft_status *count_launch(radix *r, bool first)
@@ -247,7 +225,7 @@ static weft_status *count_launch(radix *r, bool first)
   gen_ssa inside = gen_icmp(e, LLVMIntULT, at, w.to);
   gen_ssa bits = element(&w, e, gen_select(e, inside, at, w.from));
   gen_ssa digit = gen_select(e, inside, digit_of(&w, e, bits), gen_small(e, r->digits)), is_first, below;
-  gen_ssa count = lanes_of(e, &w.team, digit, &is_first, &below);
+  gen_ssa count = gen_sort_lanes(e, &w.team, digit, &is_first, &below);
   gen_if_begin(e, &adds, LLVMBuildAnd(e->b, is_first, inside, ""));
   add_shared(e, &table, gen_wide(e, digit), count);
   gen_if_end(e, &adds);
@@ -263,17 +241,6 @@ static weft_status *count_launch(radix *r, bool first)
 }
 
 /* ---- prefixes -------------------------------------------------------------------------------------------------- */
-
-/* The sum of `v`, an i32, over the lanes up to this one. */
-static gen_ssa sum_of_lanes(gen_emit *e, const gen_team *team, gen_ssa v)
-{
-  for (int distance = 1; distance < GEN_WARP; distance *= 2) {
-    gen_ssa has = gen_icmp(e, LLVMIntUGE, team->lane, gen_small(e, distance));
-    gen_ssa other = gen_shuffle_up(e, team, (gen_value){v, NULL}, distance).re;
-    v = LLVMBuildAdd(e->b, v, gen_select(e, has, other, gen_small(e, 0)), "");
-  }
-  return v;
-}
 
 /* A warp takes a digit of a slice. */
 static weft_status *prefix_launch(radix *r)
@@ -302,7 +269,7 @@ static weft_status *prefix_launch(radix *r)
   LLVMBuildStore(e->b, gen_load(e, &table, place).re, count);
   gen_if_end(e, &inside_row);
   gen_ssa own = LLVMBuildLoad2(e->b, e->part->i32, count, "");
-  gen_ssa up_to = sum_of_lanes(e, &team, own), so_far = LLVMBuildLoad2(e->b, e->part->i32, sum, "");
+  gen_ssa up_to = gen_sort_sum_lanes(e, &team, own), so_far = LLVMBuildLoad2(e->b, e->part->i32, sum, "");
   gen_if_begin(e, &inside_row, inside);
   gen_ssa first = LLVMBuildAdd(e->b, so_far, LLVMBuildSub(e->b, up_to, own, ""), "");
   gen_store(e, &table, place, (gen_value){first, NULL});
@@ -346,7 +313,7 @@ static desk open_desk(const radix *r, gen_emit *e)
 /* The sum of `v`, an i32, over the threads before this one. Whoever calls it again waits for the block first. */
 static gen_ssa sum_of_block(gen_emit *e, const gen_team *team, const desk *d, gen_ssa v)
 {
-  gen_ssa up_to = sum_of_lanes(e, team, v), before = LLVMBuildSub(e->b, up_to, v, "");
+  gen_ssa up_to = gen_sort_sum_lanes(e, team, v), before = LLVMBuildSub(e->b, up_to, v, "");
   gen_if is_last;
 
   gen_if_begin(e, &is_last, gen_icmp(e, LLVMIntEQ, team->lane, gen_small(e, GEN_WARP - 1)));
@@ -418,7 +385,7 @@ static void rank(const share *w, gen_emit *e, const desk *d, hand *h)
   gen_if stores;
 
   for (int k = 0; k < w->r->items; k++) {
-    gen_ssa is_first, below, count = lanes_of(e, &w->team, h->mark[k], &is_first, &below);
+    gen_ssa is_first, below, count = gen_sort_lanes(e, &w->team, h->mark[k], &is_first, &below);
     gen_ssa at = rank_at(w, e, w->team.warp, h->mark[k]), so_far = gen_shared_get(e, &d->ranks, at);
     gen_ssa rank = LLVMBuildShl(e->b, LLVMBuildAdd(e->b, so_far, below, ""), gen_small(e, RANK_SHIFT), "");
     h->mark[k] = LLVMBuildOr(e->b, h->mark[k], rank, "");

@@ -1,5 +1,5 @@
-/* codegen/nvptx/sort.c -- sorts by any comparator, and the first k elements of rows: stable, by merging. Large sorts by
- * a single key are dealt by radix instead (radix.c).
+/* codegen/nvptx/sort.c -- sorts by any comparator, and the first k elements of rows: stable, by merging. Sorts of
+ * longer slices by a single key are by radix instead (block_radix.c, radix.c).
  *
  * What is sorted are positions. Runs of 1, 2, 4, ... positions are merged in pairs: the thread of a position counts, by
  * binary search, the positions of the other run that go before its own, and so knows its place in the merged run.
@@ -16,7 +16,7 @@
 
 #include "codegen/nvptx/sort.h"
 
-enum { TILE = 1024, BLOCK_THREADS = 128 };
+enum { TILE = GEN_SORT_TILE, BLOCK_THREADS = 128 };
 
 typedef struct sorting {
   gen_sorting base;           /* first */
@@ -369,5 +369,6 @@ weft_status *gen_grid_sort(gen_grid *g)
   for (int64_t d = dim + 1; d < shape->rank; d++) s.base.inner *= shape->dims[d];
   s.base.slices = hlo_shape_elems(shape) / s.base.n;
   read_order(&s.base);
+  if (gen_block_radix_fits(&s.base)) return gen_block_radix(&s.base);
   return gen_radix_fits(&s.base) ? gen_radix(&s.base) : merge(&s);
 }

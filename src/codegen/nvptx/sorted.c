@@ -1,4 +1,4 @@
-/* codegen/nvptx/sorted.c -- functions for both ways of sorting: the places of elements, the integers that order them,
+/* codegen/nvptx/sorted.c -- functions that the ways of sorting share: the places of elements, the integers that order them,
  * and moving elements to the places that sorted positions give. */
 #include <config.h>
 
@@ -45,6 +45,20 @@ gen_ssa gen_sort_key(gen_emit *e, const gen_key *key, gen_ssa bits, uint64_t inf
   return nan && key->nans_last ? gen_select(e, nan, ones, bits) : bits;
 }
 
+gen_ssa gen_sort_digit(gen_emit *e, const gen_key *key, gen_ssa bits, gen_ssa shift, int digits)
+{
+  uint64_t inf = 0;
+
+  if (weft_dtype_is_float(key->type)) {
+    const weft_float_format *f = weft_dtype_float_format(key->type);
+    inf = ((UINT64_C(1) << f->exponent_bits) - 1) << f->mantissa_bits;
+  }
+  gen_ssa order = gen_sort_key(e, key, bits, inf);
+  gen_ssa wide = LLVMTypeOf(order) == e->part->i64 ? order : gen_wide(e, order);
+  gen_ssa digit = LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, wide, shift, ""), e->part->i32, "");
+  return LLVMBuildAnd(e->b, digit, gen_small(e, digits - 1), "");
+}
+
 void gen_sort_split(gen_emit *e, gen_affine at, int64_t length, gen_ssa *slice, gen_ssa *position)
 {
   *slice = gen_affine_ssa(e, gen_affine_digit(e, at, length, 0));
@@ -59,6 +73,28 @@ weft_status *gen_sort_each(gen_sorting *s, int64_t n, gen_body_fn *body, void *c
   s->f = &f;
   WEFT_TRY(gen_grid_each(&f, n, body, ctx));
   return gen_grid_close_each(s->g, &f, n);
+}
+
+/* ---- lanes ----------------------------------------------------------------------------------------------------- */
+
+gen_ssa gen_sort_lanes(gen_emit *e, const gen_team *team, gen_ssa digit, gen_ssa *out_is_first, gen_ssa *out_below)
+{
+  gen_ssa alike = gen_lanes_alike(e, digit);
+  gen_ssa lower = LLVMBuildSub(e->b, LLVMBuildShl(e->b, gen_small(e, 1), team->lane, ""), gen_small(e, 1), "");
+
+  *out_below = gen_intrinsic1(e, "llvm.ctpop", LLVMBuildAnd(e->b, alike, lower, ""));
+  *out_is_first = gen_icmp(e, LLVMIntEQ, *out_below, gen_small(e, 0));
+  return gen_intrinsic1(e, "llvm.ctpop", alike);
+}
+
+gen_ssa gen_sort_sum_lanes(gen_emit *e, const gen_team *team, gen_ssa v)
+{
+  for (int distance = 1; distance < GEN_WARP; distance *= 2) {
+    gen_ssa has = gen_icmp(e, LLVMIntUGE, team->lane, gen_small(e, distance));
+    gen_ssa other = gen_shuffle_up(e, team, (gen_value){v, NULL}, distance).re;
+    v = LLVMBuildAdd(e->b, v, gen_select(e, has, other, gen_small(e, 0)), "");
+  }
+  return v;
 }
 
 /* ---- taking elements by their positions ------------------------------------------------------------------------ */
