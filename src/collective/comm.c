@@ -75,6 +75,67 @@ static weft_status *has_gone(void *ctx, int rank)
   return st || !a->spec->gone ? st : a->spec->gone(a->spec->gone_ctx, rank);
 }
 
+/* *out_same: have the processes of all ranks given this number, which is not 0?  The answer is the same in all. */
+static weft_status *agree(coll_group *g, uint64_t number, weft_deadline deadline, bool *out_same)
+{
+  weft_event **events = calloc((size_t)g->local_count, sizeof *events);
+  uint64_t *all = calloc((size_t)g->size * (size_t)g->local_count, sizeof *all);
+  weft_coll_call call = {.site = {.instruction = "communicator creation"}, .deadline = deadline};
+  weft_status *st = events && all ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+
+  for (int i = 0; i < g->local_count && !st; i++) {
+    weft_coll_op op = {.kind = WEFT_ALL_GATHER, .dtype = WEFT_U8, .count = sizeof number, .send = &number,
+                       .recv = all + (size_t)i * (size_t)g->size};
+    st = weft_coll_post(g->locals[i], &op, &call, &events[i]);
+  }
+  for (int i = 0; events && i < g->local_count; i++) {
+    if (!events[i]) continue;
+    weft_status *ended = weft_coll_wait(g->locals[i], events[i]);
+    if (st) weft_status_free(ended);
+    else st = ended;
+    weft_event_release(events[i]);
+  }
+  *out_same = !st && number;
+  for (int r = 0; r < g->size && !st; r++) *out_same &= all[r] == number;
+  free(events);
+  free(all);
+  return st;
+}
+
+/* Half of the time until the deadline, and half a minute at most: a new communicator can still be made after it. */
+static weft_deadline part_of(weft_deadline deadline)
+{
+  enum { MOST_S = 30 };
+  int64_t now = weft_now_ns();
+
+  return weft_deadline_min((weft_deadline){now + (deadline.at_ns - now) / 2},
+                           weft_deadline_after_ns(MOST_S * WEFT_NS_PER_S));
+}
+
+/* Makes the platform's communicator of an earlier one, if all ranks have it, and if this succeeds on all of them.  No
+ * error and no communicator: a new one is to be made.  Ranks agree on both, since they must all do the same. */
+static weft_status *inherit(coll_group *g, const weft_comm_spec *given, coll_communicator **out)
+{
+  const coll_communicator_ops *ops = given->communicator;
+  weft_comm_spec spec = *given;
+  bool same = false;
+
+  if (!ops->heritage || g->local_count == g->size) return NULL;
+  uint64_t heritage = ops->heritage(spec.communicator_ctx, &spec);
+  WEFT_TRY(agree(g, heritage, given->deadline, &same));
+  if (!same) return NULL;
+  spec.deadline = part_of(given->deadline);
+  weft_status *st = ops->inherit(spec.communicator_ctx, &spec, heritage, out);
+  if (st) WEFT_LOG("coll", WARN, "communicator %s is made anew: %s", g->name, weft_status_message(st));
+  weft_status *parted = agree(g, st ? 0 : heritage, given->deadline, &same);
+  weft_status_free(st);
+  if ((parted || !same) && *out) {
+    (*out)->ops->abort(*out, parted);
+    (*out)->ops->destroy(WEFT_MOVE(*out));
+  }
+  return parted;
+}
+
 /* Makes the platform's communicator, which will move the data of a group whose ranks have met. */
 static weft_status *add_communicator(coll_group *g, const weft_comm_spec *given)
 {
@@ -86,8 +147,10 @@ static weft_status *add_communicator(coll_group *g, const weft_comm_spec *given)
   if (spec.deadline.at_ns == 0) spec.deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
   spec.gone = has_gone;
   spec.gone_ctx = &all;
-  WEFT_TRY_NOTE(spec.communicator->create(spec.communicator_ctx, &spec, &c), "%s communicator",
-                spec.communicator->name);
+  WEFT_TRY_NOTE(inherit(g, &spec, &c), "%s communicator", spec.communicator->name);
+  if (!c)
+    WEFT_TRY_NOTE(spec.communicator->create(spec.communicator_ctx, &spec, &c), "%s communicator",
+                  spec.communicator->name);
   coll_group_lock(g);
   c->group = g;
   weft_status *st = weft_status_dup(g->error); /* a peer may have failed the group meanwhile */

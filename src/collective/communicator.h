@@ -53,6 +53,15 @@ typedef struct coll_communicator_ops {
    * group has. */
   weft_status *(*create)(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator);
 
+  /* A number, other than 0, of an earlier communicator that has failed, and that can become the one of `spec` because
+   * it has all of its ranks; it is the same in all processes that were in that communicator.  0: there is none.  May
+   * block for a second.  NULL in the table: there never is. */
+  uint64_t (*heritage)(void *ctx, const weft_comm_spec *spec);
+
+  /* As `create`, from that earlier communicator, which is used up also by an error.  All ranks have the same number. */
+  weft_status *(*inherit)(void *ctx, const weft_comm_spec *spec, uint64_t heritage,
+                          coll_communicator **out_communicator);
+
   /* Makes the communicators of the parts, out[part_count].  All ranks of `c` call this, also those that join no part;
    * they have agreed on the division, and have no operation under way.  May block until the deadline.  Called with no
    * lock held.  After an error `c` may have failed, too.  NULL in the table: the communicator cannot be divided. */

@@ -128,6 +128,24 @@ static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communica
   return create_both(platform, spec, out_communicator);
 }
 
+/* Only a communicator that is NCCL's alone can be shrunk: one with peers has all its ranks in this process. */
+static bool is_nccls(weft_platform *platform, const weft_comm_spec *spec)
+{
+  return !wants(platform, "peers") && spec->size > 1 && settings_of(platform)->shrink &&
+         (wants(platform, "nccl") || !gpu_peer_can_connect(platform, spec));
+}
+
+static uint64_t heritage(void *ctx, const weft_comm_spec *spec)
+{
+  return is_nccls(ctx, spec) ? gpu_nccl_communicator.heritage(ctx, spec) : 0;
+}
+
+static weft_status *inherit(void *ctx, const weft_comm_spec *spec, uint64_t number,
+                            coll_communicator **out_communicator)
+{
+  return gpu_nccl_communicator.inherit(ctx, spec, number, out_communicator);
+}
+
 /* The same answer on all ranks: their operations have the same fingerprint. */
 static bool goes_to_peers(const coll_posting *posting)
 {
@@ -176,5 +194,6 @@ static const coll_communicator_ops both_communicators = {
   .destroy = destroy,
 };
 
-/* A table with `create` alone: the communicator that it makes has one of the other three tables. */
-const coll_communicator_ops gpu_communicator = {.name = "GPUs", .create = create};
+/* A table that only makes communicators, which have one of the other three tables. */
+const coll_communicator_ops gpu_communicator = {
+  .name = "GPUs", .create = create, .heritage = heritage, .inherit = inherit};

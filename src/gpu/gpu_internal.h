@@ -19,6 +19,7 @@ typedef struct gpu_settings {
   const char *dump_hlo; /* "": nowhere */
   int64_t timeout_ns;   /* time without progress after which a device counts as hung; 0: never */
   const char *collectives; /* "auto", "nccl" or "peers" */
+  bool shrink;          /* survivors shrink NCCL's communicator */
   int64_t share;        /* devices that each GPU appears as */
   int64_t graphs;       /* least number of steps that become a graph; 0: no steps do */
   bool graph_loops;     /* loops and branches may be part of graphs */

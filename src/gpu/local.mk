@@ -21,7 +21,7 @@ libweftcore_la_SOURCES += \
   %D%/linalg_steps.c \
   %D%/makers.c %D%/makers.h \
   %D%/memory.c \
-  %D%/nccl.c %D%/nccl.h %D%/nccl_calls.c %D%/nccl_calls.h \
+  %D%/heritage.c %D%/heritage.h %D%/nccl.c %D%/nccl.h %D%/nccl_calls.c %D%/nccl_calls.h \
   %D%/numa.c %D%/numa.h \
   %D%/peer.c %D%/peer.h %D%/peer_ptx.c %D%/peer_ptx.h \
   %D%/platform.c %D%/platform.h \

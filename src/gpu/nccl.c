@@ -20,11 +20,13 @@
 
 #include "base/log.h"
 #include "base/swap.h"
+#include "gpu/heritage.h"
 #include "gpu/jobs.h"
 #include "gpu/nccl_calls.h"
 
-enum { LEAST_POLL_US = 10, MOST_POLL_US = 1000, LOOK_MS = 20, ID_SLICE_MS = 50, GONE_MS = 200,
+enum { LEAST_POLL_US = 10, MOST_POLL_US = 1000, LOOK_MS = 20, ID_SLICE_MS = 50, GONE_MS = 200, REVOKE_MS = 2000, KEPT_MS = 60000,
        JOIN_MS = 10000, GRACE_MS = 700, MOST_TOGETHER = 64 };
+enum { SHRINKS_SINCE = 22700 }; /* the version of the library from which on it shrinks communicators */
 #define FINALIZE_NS (5 * WEFT_NS_PER_S)
 
 typedef struct rank rank;
@@ -50,7 +52,9 @@ struct rank {
   int64_t device_id;
   weft_stream *stream;
   wnc_comm comm;           /* the owner's */
-  weft_deadline leave_by;  /* the owner's */
+  wnc_comm parent;         /* the owner's: what becomes `comm` by being shrunk */
+  weft_deadline leave_by;  /* the owner's; also of a revocation */
+  weft_deadline kept_until; /* the owner's: when what it has left in the heirloom goes; {0}: it has left nothing */
   const branch *dividing;  /* the owner's */
   pthread_t thread;
   bool started;
@@ -77,6 +81,8 @@ struct communicator {
   int version;
   bool is_part;               /* its ranks get what the owners of the whole have made of theirs */
   wnc_unique_id id;
+  gpu_heirloom *heirloom;     /* for later communicators; NULL: nothing is left to them */
+  int *left_out, left_out_count; /* ranks of the parents that this communicator does not have */
   weft_deadline deadline;     /* of making it */
   atomic_bool give_up;        /* it will not be made: an owner has failed, or the caller gives up */
   rank ranks[];               /* [count] */
@@ -161,7 +167,79 @@ static void abort_one(const rank *r, wnc_comm comm)
 
 static void abort_comm(rank *r) { abort_one(r, WEFT_MOVE(r->comm)); }
 
+/* ---- what is left to survivors ---------------------------------------------------------------------------------- */
+
+static weft_status *revoking_ends(const rank *r)
+{
+  return weft_deadline_passed(r->leave_by) ? WEFT_ERR(DEADLINE_EXCEEDED, "the device has not stopped in time") : NULL;
+}
+
+/* Ends what the device does for the rank. */
+static weft_status *stop_device(rank *r)
+{
+  wnc_result state = WNC_Success;
+
+  r->leave_by = weft_deadline_after_ms(REVOKE_MS);
+  WEFT_TRY(gpu_nccl_error(gpu_nccl()->ncclCommGetAsyncError(r->comm, &state), "ncclCommGetAsyncError", r->comm));
+  WEFT_TRY(gpu_nccl_error(state, "NCCL", r->comm)); /* what has failed by itself cannot be shrunk */
+  WEFT_TRY(gpu_nccl_error(gpu_nccl()->ncclCommRevoke(r->comm, 0), "ncclCommRevoke", r->comm));
+  return await_call(r, "ncclCommRevoke", revoking_ends);
+}
+
+/* The group has failed: what is under way ends.  A communicator that can be shrunk is kept for a while. */
+static void end_comm(rank *r)
+{
+  gpu_heirloom *h = r->all->heirloom;
+  const gpu_nccl_entries *calls = gpu_nccl();
+
+  if (!h || r->kept_until.at_ns) {
+    abort_comm(r);
+    return;
+  }
+  weft_status *st = NULL;
+  weft_mutex_lock(&r->mu);
+  bool busy = r->flying > 0;
+  weft_mutex_unlock(&r->mu);
+  if (r->comm && calls->ncclCommRevoke) st = stop_device(r);
+  else if (r->comm && busy) st = WEFT_ERR(UNIMPLEMENTED, "this NCCL cannot revoke communicators");
+  if (st) {
+    WEFT_LOG("gpu", INFO, "rank %d: nothing is left to survivors: %s", r->rank, weft_status_message(st));
+    abort_comm(r);
+  }
+  weft_status_free(st);
+  gpu_heirloom_keep(h, r->local, WEFT_MOVE(r->comm));
+  r->kept_until = weft_deadline_after_ms(KEPT_MS);
+}
+
+/* What nobody has taken in time is of no use any more. */
+static void drop_kept(rank *r)
+{
+  if (r->kept_until.at_ns) abort_one(r, gpu_heirloom_reclaim(r->all->heirloom, r->local));
+  r->kept_until = WEFT_NO_DEADLINE;
+}
+
 /* ---- making a rank's communicator -------------------------------------------------------------------------------- */
+
+/* Makes the rank's communicator of its parent, which is of no use after that. */
+static weft_status *shrink(rank *r, wnc_config *config)
+{
+  const communicator *all = r->all;
+  wnc_comm parent = r->parent;
+  int *left_out = malloc((size_t)all->left_out_count * sizeof *left_out); /* the library sorts it */
+
+  WEFT_TRY_ALLOC(left_out);
+  memcpy(left_out, all->left_out, (size_t)all->left_out_count * sizeof *left_out);
+  wnc_result result =
+    gpu_nccl()->ncclCommShrink(parent, left_out, all->left_out_count, &r->comm, config, WNC_SHRINK_ABORT);
+  weft_status *st = gpu_nccl_error(result, "ncclCommShrink", parent);
+  if (!st) st = await_on(r, parent, "ncclCommShrink", owner_ends);
+  if (!st && !r->comm) st = WEFT_ERR(INTERNAL, "ncclCommShrink: there is no communicator");
+  if (!st) st = await_call(r, "ncclCommShrink", owner_ends);
+  free(left_out);
+  if (st) abort_comm(r);
+  abort_one(r, WEFT_MOVE(r->parent));
+  return st;
+}
 
 static weft_status *init(rank *r)
 {
@@ -171,6 +249,7 @@ static weft_status *init(rank *r)
   if (all->size == 1) return NULL; /* all operations are copies */
   if (all->is_part) return r->comm ? NULL : WEFT_ERR(CANCELLED, "another rank of this process gave up");
   config.blocking = 0;
+  if (r->parent) return shrink(r, &config);
   wnc_result result = gpu_nccl()->ncclCommInitRankConfig(&r->comm, all->size, all->id, r->rank, &config);
   weft_status *st = gpu_nccl_error(result, "ncclCommInitRankConfig", NULL);
   if (!st && !r->comm) return WEFT_ERR(INTERNAL, "ncclCommInitRankConfig: there is no communicator");
@@ -356,10 +435,12 @@ static turn next_turn(rank *r)
 
   weft_mutex_lock(&r->mu);
   for (;;) {
-    bool must_abort = atomic_load(&r->abort) && r->comm;
+    bool must_abort = atomic_load(&r->abort) && (r->comm || (r->all->heirloom && !r->kept_until.at_ns));
     bool may_divide = r->wanted && !r->flying;
     if (r->landed.first || r->waiting.first || must_abort || may_divide || t.looks || (r->stop && !r->flying)) break;
-    weft_deadline until = r->flying && r->comm ? weft_deadline_after_ms(LOOK_MS) : WEFT_NO_DEADLINE;
+    weft_deadline until = r->flying && r->comm    ? weft_deadline_after_ms(LOOK_MS)
+                          : r->kept_until.at_ns ? r->kept_until
+                                                : WEFT_NO_DEADLINE;
     t.looks = !weft_cond_wait(&r->wake, &r->mu, until);
   }
   t.landed = gpu_jobs_pop_all(&r->landed);
@@ -380,7 +461,8 @@ static void work(rank *r)
       gpu_job_free_staged(j);
       gpu_ender_take(r->all->ender, j);
     }
-    if (atomic_load(&r->abort)) abort_comm(r);
+    if (atomic_load(&r->abort)) end_comm(r);
+    if (r->kept_until.at_ns && weft_deadline_passed(r->kept_until)) drop_kept(r);
     if (t.branch) take_branch(r, t.branch);
     if (t.next) launch(r, t.next);
     else if (t.looks) look_for_errors(r);
@@ -425,6 +507,7 @@ static void *owner_run(void *arg)
   if (made) {
     work(r);
     leave(r);
+    drop_kept(r);
   }
   if (entered) gpu_leave();
   return NULL;
@@ -467,6 +550,8 @@ static void destroy(coll_communicator *base) WEFT_UNSHARED
     weft_cond_fini(&r->wake);
     weft_mutex_fini(&r->mu);
   }
+  gpu_heirloom_free(c->heirloom);
+  free(c->left_out);
   free(c);
 }
 
@@ -614,6 +699,12 @@ static void discard(communicator *c, bool stuck)
   destroy(&c->base);
 }
 
+static bool can_shrink(const communicator *c)
+{
+  return ((const gpu_platform *)c->platform)->settings.shrink && c->version >= SHRINKS_SINCE &&
+         gpu_nccl()->ncclCommShrink;
+}
+
 /* A communicator without owners.  After an error *out is NULL, or a communicator to be destroyed. */
 static weft_status *new_communicator(weft_platform *platform, const weft_comm_spec *spec, communicator **out)
 {
@@ -634,6 +725,7 @@ static weft_status *new_communicator(weft_platform *platform, const weft_comm_sp
     else st = own;
   }
   if (!st) st = gpu_nccl_open(&c->version);
+  if (!st && can_shrink(c)) c->heirloom = gpu_heirloom_new(platform, spec);
   return st ? st : find_devices(c, spec);
 }
 
@@ -657,6 +749,52 @@ static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communica
   if (spec->ranks[0] == 0 && spec->rank_count < spec->size) weft_status_ignore(weft_kv_remove(spec->kv, key));
   if (st) {
     atomic_store(&c->give_up, true); /* for an owner that comes back */
+    discard(c, stuck);
+    return st;
+  }
+  *out_communicator = &c->base;
+  return NULL;
+}
+
+static uint64_t heritage(void *ctx, const weft_comm_spec *spec) { return gpu_heritage_find(ctx, spec); }
+
+/* Ends parents that no owner has. */
+static void abort_parents(communicator *c)
+{
+  for (int i = 0; i < c->count; i++) {
+    rank *r = &c->ranks[i];
+    if (r->started || !r->parent) continue;
+    weft_status *st = r->gpu ? gpu_enter(r->gpu) : NULL;
+    bool entered = r->gpu && !st;
+    abort_one(r, WEFT_MOVE(r->parent));
+    if (entered) gpu_leave();
+    weft_status_ignore(st);
+  }
+}
+
+static weft_status *inherit(void *ctx, const weft_comm_spec *spec, uint64_t number,
+                            coll_communicator **out_communicator)
+{
+  bool stuck;
+  communicator *c;
+
+  *out_communicator = NULL;
+  weft_status *st = new_communicator(ctx, spec, &c);
+  if (!c) return st;
+  wnc_comm *parents = calloc((size_t)c->count, sizeof(wnc_comm));
+  if (!st && !parents) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  if (!st && !gpu_heritage_take(ctx, spec, number, parents, &c->left_out, &c->left_out_count))
+    st = WEFT_ERR(UNAVAILABLE, "the communicator to be shrunk has gone");
+  for (int i = 0; i < c->count && !st; i++) c->ranks[i].parent = parents[i];
+  free(parents);
+  if (!st) st = start_owners(c);
+  if (st) atomic_store(&c->give_up, true);
+  weft_status *unmade = await_owners(c, spec, &stuck);
+  if (st) weft_status_free(unmade);
+  else st = unmade;
+  if (st) {
+    atomic_store(&c->give_up, true);
+    abort_parents(c);
     discard(c, stuck);
     return st;
   }
@@ -847,6 +985,7 @@ static void abort_all(coll_communicator *base, const weft_status *why)
     weft_cond_broadcast(&r->wake);
     weft_mutex_unlock(&r->mu);
   }
+  gpu_heirloom_offer(c->heirloom);
 }
 
 static void describe(const coll_communicator *base, char *out, size_t size)
@@ -867,6 +1006,8 @@ static void describe(const coll_communicator *base, char *out, size_t size)
 const coll_communicator_ops gpu_nccl_communicator = {
   .name = "NCCL",
   .create = create,
+  .heritage = heritage,
+  .inherit = inherit,
   .divide = divide,
   .post = post,
   .abort = abort_all,

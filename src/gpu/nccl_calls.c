@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-GPU_TABLE(WNC_ENTRIES, "NCCL", "libnccl.so.2");
+GPU_TABLE_WITH_LATER(WNC_ENTRIES, WNC_LATER_ENTRIES, "NCCL", "libnccl.so.2");
 _Static_assert(sizeof(gpu_nccl_entries) == sizeof fn, "one list makes both");
 
 const gpu_nccl_entries *gpu_nccl(void) { return (const gpu_nccl_entries *)(const void *)&fn; }

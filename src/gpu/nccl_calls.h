@@ -9,6 +9,7 @@
 typedef struct gpu_nccl_entries {
 #define GPU_NCCL_MEMBER(type, name, args) type(*name) args;
   WNC_ENTRIES(GPU_NCCL_MEMBER)
+  WNC_LATER_ENTRIES(GPU_NCCL_MEMBER) /* NULL in a library that is too old */
 #undef GPU_NCCL_MEMBER
 } gpu_nccl_entries;
 

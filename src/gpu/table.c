@@ -36,7 +36,8 @@ static weft_status *fill(const gpu_table *table)
   WEFT_TRY_NOTE(open_any(table, &library), "%s", table->name);
   for (size_t i = 0; i < table->symbol_count; i++) {
     void *entry = gpu_library_symbol(library, table->symbols[i].name);
-    if (!entry) return WEFT_ERR(UNAVAILABLE, "%s has no symbol %s", table->name, table->symbols[i].name);
+    if (!entry && !table->symbols[i].may_lack)
+      return WEFT_ERR(UNAVAILABLE, "%s has no symbol %s", table->name, table->symbols[i].name);
     memcpy((char *)table->entries + table->symbols[i].at, &entry, sizeof entry);
   }
   return NULL;

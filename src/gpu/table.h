@@ -10,6 +10,7 @@
 typedef struct gpu_symbol {
   const char *name;
   size_t at; /* offset of the function pointer in the table, bytes */
+  bool may_lack; /* its pointer is NULL in a library that does not have it */
 } gpu_symbol;
 
 /* A library, as a static variable of the file that calls it. */
@@ -42,7 +43,14 @@ WEFT_NODISCARD weft_status *gpu_table_error(const gpu_table *table, weft_code co
   static const gpu_symbol gpu_symbols[] = {ENTRIES(GPU_TABLE_SYMBOL)};                                           \
   static gpu_table table = {.name = (title), .sonames = (const char *const[]){__VA_ARGS__, NULL},                \
                             .symbols = gpu_symbols, .symbol_count = WEFT_COUNT(gpu_symbols), .entries = &fn}
+/* The same for a library some of whose versions lack the entry points of the list LATER. */
+#define GPU_TABLE_WITH_LATER(ENTRIES, LATER, title, ...)                                                         \
+  static struct gpu_entries { ENTRIES(GPU_TABLE_MEMBER) LATER(GPU_TABLE_MEMBER) } fn;                            \
+  static const gpu_symbol gpu_symbols[] = {ENTRIES(GPU_TABLE_SYMBOL) LATER(GPU_TABLE_LATER_SYMBOL)};             \
+  static gpu_table table = {.name = (title), .sonames = (const char *const[]){__VA_ARGS__, NULL},                \
+                            .symbols = gpu_symbols, .symbol_count = WEFT_COUNT(gpu_symbols), .entries = &fn}
+#define GPU_TABLE_LATER_SYMBOL(type, name, args) {#name, offsetof(struct gpu_entries, name), true},
 #define GPU_TABLE_MEMBER(type, name, args) type(*name) args;
-#define GPU_TABLE_SYMBOL(type, name, args) {#name, offsetof(struct gpu_entries, name)},
+#define GPU_TABLE_SYMBOL(type, name, args) {#name, offsetof(struct gpu_entries, name), false},
 
 #endif

@@ -452,7 +452,7 @@ API wnc_result ncclCommGetAsyncError(wnc_comm c, wnc_result *result)
   else if (c->part || !c->met) *result = WNC_InProgress;
   else if (c->polls > 0) c->polls--, *result = WNC_InProgress; /* of the init */
   else if (c->polls < 0) *result = ++c->polls < 0 ? WNC_InProgress : WNC_Success;
-  else if (c->finalized && atomic_load(&c->jobs) > 0) *result = WNC_InProgress;
+  else if ((c->finalized || atomic_load(&c->revoked)) && atomic_load(&c->jobs) > 0) *result = WNC_InProgress;
   else *result = WNC_Success;
   return WNC_Success;
 }
@@ -497,6 +497,8 @@ API wnc_result ncclCommShrink(wnc_comm c, int *left_out, int count, wnc_comm *re
   ENTER();
   if (!is_live(c) || !c->met) return misuse(WNC_InvalidArgument, "ncclCommShrink: not a live communicator");
   if (!rest || !left_out || count < 1) return misuse(WNC_InvalidArgument, "ncclCommShrink: no ranks to leave out");
+  if (atomic_load(&c->error)) return (wnc_result)atomic_load(&c->error); /* the library asks for a ready one */
+  if (c->part) return misuse(WNC_InvalidUsage, "ncclCommShrink: the call before it is in progress");
   if (flags & WNC_SHRINK_ABORT) atomic_store(&c->revoked, true);
   else CHECK(c);
   ranks = c->size == 64 ? ~0ull : (1ull << c->size) - 1;
@@ -515,7 +517,8 @@ API wnc_result ncclCommRevoke(wnc_comm c, int flags)
   ENTER();
   if (!is_live(c)) return misuse(WNC_InvalidArgument, "ncclCommRevoke: not a live communicator");
   if (flags) return misuse(WNC_InvalidArgument, "ncclCommRevoke: flags %d", flags);
-  atomic_store(&c->revoked, true);
+  if (!c->met || c->finalized) return misuse(WNC_InvalidArgument, "ncclCommRevoke: while it is made, or finalized");
+  if (atomic_exchange(&c->revoked, true)) return misuse(WNC_InvalidArgument, "ncclCommRevoke: a second time");
   return answer(c);
 }
 

@@ -350,7 +350,7 @@ static bool falls_out(wnc_comm c)
     emu_nccl_fail(c, (wnc_result)c->async_code, "an injected error of operation %llu", (unsigned long long)number);
   if (number == c->kill_at) kill(getpid(), SIGKILL);
   if (number != c->silent_at && number != c->async_at) return false;
-  while (!atomic_load(&c->aborted)) rest(&turns); /* the device hangs until the abort */
+  while (!atomic_load(&c->aborted) && !atomic_load(&c->revoked)) rest(&turns); /* the device hangs until then */
   return true;
 }
 
