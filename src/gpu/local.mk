@@ -10,6 +10,7 @@ libweftcore_la_SOURCES += \
   %D%/fft.c %D%/fft.h \
   %D%/gpu_internal.h \
   %D%/graph.c \
+  %D%/heritage.c %D%/heritage.h \
   %D%/host_linalg.c \
   %D%/host_numbers.h \
   %D%/host_sparse.c \
@@ -21,7 +22,7 @@ libweftcore_la_SOURCES += \
   %D%/linalg_steps.c \
   %D%/makers.c %D%/makers.h \
   %D%/memory.c \
-  %D%/heritage.c %D%/heritage.h %D%/nccl.c %D%/nccl.h %D%/nccl_calls.c %D%/nccl_calls.h \
+  %D%/nccl.c %D%/nccl.h %D%/nccl_calls.c %D%/nccl_calls.h \
   %D%/numa.c %D%/numa.h \
   %D%/peer.c %D%/peer.h %D%/peer_ptx.c %D%/peer_ptx.h \
   %D%/platform.c %D%/platform.h \

@@ -438,7 +438,7 @@ static turn next_turn(rank *r)
     bool must_abort = atomic_load(&r->abort) && (r->comm || (r->all->heirloom && !r->kept_until.at_ns));
     bool may_divide = r->wanted && !r->flying;
     if (r->landed.first || r->waiting.first || must_abort || may_divide || t.looks || (r->stop && !r->flying)) break;
-    weft_deadline until = r->flying && r->comm    ? weft_deadline_after_ms(LOOK_MS)
+    weft_deadline until = r->flying && r->comm  ? weft_deadline_after_ms(LOOK_MS)
                           : r->kept_until.at_ns ? r->kept_until
                                                 : WEFT_NO_DEADLINE;
     t.looks = !weft_cond_wait(&r->wake, &r->mu, until);

@@ -110,8 +110,8 @@ static void get_own(const hall *h, gen_emit *e, const gen_shared *array, const g
   }
 }
 
-/* A warp has neighbouring elements, of which a thread has every 32nd. What a variable for a place behind the slice holds
- * stays where it is. */
+/* A warp has neighbouring elements, of which a thread has every 32nd. A variable for a place behind the slice keeps
+ * what it holds. */
 static void take(hall *h, gen_emit *e)
 {
   gen_buffer in = gen_sort_bits(h->s->f->operands[h->key->operand]);

@@ -1,5 +1,5 @@
-/* codegen/nvptx/sorted.c -- functions that the ways of sorting share: the places of elements, the integers that order them,
- * and moving elements to the places that sorted positions give. */
+/* codegen/nvptx/sorted.c -- functions that the ways of sorting share: the places of elements, the integers that order
+ * them, and moving elements to the places that sorted positions give. */
 #include <config.h>
 
 #include "codegen/nvptx/sort.h"
