@@ -1,8 +1,8 @@
 /* gpu/heritage.h -- communicators of NCCL that have ended and are kept for a while, so that survivors can shrink them.
  *
- * A group that has lost members fails.  Its communicator offers what the library has made for its ranks; each owner then
- * keeps its part here once the part has no work left, or says that there is nothing to keep.  A later communicator whose
- * ranks are some of those ranks, in the same order, takes the parts. */
+ * A group that has lost members fails.  Its communicator offers what the library has made for its ranks; each owner
+ * then keeps its part here once the part has no work left, or says that there is nothing to keep.  A later communicator
+ * whose ranks are some of those ranks, in the same order, takes the parts. */
 #ifndef WEFT_GPU_HERITAGE_H
 #define WEFT_GPU_HERITAGE_H
 

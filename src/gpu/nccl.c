@@ -201,7 +201,7 @@ static void end_comm(rank *r)
   bool busy = r->flying > 0;
   weft_mutex_unlock(&r->mu);
   if (r->comm && calls->ncclCommRevoke) st = stop_device(r);
-  else if (r->comm && busy) st = WEFT_ERR(UNIMPLEMENTED, "this NCCL cannot revoke communicators");
+  else if (r->comm && busy) st = WEFT_ERR(UNAVAILABLE, "this NCCL has no ncclCommRevoke");
   if (st) {
     WEFT_LOG("gpu", INFO, "rank %d: nothing is left to survivors: %s", r->rank, weft_status_message(st));
     abort_comm(r);
@@ -438,7 +438,7 @@ static turn next_turn(rank *r)
     bool must_abort = atomic_load(&r->abort) && (r->comm || (r->all->heirloom && !r->kept_until.at_ns));
     bool may_divide = r->wanted && !r->flying;
     if (r->landed.first || r->waiting.first || must_abort || may_divide || t.looks || (r->stop && !r->flying)) break;
-    weft_deadline until = r->flying && r->comm    ? weft_deadline_after_ms(LOOK_MS)
+    weft_deadline until = r->flying && r->comm  ? weft_deadline_after_ms(LOOK_MS)
                           : r->kept_until.at_ns ? r->kept_until
                                                 : WEFT_NO_DEADLINE;
     t.looks = !weft_cond_wait(&r->wake, &r->mu, until);

@@ -190,23 +190,29 @@ TEST(what_was_shrunk_is_shrunk_again)
 
 TEST(calls_of_the_library_may_be_in_progress)
 {
-  play(&(test_case){.size = 3, .victims = {2}, .victim_count = 1, .faulty = -1, .name = "WEFT_EMU_NCCL", .value = "polls:3"},
-       1, 1);
+  play(
+    &(test_case){
+      .size = 3, .victims = {2}, .victim_count = 1, .faulty = -1, .name = "WEFT_EMU_NCCL", .value = "polls:3"},
+    1, 1);
 }
 
 TEST(without_the_setting_or_the_library_a_new_one_is_made)
 {
-  play(&(test_case){.size = 3, .victims = {1}, .victim_count = 1, .faulty = -1, .name = "WEFT_CUDA_SHRINK", .value = "0"},
-       0, 2);
+  play(
+    &(test_case){.size = 3, .victims = {1}, .victim_count = 1, .faulty = -1, .name = "WEFT_CUDA_SHRINK", .value = "0"},
+    0, 2);
   for (int r = 0; r < 3; r += 2) T_EQ_INT(outcomes[r].revokes, 0);
-  play(&(test_case){.size = 3, .victims = {1}, .victim_count = 1, .faulty = -1, .name = "WEFT_EMU_NCCL",
-                    .value = "version:22600"}, 0, 2);
+  play(
+    &(test_case){
+      .size = 3, .victims = {1}, .victim_count = 1, .faulty = -1, .name = "WEFT_EMU_NCCL", .value = "version:22600"},
+    0, 2);
 }
 
 TEST(ranks_make_the_same_choice)
 {
-  play(&(test_case){.size = 3, .victims = {1}, .victim_count = 1, .faulty = 0, .name = "WEFT_CUDA_SHRINK", .value = "0"},
-       0, 2);
+  play(
+    &(test_case){.size = 3, .victims = {1}, .victim_count = 1, .faulty = 0, .name = "WEFT_CUDA_SHRINK", .value = "0"},
+    0, 2);
   play(&(test_case){.size = 3, .victims = {1}, .victim_count = 1, .faulty = 2, .forgets = true}, 0, 2);
   play(&(test_case){.size = 3, .victims = {1}, .victim_count = 1, .faulty = 2, .faults = "ncclCommRevoke:1=3"}, 0, 2);
 }
