@@ -23,8 +23,8 @@ struct gpu_heirloom {
   wnc_comm *comms;  /* [count] */
 };
 
-static weft_mutex mu = WEFT_MUTEX_INITIALIZER; /* guards `offered_first` and all that is in the list */
-static gpu_heirloom *offered_first;
+static weft_mutex mu = WEFT_MUTEX_INITIALIZER; /* also guards all that is in the list */
+static gpu_heirloom *offered_first WEFT_GUARDED_BY(mu);
 
 static int64_t device_of(const weft_comm_spec *spec, int rank)
 {
@@ -121,7 +121,9 @@ static bool is_part(const gpu_heirloom *h, const weft_comm_spec *spec, int *left
 
 /* The newest one that fits, or NULL.  *out_pending: its owners have not all said what they keep. */
 static gpu_heirloom *find_locked(const struct weft_platform *platform, const weft_comm_spec *spec, bool *out_pending)
+  WEFT_REQUIRES(mu)
 {
+  weft_mutex_assert_held(&mu);
   *out_pending = false;
   for (gpu_heirloom *h = offered_first; h; h = h->next) {
     bool whole = h->platform == platform && is_part(h, spec, NULL);
