@@ -23,7 +23,7 @@ struct gpu_heirloom {
   wnc_comm *comms;  /* [count] */
 };
 
-static weft_mutex mu = WEFT_MUTEX_INITIALIZER; /* guards `offered_first` and all that is in the list */
+static weft_mutex mu = WEFT_MUTEX_INITIALIZER; /* also guards all that is in the list */
 static gpu_heirloom *offered_first WEFT_GUARDED_BY(mu);
 
 static int64_t device_of(const weft_comm_spec *spec, int rank)

@@ -201,7 +201,7 @@ static void end_comm(rank *r)
   bool busy = r->flying > 0;
   weft_mutex_unlock(&r->mu);
   if (r->comm && calls->ncclCommRevoke) st = stop_device(r);
-  else if (r->comm && busy) st = WEFT_ERR(UNIMPLEMENTED, "this NCCL cannot revoke communicators");
+  else if (r->comm && busy) st = WEFT_ERR(UNAVAILABLE, "this NCCL has no ncclCommRevoke");
   if (st) {
     WEFT_LOG("gpu", INFO, "rank %d: nothing is left to survivors: %s", r->rank, weft_status_message(st));
     abort_comm(r);

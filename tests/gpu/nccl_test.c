@@ -421,6 +421,31 @@ TEST(survivors_of_a_hang_go_on_after_a_shrink)
   free_device(RANKS, at);
 }
 
+TEST(a_revoked_communicator_can_only_be_shrunk_split_or_ended)
+{
+  wnc_comm c[RANKS], rest;
+  wcu_ptr at[RANKS];
+  int before;
+
+  setenv("WEFT_EMU_NCCL", "silent:1@1", 1);
+  make_comms(c, RANKS);
+  unsetenv("WEFT_EMU_NCCL");
+  for (int r = 0; r < RANKS; r++) at[r] = floats_on(r, 4, 1, 0);
+  for (int r = 0; r < RANKS; r++) NC(nccl.ncclAllReduce(P(at[r]), P(at[r]), 4, WNC_Float32, WNC_Sum, c[r], streams[r]));
+  before = misuses();
+  for (int r = 0; r < RANKS; r++) NC(nccl.ncclCommRevoke(c[r], 0));
+  assert_true(await_comms(c, RANKS, 60000));
+  sync_all(RANKS); /* the devices have stopped */
+  NC_IS(nccl.ncclCommRevoke(c[0], 0), WNC_InvalidArgument);
+  NC_IS(nccl.ncclAllReduce(P(at[0]), P(at[0]), 4, WNC_Float32, WNC_Sum, c[0], streams[0]), WNC_InvalidUsage);
+  NC_IS(nccl.ncclCommFinalize(c[0]), WNC_InvalidUsage);
+  NC_IS(nccl.ncclCommShrink(c[0], (int[]){0}, 1, &rest, NULL, WNC_SHRINK_ABORT), WNC_InvalidUsage);
+  NC_IS(nccl.ncclCommShrink(c[0], (int[]){3}, 1, &rest, NULL, WNC_SHRINK_ABORT), WNC_InvalidArgument);
+  T_EQ_INT(misuses(), before + 5);
+  for (int r = 0; r < RANKS; r++) NC(nccl.ncclCommAbort(c[r]));
+  free_device(RANKS, at);
+}
+
 TEST(calls_fail_when_asked)
 {
   wnc_unique_id id;
@@ -506,7 +531,7 @@ int main(void)
     UNIT(a_device_that_hangs_is_drained_by_aborts), UNIT(an_error_shows_at_its_rank_and_the_others_hang),
     UNIT(ranks_that_do_different_operations_are_told), UNIT(broken_rules_are_noticed),
     UNIT(two_ranks_on_one_device_are_refused), UNIT(a_split_makes_communicators_of_its_colours),
-    UNIT(survivors_of_a_hang_go_on_after_a_shrink), UNIT(calls_fail_when_asked), UNIT(ranks_may_be_processes),
+    UNIT(survivors_of_a_hang_go_on_after_a_shrink), UNIT(a_revoked_communicator_can_only_be_shrunk_split_or_ended), UNIT(calls_fail_when_asked), UNIT(ranks_may_be_processes),
   };
   open_nccl();
   return cmocka_run_group_tests_name("nccl", tests, NULL, NULL);
