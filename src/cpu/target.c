@@ -90,7 +90,7 @@ weft_status *cpu_lower(cpu_platform *platform, gen_code *code, const weft_compil
 {
   cpu_target cpu = {.machine = &gen_cpu_target, .code = code};
   low_target target = {.ctx = &cpu, .threads = rt_pool_threads(platform->base.pool), .plan = plan,
-                       .cost_ns = cost_ns, .make = make, .reducer = reducer};
+                       .cost_ns = cost_ns, .long_ns = 2 * cpu.machine->costs.task_ns, .make = make, .reducer = reducer};
   int64_t begin = weft_now_ns();
 
   out->code = code;

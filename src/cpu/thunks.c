@@ -8,13 +8,19 @@
 #include "codegen/model/cost.h"
 #include "cpu/cpu_internal.h"
 
+static gen_shareable shareable(const low_step *step, gen_step kind, double ns, double bytes)
+{
+  return (gen_shareable){.kind = kind, .ns = ns, .bytes = bytes, .whole = (double)step->whole_bytes,
+                         .shared = (double)step->shared_bytes, .passed = (double)step->passed_bytes};
+}
+
 bool cpu_pays_to_share(const low_step *step, double ns, bool is_cut)
 {
   double bytes = 0;
 
   for (int i = 0; i < step->operand_count + step->result_count; i++) bytes += (double)step->uses[i].slice.bytes;
-  return gen_pays_to_share(cpu_target_of(step)->machine, is_cut ? GEN_KERNEL : GEN_LIBRARY, ns, bytes,
-                           (double)step->whole_bytes, step->target->threads);
+  gen_shareable s = shareable(step, is_cut ? GEN_KERNEL : GEN_LIBRARY, ns, bytes);
+  return gen_pays_to_share(cpu_target_of(step)->machine, &s, step->target->threads);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -101,9 +107,11 @@ weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_t
     double range_ns = kernel->phases[p].range_ns, least_ns = WEFT_MAX(task_ns, 8 * range_ns);
     int threads = step->target->threads;
     int64_t most = WEFT_MIN(kernel->phases[p].units, 8 * (int64_t)threads);
-    bool shared = ns >= 2 * task_ns && ns / threads + range_ns < 0.8 * ns &&
-                  gen_pays_to_share(machine, GEN_KERNEL, ns, kernel->bytes, (double)step->whole_bytes, threads);
-    int64_t tasks = shared ? (int64_t)WEFT_MIN(ns / least_ns, (double)most) : 1;
+    gen_shareable s = shareable(step, GEN_KERNEL, ns, kernel->bytes);
+    /* between steps whose arrays lie with several threads, a step of one task is cut in two */
+    double short_ns = s.shared + s.passed > 0 ? task_ns : 2 * task_ns;
+    bool shared = ns >= short_ns && ns / threads + range_ns < 0.8 * ns && gen_pays_to_share(machine, &s, threads);
+    int64_t tasks = shared ? (int64_t)WEFT_MIN(WEFT_MAX(ns / least_ns, 2), (double)most) : 1;
     if (shared && range_ns > 0) tasks = WEFT_MAX(tasks, WEFT_MIN(most, threads));
     t->tasks[p] = tasks;
     thunk->splits |= t->tasks[p] > 1;

@@ -138,6 +138,21 @@ static int fill_slices(const buf_plan *plan, const hlo_instr *instr, rt_use *use
   return n;
 }
 
+/* Bytes of x that are read by steps of at least long_ns, also through instructions that only name the same bytes. */
+static int64_t passed_bytes(const low_module *m, const hlo_instr *x)
+{
+  for (int i = 0; i < x->user_count; i++) {
+    const hlo_instr *user = x->users[i];
+    if (user->op == HLO_GET_TUPLE_ELEMENT || hlo_opcode_is_alias_of_operand(user->op)) {
+      int64_t bytes = passed_bytes(m, user);
+      if (bytes > 0) return bytes;
+    } else if (is_of_target(user) && m->target->cost_ns(m->target->ctx, user) >= m->target->long_ns) {
+      return hlo_shape_total_bytes(x->shape);
+    }
+  }
+  return 0;
+}
+
 static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *step)
 {
   *step = (low_step){
@@ -151,6 +166,7 @@ static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *s
     if (maker)
       *(maker->splits ? &step->shared_bytes : &step->whole_bytes) += hlo_shape_total_bytes(instr->operands[i]->shape);
   }
+  step->passed_bytes = passed_bytes(m, instr);
   step->use_count = fill_slices(m->out->plan, instr, step->uses);
   for (int i = 0; i < step->use_count; i++) step->uses[i].access = i < step->operand_count ? RT_READ : RT_WRITE;
   return NULL;

@@ -28,8 +28,10 @@ struct low_step {
   int result_count;       /* leaves of the result: the uses after them */
   int use_count;
   rt_use *uses;
-  int64_t whole_bytes;    /* bytes of operands that a step on one thread made; for heuristics of speed only */
-  int64_t shared_bytes;   /* bytes of operands that a step spread over threads made; likewise */
+  /* For heuristics of speed only. */
+  int64_t whole_bytes;  /* bytes of operands that a step on one thread made */
+  int64_t shared_bytes; /* bytes of operands that a step spread over threads made */
+  int64_t passed_bytes; /* bytes of the result that are read by steps of at least low_target.long_ns */
 };
 
 /* A thunk of `size` bytes (rt_thunk first) in the program's arena, zeroed but for ops, name, uses and cost. The

@@ -140,11 +140,11 @@ static val erf_inv(builder *b, val x)
 
 static val erfc_of(builder *b, val x)
 {
-  static const double p32[] = {2.326819970068386E-2, -1.387039388740657E-1, 3.687424674597105E-1, -5.824733027278666E-1,
-                               6.210004621745983E-1, -4.944515323274145E-1, 3.404879937665872E-1, -2.741127028184656E-1,
-                               5.638259427386472E-1};
-  static const double r32[] = {-1.047766399936249E+1, 1.297719955372516E+1, -7.495518717768503E+0, 2.921019019210786E+0,
-                               -1.015265279202700E+0, 4.218463358204948E-1, -2.820767439740514E-1, 5.641895067754075E-1};
+  /* Minimax fits: erf(x)/x - 1 in x^2, |x| <= 1: 2^-29; exp(x^2) erfc(x)/t in t = 1 / (1 + x/2), 1 <= x <= 10.3: 2^-26 */
+  static const double near32[] = {7.4519326075e-5, -7.87651473219e-4, 5.17113022411e-3, -2.68431050571e-2, 0.112832569937,
+                                  -0.376125817818, 0.12837914807};
+  static const double far32[] = {9.348698396e-2, -0.2262265801, 8.239173873e-2, 6.106046231e-2, 0.1787560832, 0.2469692247,
+                                 0.2820390064, 0.2820984301};
   static const double p64[] = {2.46196981473530512524E-10, 5.64189564831068821977E-1, 7.46321056442269912687E0,
                                4.86371970985681366614E1, 1.96520832956077098242E2, 5.26445194995477358631E2,
                                9.34528527171957607540E2, 1.02755188689515710272E3, 5.57535335369399327526E2};
@@ -155,19 +155,21 @@ static val erfc_of(builder *b, val x)
                                6.16021097993053585195E0, 7.40974269950448939160E0, 2.97886665372100240670E0};
   static const double s64[] = {1.0, 2.26052863220117276590E0, 9.39603524938001434673E0, 1.20489539808096656605E1,
                                1.70814450747565897222E1, 9.60896809063285878198E0, 3.36907645100081516050E0};
-  val abs_x = unary(b, HLO_ABS, x), z = unary(b, HLO_EXP, mul(b, unary(b, HLO_NEGATE, x), x)), y;
+  val abs_x = unary(b, HLO_ABS, x), square = mul(b, x, x), z = unary(b, HLO_EXP, unary(b, HLO_NEGATE, square)), near, y;
 
   if (x && x->shape->type == WEFT_F64) {
     val is_small = cmpc(b, HLO_LT, abs_x, 8);
     y = quo(b, mul(b, z, select(b, is_small, POLYNOMIAL(b, abs_x, p64), POLYNOMIAL(b, abs_x, r64))),
             select(b, is_small, POLYNOMIAL(b, abs_x, q64), POLYNOMIAL(b, abs_x, s64)));
+    y = select(b, cmpc(b, HLO_EQ, z, 0), num(b, x, 0), y);
+    near = unary(b, HLO_ERF, x);
   } else {
-    val q = quo(b, num(b, x, 1), abs_x), qq = mul(b, q, q);
-    y = mul(b, mul(b, z, q), select(b, cmpc(b, HLO_LT, abs_x, 2), POLYNOMIAL(b, qq, p32), POLYNOMIAL(b, qq, r32)));
+    val t = quo(b, num(b, x, 1), addc(b, mulc(b, abs_x, 0.5), 1));
+    y = mul(b, z, mul(b, POLYNOMIAL(b, t, far32), t));
+    near = add(b, mul(b, POLYNOMIAL(b, square, near32), x), x);
   }
-  y = select(b, cmpc(b, HLO_EQ, z, 0), num(b, x, 0), y);
   y = select(b, cmpc(b, HLO_LT, x, 0), sub(b, num(b, x, 2), y), y);
-  return select(b, cmpc(b, HLO_GT, abs_x, 1), y, sub(b, num(b, x, 1), unary(b, HLO_ERF, x)));
+  return select(b, cmpc(b, HLO_GT, abs_x, 1), y, sub(b, num(b, x, 1), near));
 }
 
 /* Lanczos: gamma(z + 1) = sqrt(2 pi) (z + g + 1/2)^(z + 1/2) e^-(z + g + 1/2) A(z) */

@@ -1,7 +1,7 @@
 /* codegen/emit/math.c -- transcendental functions of f32 and f64 as branch-free polynomials on scalars or vectors.
  *
  * f32: exp, log, log1p, tanh, erf, rsqrt and logistic are computed in f32, and so are sin and cos where the processor
- * multiplies and adds in one step; the others are computed in f64 and rounded once. f64:
+ * multiplies and adds in one step; the others are computed in f64 and rounded once, power with shorter polynomials. f64:
  * the argument is reduced in two parts where an ULP depends on it; power takes a logarithm of twice the precision.
  * Coefficients are minimax fits (Remez) of the form named beside each; the power of two is their error. Small
  * functions are inlined, the others become functions of the part. */
@@ -20,9 +20,10 @@ static const double exp_f64[] = {0.5000000000000011, 0.16666666666666413, 0.0416
 /* (log(1+f) - f + f^2/2) / f^3, |f| <= 1/3: 2^-27.7 */
 static const double log_f32[] = {0.3333321511745453, -0.24999797344207764, 0.20010405778884888, -0.16680486500263214,
                                  0.14005866646766663, -0.12184270471334457, 0.13984452188014984, -0.12891656160354614};
-/* (log((1+s)/(1-s)) - 2s) / s^3 in s^2, s <= 0.1716: 2^-58.5 */
+/* (log((1+s)/(1-s)) - 2s) / s^3 in s^2, s <= 0.1716: 2^-58.5; short: 2^-37 */
 static const double log_f64[] = {0.6666666666666734, 0.39999999999414604, 0.2857142874240732, 0.22222198570883814,
                                  0.1818356445834741, 0.15314046879621146, 0.1479598909457754};
+static const double log_short[] = {0.6666666564547995, 0.40000335186536506, 0.28537308770227293, 0.23582147580249851};
 /* (sin(r)/r - 1) / r^2 and (cos(r) - 1 + r^2/2) / r^4 in r^2, |r| <= pi/4: 2^-58, 2^-64; short: 2^-37, 2^-43 */
 static const double sin_f64[] = {-0.16666666666666632, 0.008333333333322413, -0.00019841269829807737,
                                  2.755731369190013e-06, -2.505075811311524e-08, 1.5896795552811166e-10};
@@ -365,12 +366,39 @@ static gen_ssa power_wide(gen_emit *e, gen_ssa a, gen_ssa y)
   return exp_of_sum(e, hi, gen_select(e, small, lo, gen_f(a, 0)));
 }
 
-/* |x|^y and its sign. `brief`: f32 values in f64. */
-static gen_ssa power_(gen_emit *e, gen_ssa x, gen_ssa y, bool brief)
+/* exp(y log(a)) of f32 for a >= 0, by way of f64: log(a) to 2^-37 of it, exp to 2^-28. */
+static gen_ssa power_short(gen_emit *e, gen_ssa a, gen_ssa y)
+{
+  int64_t least = 0x3f3504f3; /* sqrt(1/2) */
+  gen_ssa tiny = lt(e, a, 0x1p-126), scaled = gen_select(e, tiny, mul(e, a, gen_f(a, 0x1p23)), a);
+  gen_ssa bits = i_bin(e, LLVMSub, to_bits(e, scaled), least), n = i_bin(e, LLVMAShr, bits, 23);
+  n = gen_bin(e, LLVMSub, n, gen_select(e, tiny, gen_i(n, 23), gen_i(n, 0)));
+  gen_ssa m = widen(e, from_bits(e, i_bin(e, LLVMAdd, i_bin(e, LLVMAnd, bits, (1 << 23) - 1), least)));
+  gen_ssa k = gen_cast(e, LLVMSIToFP, n, e->part->f64), one = gen_f(m, 1);
+
+  gen_ssa s = quo(e, sub(e, m, one), add(e, m, one)), z = mul(e, s, s);
+  gen_ssa log = mul(e, s, gen_fma(e, POLY(e, z, log_short), z, gen_f(z, 2)));
+  log = gen_fma(e, k, gen_f(k, 0.6931471805599453), log);
+
+  /* beyond these bounds the result is 0 or infinity; within them 2^n is a normal f64 */
+  gen_ssa x = clamp(e, mul(e, widen(e, y), log), -110, 95), magic = gen_f(x, 0x1.8p52);
+  gen_ssa t = gen_fma(e, x, gen_f(x, 1.4426950408889634), magic);
+  gen_ssa r = gen_fma(e, sub(e, t, magic), gen_f(x, -0.6931471805599453), x);
+  gen_ssa p = add(e, gen_fma(e, POLY(e, r, exp_f32), mul(e, r, r), r), one);
+  gen_ssa power = narrow(e, from_bits(e, gen_bin(e, LLVMAdd, to_bits(e, p), i_bin(e, LLVMShl, to_bits(e, t), 52))));
+
+  /* a = 0, infinity or NaN: log(a) is minus infinity or a */
+  gen_ssa inf = gen_f(a, __builtin_inf()), edge = mul(e, y, gen_select(e, eq(e, a, 0), neg(e, inf), a));
+  gen_ssa ordinary = gen_bin(e, LLVMAnd, gt(e, a, 0), gen_fcmp(e, LLVMRealOLT, a, inf));
+  return gen_select(e, ordinary, power, gen_select(e, lt(e, edge, 0), gen_f(a, 0), edge));
+}
+
+/* |x|^y and its sign. */
+static gen_ssa power_(gen_emit *e, gen_ssa x, gen_ssa y)
 {
   gen_unify(e, &x, &y);
   gen_ssa a = abs_(e, x), half = mul(e, y, gen_f(y, 0.5));
-  gen_ssa r = brief ? exp_(e, mul(e, log_(e, a), y)) : power_wide(e, a, y);
+  gen_ssa r = is_f64(e, x) ? power_wide(e, a, y) : power_short(e, a, y);
   gen_ssa is_int = gen_fcmp(e, LLVMRealOEQ, gen_intrinsic1(e, "llvm.floor", y), y);
   gen_ssa even = gen_fcmp(e, LLVMRealOEQ, gen_intrinsic1(e, "llvm.floor", half), half);
   gen_ssa odd = gen_bin(e, LLVMAnd, is_int, i_bin(e, LLVMXor, even, -1));
@@ -575,7 +603,7 @@ static gen_ssa wide_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, bool 
   case HLO_ATAN2: return atan2_(e, a, b, brief);
   case HLO_ASIN: return atan2_(e, a, cosine_leg(e, a), brief);
   case HLO_ACOS: return atan2_(e, cosine_leg(e, a), a, brief);
-  case HLO_POWER: return power_(e, a, b, brief);
+  case HLO_POWER: return power_(e, a, b);
   case HLO_ERF: return erf_wide(e, a);
   default: return NULL;
   }
@@ -589,6 +617,7 @@ static gen_ssa emit_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
   if (op == HLO_LOG1P) return log1p_(e, a);
   if (op == HLO_TANH) return tanh_(e, a);
   if (op == HLO_ERF) return erf_(e, a);
+  if (op == HLO_POWER) return power_(e, a, b);
   if ((op == HLO_SIN || op == HLO_COS) && e->part->target->has_fma) return short_sin(e, op, a);
   gen_ssa wide = widen(e, a), r = wide_math(e, op, wide, b ? widen(e, b) : NULL, true);
   return r ? narrow(e, r) : NULL;

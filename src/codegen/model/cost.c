@@ -241,14 +241,16 @@ double gen_library_ns(const gen_target *target, const hlo_instr *instr)
  * there again at that same speed (0.16 ns a byte for both on Sapphire Rapids, up to 0.5 on Zen 4). Threads keep
  * their shares from step to step (rt_parallel_for), and kernels are cut along their results, so few of the bytes
  * that they touch move between cores. If one thread produced an operand, half of its bytes must move to other cores,
- * so these bytes cost more. In a matrix product each share reads a whole operand, so a byte of a library's operation
- * costs more than a byte of a kernel. */
-bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes,
-                       int threads)
+ * so these bytes cost more; so do, where one thread does the step, the operands that several threads wrote, and its own
+ * results if later steps are shared. In a matrix product each share reads a whole operand, so a byte of a library's
+ * operation costs more than a byte of a kernel. */
+bool gen_pays_to_share(const gen_target *target, const gen_shareable *step, int threads)
 {
-  double most = (double)target->cache_bytes, whole = WEFT_MIN(whole_bytes, most);
-  double rest = WEFT_MIN(WEFT_MAX(bytes - whole, 0), most);
+  double most = (double)target->cache_bytes, whole = WEFT_MIN(step->whole, most);
+  double rest = WEFT_MIN(WEFT_MAX(step->bytes - whole, 0), most);
+  double alone = WEFT_MIN(step->shared + step->passed, most);
   const gen_costs *c = &target->costs;
 
-  return ns - ns / threads > c->handover_ns + rest * c->moved_byte_ns[kind] + whole * c->whole_byte_ns;
+  return step->ns - step->ns / threads + alone * c->whole_byte_ns >
+         c->handover_ns + rest * c->moved_byte_ns[step->kind] + whole * c->whole_byte_ns;
 }

@@ -12,10 +12,19 @@ double gen_library_ns(const gen_target *target, const hlo_instr *instr);
  * has no estimate yet. The estimate allocates from `arena`. */
 void gen_price(const gen_target *target, weft_arena *arena, const hlo_instr *fusion, gen_kernel *kernel);
 
-/* Does a step that takes `ns` on one core and touches `bytes` end sooner if `threads` share it? One thread alone
- * wrote `whole_bytes` of those bytes. */
 typedef enum gen_step { GEN_KERNEL, GEN_LIBRARY } gen_step;
-bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes,
-                       int threads);
+
+/* A step whose work threads could share. */
+typedef struct gen_shareable {
+  gen_step kind;
+  double ns;     /* on one core */
+  double bytes;  /* that the step touches; of them: */
+  double whole;  /* bytes that one thread alone wrote, in the step before */
+  double shared; /* bytes that several threads wrote */
+  double passed; /* bytes that later steps read, which are worth sharing */
+} gen_shareable;
+
+/* Does the program end sooner if `threads` share the step? */
+bool gen_pays_to_share(const gen_target *target, const gen_shareable *step, int threads);
 
 #endif
