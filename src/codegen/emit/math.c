@@ -146,22 +146,34 @@ static gen_ssa tame_exp(gen_emit *e, gen_ssa x)
   return mul(e, p, power_of_two(e, n));
 }
 
+/* p 2^n where p is near 1 and x = log(p 2^n), of f32. A NaN in x stays. */
+static gen_ssa scale_f32(gen_emit *e, gen_ssa x, gen_ssa p, gen_ssa n)
+{
+  gen_ssa bits = gen_bin(e, LLVMAdd, to_bits(e, p), i_bin(e, LLVMShl, n, 23)), inf = gen_i(bits, 0x7f800000);
+  gen_ssa magic = gen_f(x, 0x1p23), tiny = lt(e, x, -0x1.5d589ep+6); /* exp of the next x is denormal */
+
+  /* beyond the largest number the bits are above those of infinity */
+  gen_ssa r = from_bits(e, gen_select(e, gen_icmp(e, LLVMIntSGT, bits, inf), inf, bits));
+  r = gen_fma(e, x, gen_f(x, 0), r);
+  /* A denormal result, which would slow the processor down, is rounded as the integer that its bits are. */
+  gen_ssa scaled = from_bits(e, i_bin(e, LLVMAdd, bits, 149 << 23));
+  gen_ssa denormal = gen_bin(e, LLVMSub, to_bits(e, add(e, scaled, magic)), LLVMConstBitCast(magic, LLVMTypeOf(n)));
+  return gen_select(e, tiny, from_bits(e, denormal), r);
+}
+
 /* exp(x + low), where `low` (NULL: 0) is far smaller than x. */
 static gen_ssa exp_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
 {
-  bool wide = is_f64(e, x);
-  gen_ssa n, r, p;
+  gen_ssa n, p;
 
-  x = wide ? clamp(e, x, -746, 710) : clamp(e, x, -104, 89);
+  x = is_f64(e, x) ? clamp(e, x, -746, 710) : clamp(e, x, -104, 89);
   p = exp_parts(e, x, low, &n);
-  /* Multiplies by 2^n in two steps, since the last one may overflow. A denormal result, which would slow the
-   * processor down, is rounded as the integer that its bits are. */
-  int bias = wide ? 1023 : 127, mantissa = wide ? 52 : 23;
-  gen_ssa half = i_bin(e, LLVMAShr, n, 1), rest = gen_bin(e, LLVMSub, n, half),
-          magic = gen_f(x, wide ? 0x1p52 : 0x1p23);
-  gen_ssa tiny = lt(e, x, (1 - bias) * 0.6931471805599453);
-  rest = gen_select(e, tiny, i_bin(e, LLVMAdd, rest, bias - 1 + mantissa), rest);
-  r = mul(e, mul(e, p, power_of_two(e, half)), power_of_two(e, rest));
+  if (!is_f64(e, x)) return scale_f32(e, x, p, n);
+  /* Multiplies by 2^n in two steps, since the last one may overflow. A denormal result is rounded as an integer. */
+  gen_ssa half = i_bin(e, LLVMAShr, n, 1), rest = gen_bin(e, LLVMSub, n, half), magic = gen_f(x, 0x1p52);
+  gen_ssa tiny = lt(e, x, -1022 * 0.6931471805599453);
+  rest = gen_select(e, tiny, i_bin(e, LLVMAdd, rest, 1022 + 52), rest);
+  gen_ssa r = mul(e, mul(e, p, power_of_two(e, half)), power_of_two(e, rest));
   gen_ssa bits = gen_bin(e, LLVMSub, to_bits(e, add(e, r, magic)), LLVMConstBitCast(magic, LLVMTypeOf(n)));
   return gen_select(e, tiny, from_bits(e, bits), r);
 }
