@@ -166,7 +166,8 @@ static weft_status *callback_start(const rt_thunk *thunk, rt_ctx *ctx)
   return st;
 }
 
-static const rt_thunk_ops ffi_ops = {.size = sizeof(rt_thunk_ops), .kind = "custom-call", .start = ffi_start};
+static const rt_thunk_ops ffi_ops = {
+  .size = sizeof(rt_thunk_ops), .kind = "custom-call", .start = ffi_start, .ends_soon = true};
 
 static const rt_thunk_ops callback_ops = {.size = sizeof(rt_thunk_ops), .kind = "callback", .start = callback_start};
 

@@ -329,7 +329,7 @@ static weft_status *lay_out(rt_program *program, graph *g)
     const rt_thunk *thunk = seq->thunks[i];
     in_order += spread_cost(thunk, program->threads);
     seq->total_ns += thunk->cost_ns > 0 ? thunk->cost_ns : SMALL_NS;
-    elsewhere |= thunk->ops->start != NULL;
+    elsewhere |= thunk->ops->start && !thunk->ops->ends_soon;
   }
   for (int i = n - 1, end = g->count; i >= 0; i--) {
     rt_node *node = &seq->nodes[i];
