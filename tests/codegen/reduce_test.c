@@ -449,13 +449,21 @@ TEST(estimates_follow_the_work)
 }
 
 /* A step that is split over threads moves its operands' bytes to the other cores: trilinear sampling takes twice as
- * long on two threads. */
+ * long on two threads. In the middle of a chain, one thread would have to fetch half of what several wrote. */
 TEST(steps_after_those_of_one_thread_are_shared_later)
 {
-  T_TRUE(gen_pays_to_share(&gen_cpu_target, GEN_KERNEL, 62000, 720000, 0, 2));
-  T_TRUE(!gen_pays_to_share(&gen_cpu_target, GEN_KERNEL, 62000, 720000, 480000, 2));
-  T_TRUE(gen_pays_to_share(&gen_cpu_target, GEN_KERNEL, 620000, 720000, 480000, 2));
-  T_TRUE(!gen_pays_to_share(&gen_cpu_target, GEN_LIBRARY, 1e9, 100, 0, 1));
+  static const struct { gen_shareable step; int threads; bool pays; } cases[] = {
+    {{GEN_KERNEL, 62000, 720000, 0, 0, 0}, 2, true},
+    {{GEN_KERNEL, 62000, 720000, 480000, 0, 0}, 2, false},
+    {{GEN_KERNEL, 620000, 720000, 480000, 0, 0}, 2, true},
+    {{GEN_KERNEL, 62000, 720000, 480000, 0, 240000}, 2, true},
+    {{GEN_KERNEL, 15000, 480000, 0, 0, 0}, 2, false},
+    {{GEN_KERNEL, 15000, 480000, 0, 240000, 0}, 2, true},
+    {{GEN_LIBRARY, 1e9, 100, 0, 0, 0}, 1, false},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++)
+    if (gen_pays_to_share(&gen_cpu_target, &cases[i].step, cases[i].threads) != cases[i].pays) fail_msg("case %zu", i);
 }
 
 TEST(steps_of_any_shape_have_a_price)
