@@ -293,15 +293,16 @@ static weft_status *start_here(launch *l, process *p, char **command, int rank)
 {
   cli_environment env = {0};
   cpu_set_t cpus;
-  int fds[STREAMS];
+  int fds[STREAMS], sharers = l->count;
   cli_spawn what = {.command = command, .mask = l->original_mask, .in_fd = -1};
   weft_status *st = make_environment(l, rank, &env);
 
-  what.environment = env.vars;
   if (l->bind_to != CLI_BIND_NONE) {
-    if (!st) st = cli_bind_here(l->bind_to, rank, l->count, &cpus);
+    if (!st) st = cli_bind_here(l->bind_to, rank, l->count, &cpus, &sharers);
     what.cpus = &cpus;
   }
+  if (!st && rank >= 0) st = cli_environment_set(&env, CLI_SHARERS "=%d", sharers);
+  what.environment = env.vars;
   if (!st) st = cli_spawn_process(&what, &p->pid, fds);
   cli_environment_free(&env);
   if (st) {
