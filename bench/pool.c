@@ -1,6 +1,6 @@
 /* bench/pool.c -- how soon a loop over the worker pool begins, and what it costs: the time from the call to its first
- * index and to its end, with workers that are awake and with workers that sleep, for 2 to 128 threads. Prints one line a
- * case, or with --markdown a table. */
+ * index and to its end, with workers that are awake and with workers that sleep, for 2 to 128 threads.
+ * Prints one line a case, or with --markdown a table. */
 #include <config.h>
 
 #include <stdatomic.h>
@@ -58,13 +58,13 @@ static weft_status *measure(int threads, bool asleep, bool markdown)
   after = rt_pool_counts_of(pool);
   qsort(first, ROUNDS, sizeof *first, compare);
   qsort(all, ROUNDS, sizeof *all, compare);
-  printf(markdown ? "| %d | %s | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f | %.2f | %.2f |\n"
-                  : "pool %3d threads  %-6s  first index p50 %.1fus p90 %.1fus  whole p50 %.1fus p90 %.1fus  joined %.2f  "
-                    "woken %.2f  locks %.2f  shared lines %.2f\n",
-         threads, asleep ? "asleep" : "awake", percentile(first, 50), percentile(first, 90), percentile(all, 50),
-         percentile(all, 90), (double)(after.joins - before.joins) / ROUNDS,
-         (double)(after.wakes - before.wakes) / ROUNDS, (double)(after.locks - before.locks) / ROUNDS,
-         (double)(after.shared - before.shared) / ROUNDS);
+  printf(
+    markdown ? "| %d | %s | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f | %.2f | %.2f |\n"
+             : "pool %3d threads  %-6s  first index p50 %.1fus p90 %.1fus  whole p50 %.1fus p90 %.1fus  joined %.2f  "
+               "woken %.2f  locks %.2f  shared lines %.2f\n",
+    threads, asleep ? "asleep" : "awake", percentile(first, 50), percentile(first, 90), percentile(all, 50),
+    percentile(all, 90), (double)(after.joins - before.joins) / ROUNDS, (double)(after.wakes - before.wakes) / ROUNDS,
+    (double)(after.locks - before.locks) / ROUNDS, (double)(after.shared - before.shared) / ROUNDS);
   return NULL;
 }
 

@@ -53,8 +53,8 @@ static inline WEFT_UNUSED void files_end(void)
   weft_machine_root = "";
 }
 
-/* Describes `nodes` nodes of `cores` cores with `siblings` hardware threads each, numbered as x86 does: first threads of
- * all cores come before second ones. The process may use all of it. */
+/* Describes `nodes` nodes of `cores` cores with `siblings` hardware threads each, numbered as x86 does: first threads
+ * of all cores come before second ones. The process may use all of it. */
 static inline WEFT_UNUSED void files_machine(int nodes, int cores, int siblings)
 {
   char name[128], text[512];

@@ -411,8 +411,8 @@ static double quota_here(void)
   return least;
 }
 
-/* CPUs of the innermost cpuset around the process that tells its CPUs; 0: not known. A process that a launcher has bound
- * has fewer. */
+/* CPUs of the innermost cpuset around the process that tells its CPUs; 0: not known. A process that a launcher has
+ * bound has fewer. */
 static int cpuset_count(void)
 {
   static const char *const v1[] = {"cpuset.effective_cpus", "cpuset.cpus"}, *const v2[] = {"cpuset.cpus.effective"};
@@ -459,8 +459,8 @@ static int slurm_element(const char *list, int index)
   return 0;
 }
 
-/* Is the process a task of a Slurm step? A batch script, and the shell of an interactive job, stand for the whole job on
- * their node: the step numbers of these are the highest that there are. */
+/* Is the process a task of a Slurm step? A batch script, and the shell of an interactive job, stand for the whole job
+ * on their node: the step numbers of these are the highest that there are. */
 static bool is_slurm_task(void)
 {
   const char *step = getenv("SLURM_STEP_ID");

@@ -22,7 +22,7 @@ typedef struct weft_cpus {
 void weft_cpus_add(weft_cpus *set, int cpu); /* numbers beyond WEFT_MOST_CPUS are left out */
 bool weft_cpus_has(const weft_cpus *set, int cpu);
 int weft_cpus_count(const weft_cpus *set);
-int weft_cpus_next(const weft_cpus *set, int after); /* the lowest number above `after`; -1: there is none */
+int weft_cpus_next(const weft_cpus *set, int after);          /* the lowest number above `after`; -1: there is none */
 void weft_cpus_keep(weft_cpus *set, const weft_cpus *others); /* drops what is not in `others` */
 /* Reads a list such as "0-3,8"; an empty list is an empty set. False: the text, or the first line of the file, is no
  * such list. */

@@ -915,7 +915,8 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
       "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here even then).\n"
       "A command that is `weft run PROGRAM` runs the program on the devices of all processes.",
       .options = options, .option_count = WEFT_COUNT(options), .ends_at_words = true, .notes =
-      "\nEach process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID, and in\n"
+      "\nEach process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID,\n"
+      "WEFT_LOCAL_PROCESSES (how many share its CPUs, and so the number of its threads), and in\n"
       "WEFT_COORD_SECRET_FILE the name of a file with the secret of this job (yours, if you set it).\n"
       "Exit code: 0 if all ended with 0, else the code of the first that failed, or 128 + signal of one that was killed;\n"
       "under --recoverable 0 if any ended with 0."};

@@ -261,8 +261,8 @@ static void dot_task(void *ctx, int64_t task)
       r += rest % dot->batch_size[d] * dot->rhs_step[d];
       rest /= dot->batch_size[d];
     }
-    cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, packed,
-                  job->out + batch * c_step, scratch);
+    cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, packed, job->out + batch * c_step,
+                  scratch);
   }
 }
 

@@ -65,7 +65,8 @@ bool cpu_places_cpus(const cpu_places *places, int index, weft_cpus *out)
   if (places->pin == CPU_PIN_NONE) return false;
   while (first > 0 && places->node_of[first - 1] == places->node_of[index]) first--;
   for (int i = 0; i < node->count; i++)
-    if (places->pin == CPU_PIN_NODE || i == (index - first) % node->count) weft_cpus_add(out, m->cpus[node->first + i].cpu);
+    if (places->pin == CPU_PIN_NODE || i == (index - first) % node->count)
+      weft_cpus_add(out, m->cpus[node->first + i].cpu);
   return true;
 }
 

@@ -18,9 +18,9 @@ typedef struct cpu_places {
   cpu_pin pin;   /* not CPU_PIN_AUTO */
 } cpu_places;
 
-/* Spreads `workers` over the nodes, in proportion to their CPUs. CPU_PIN_AUTO becomes CPU_PIN_NODE if there are several
- * nodes and at least as many workers as CPUs; else CPU_PIN_NONE, since fewer workers share the machine with others.
- * Errors: RESOURCE_EXHAUSTED. */
+/* Spreads `workers` over the nodes, in proportion to their CPUs. CPU_PIN_AUTO becomes CPU_PIN_NODE if there are
+ * several nodes and at least as many workers as CPUs; else CPU_PIN_NONE, since fewer workers share the machine with
+ * others. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_places_new(int workers, cpu_pin pin, cpu_places **out_places);
 void cpu_places_free(cpu_places *places);
 WEFT_DEFINE_AUTO(cpu_places, cpu_places_free)

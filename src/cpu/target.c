@@ -93,7 +93,8 @@ static void spread_constants(const weft_platform *platform, const buf_plan *plan
   for (int i = 0; platform->numa.count > 1 && i < buf_plan_alloc_count(plan); i++) {
     const buf_alloc *alloc = buf_plan_alloc(plan, i);
     if (alloc->kind != BUF_CONSTANT || alloc->bytes < LEAST_SPREAD) continue;
-    rt_numa_interleave(&platform->numa, (void *)(uintptr_t)alloc->literal->data, hlo_shape_bytes(alloc->literal->shape));
+    rt_numa_interleave(&platform->numa, (void *)(uintptr_t)alloc->literal->data,
+                       hlo_shape_bytes(alloc->literal->shape));
   }
 }
 

@@ -31,7 +31,8 @@ static void set_policy(void *data, int64_t bytes, int mode, const unsigned long 
 
   if (end <= begin) return;
   if (rt_numa_bind_call((void *)begin, end - begin, mode, nodes, MOST_NODES + 1, flags) == 0) return;
-  if (!atomic_exchange(&told, true)) WEFT_LOG("rt", INFO, "memory is not placed on NUMA nodes: mbind: %s", strerror(errno));
+  if (!atomic_exchange(&told, true))
+    WEFT_LOG("rt", INFO, "memory is not placed on NUMA nodes: mbind: %s", strerror(errno));
 }
 
 static void add(unsigned long *nodes, int id)

@@ -13,8 +13,9 @@
 #include "base/thread.h"
 #include "runtime/trace.h"
 
-/* A worker that sleeps, or is about to, stands on the stack of sleepers of its node. A thread that wants workers takes one
- * from a stack and wakes that one. A worker that has found work before anybody woke it stays on its stack, awake. */
+/* A worker that sleeps, or is about to, stands on the stack of sleepers of its node. A thread that wants workers
+ * takes one from a stack and wakes that one. A worker that has found work before anybody woke it stays on its stack,
+ * awake. */
 typedef struct worker {
   _Alignas(64) atomic_int asleep; /* the worker waits on this word; who sets it to 0 wakes the worker */
   atomic_bool listed;             /* stands on a stack: set by the worker, cleared by the thread that took it */
@@ -89,9 +90,9 @@ static long futex(atomic_int *word, int operation, int value)
 
 /* ---- sleeping and waking ----------------------------------------------------------------------------------------- */
 
-/* The atomics of this section are sequentially consistent. A worker first puts itself on a stack and then looks whether
- * work is wanted; a thread first says that work is wanted and then takes workers from the stacks. So one of the two sees
- * the other. */
+/* The atomics of this section are sequentially consistent. A worker first puts itself on a stack and then looks
+ * whether work is wanted; a thread first says that work is wanted and then takes workers from the stacks. So one of
+ * the two sees the other. */
 
 static void push_sleeper(worker *w)
 {
@@ -122,7 +123,7 @@ static worker *pop_sleeper(rt_pool *pool, int node)
   return w;
 }
 
-/* Marks one sleeper as awake, of node `node` if there is one, and gives the word that it waits on. NULL: nobody sleeps. */
+/* Marks one sleeper as awake, of node `node` if there is one. Returns the word that it waits on; NULL: nobody sleeps. */
 static atomic_int *rouse_one(rt_pool *pool, int node)
 {
   worker *w;
@@ -136,9 +137,9 @@ static atomic_int *rouse_one(rt_pool *pool, int node)
   return NULL;
 }
 
-/* Marks WAKES sleepers at most as awake, the first on node `node`, the others on the nodes behind it. Each of them wakes as many again while
- * workers are wanted. So a thread that offers work wakes few and goes on, and all workers are awake after a number of
- * steps that grows with the logarithm of their number. */
+/* Marks WAKES sleepers at most as awake, the first on node `node`, the others on the nodes behind it. Each of them
+ * wakes as many again while workers are wanted. So a thread that offers work wakes few and goes on, and all workers
+ * are awake after a number of steps that grows with the logarithm of their number. */
 static int rouse_some(rt_pool *pool, int node, int wanted, atomic_int *words[WAKES])
 {
   int count = 0;
@@ -147,8 +148,8 @@ static int rouse_some(rt_pool *pool, int node, int wanted, atomic_int *words[WAK
   return count;
 }
 
-/* Does not touch the pool, which may be gone: the work that was offered may have ended it. Waking an address is harmless
- * whatever it holds. */
+/* Does not touch the pool, which may be gone: the work that was offered may have ended it. Waking an address is
+ * harmless whatever it holds. */
 static void wake(atomic_int *const words[WAKES], int count)
 {
   for (int i = 0; i < count; i++) futex(words[i], FUTEX_WAKE_PRIVATE, 1);
@@ -304,8 +305,10 @@ int rt_pool_node(const rt_pool *pool)
 
 rt_pool_counts rt_pool_counts_of(const rt_pool *pool)
 {
-  return (rt_pool_counts){.joins = atomic_load(&pool->counts.joins), .wakes = atomic_load(&pool->counts.wakes),
-                          .locks = atomic_load(&pool->counts.locks), .shared = atomic_load(&pool->counts.shared)};
+  return (rt_pool_counts){.joins = atomic_load(&pool->counts.joins),
+                          .wakes = atomic_load(&pool->counts.wakes),
+                          .locks = atomic_load(&pool->counts.locks),
+                          .shared = atomic_load(&pool->counts.shared)};
 }
 
 void rt_pool_offer(rt_pool *pool, rt_job *job, int count)
@@ -345,11 +348,11 @@ int rt_pool_withdraw(rt_pool *pool, rt_job *job)
 
 /* ---- loops ----------------------------------------------------------------------------------------------------- */
 
-/* Each thread that takes part in a loop claims a share of the indices, in a line of its own. Shares stand in the order of
- * the workers, so in the order of their nodes, and a worker claims the share that stands where the worker does: loops of
- * the same size give a thread the same share, so that what it wrote in one step lies in its own cache, and in the memory
- * of its node, in the next. A thread that has finished its share takes indices that are left in other shares, first in
- * those of its node. */
+/* Each thread that takes part in a loop claims a share of the indices, in a line of its own. Shares stand in the
+ * order of the workers, so in the order of their nodes, and a worker claims the share that stands where the worker
+ * does: loops of the same size give a thread the same share, so that what it wrote in one step lies in its own cache,
+ * and in the memory of its node, in the next. A thread that has finished its share takes indices that are left in
+ * other shares, first in those of its node. */
 enum { MOST_SHARES = 512 }; /* 32 KiB of the stack, of which a loop uses as many lines as it has shares */
 
 typedef struct share {

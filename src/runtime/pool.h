@@ -47,8 +47,9 @@ rt_pool_counts rt_pool_counts_of(const rt_pool *pool);
 bool rt_pool_is_worker(const rt_pool *pool);           /* true if the calling thread is one of the pool's */
 const atomic_int *rt_pool_wanted(const rt_pool *pool); /* workers asked for that have not joined yet */
 
-/* Runs fn(ctx, i) for each i in [0, count), in any order, on the caller and on idle workers; returns when all are done.
- * Which thread runs what varies: results must not depend on it.  Allocates nothing.  `pool` NULL: on the caller. */
+/* Runs fn(ctx, i) for each i in [0, count), in any order, on the caller and on idle workers; returns when all are
+ * done. Which thread runs what varies: results must not depend on it.  Allocates nothing.  `pool` NULL: on the
+ * caller. */
 void rt_parallel_for(rt_pool *pool, int64_t count, void (*fn)(void *ctx, int64_t index), void *ctx);
 
 /* Work that several workers may join. The struct is the owner's memory: set `run`, zero the rest. The pool does not

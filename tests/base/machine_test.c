@@ -41,7 +41,8 @@ static void describe(char *text, size_t size)
 
   T_OK(weft_machine_read(&m));
   for (int i = 0; i < m->node_count; i++) {
-    n += (size_t)snprintf(text + n, size - n, "%snode %d memory %d:", i ? "; " : "", m->nodes[i].id, m->nodes[i].memory);
+    n +=
+      (size_t)snprintf(text + n, size - n, "%snode %d memory %d:", i ? "; " : "", m->nodes[i].id, m->nodes[i].memory);
     for (int c = 0; c < m->nodes[i].count; c++) {
       const weft_machine_cpu *cpu = &m->cpus[m->nodes[i].first + c];
       T_EQ_INT(cpu->node, i);
@@ -85,8 +86,9 @@ TEST(machines_of_four_and_eight_nodes)
   files_end();
   files_begin();
   files_machine(8, 1, 2);
-  expect_machine("node 0 memory 0: 0 8'; node 1 memory 1: 1 9'; node 2 memory 2: 2 10'; node 3 memory 3: 3 11'; node 4 memory "
-                 "4: 4 12'; node 5 memory 5: 5 13'; node 6 memory 6: 6 14'; node 7 memory 7: 7 15'");
+  expect_machine(
+    "node 0 memory 0: 0 8'; node 1 memory 1: 1 9'; node 2 memory 2: 2 10'; node 3 memory 3: 3 11'; node 4 memory "
+    "4: 4 12'; node 5 memory 5: 5 13'; node 6 memory 6: 6 14'; node 7 memory 7: 7 15'");
   files_end();
 }
 
@@ -193,8 +195,9 @@ TEST(quotas_of_version_1_count)
   files_begin();
   files_machine(1, 16, 1);
   files_put("proc/self/cgroup", "12:memory:/x\n4:cpu,cpuacct:/user/job\n0::/\n");
-  files_put("proc/self/mountinfo", "30 22 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-                                   "31 22 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n");
+  files_put("proc/self/mountinfo",
+            "30 22 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+            "31 22 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n");
   files_put("sys/fs/cgroup/cpu,cpuacct/user/job/cpu.cfs_quota_us", "-1\n");
   files_put("sys/fs/cgroup/cpu,cpuacct/user/job/cpu.cfs_period_us", "100000\n");
   expect_cores(16, "");
@@ -212,7 +215,8 @@ TEST(a_container_may_see_a_part_of_the_hierarchy)
   files_machine(1, 16, 1);
   /* the mount shows the container's own group as its root, the path is that of the host */
   files_put("proc/self/cgroup", "4:cpu,cpuacct:/docker/abc\n");
-  files_put("proc/self/mountinfo", "31 22 0:27 /docker/abc /sys/fs/cgroup\\040of/cpu rw - cgroup cgroup rw,cpu,cpuacct\n");
+  files_put("proc/self/mountinfo",
+            "31 22 0:27 /docker/abc /sys/fs/cgroup\\040of/cpu rw - cgroup cgroup rw,cpu,cpuacct\n");
   files_put("sys/fs/cgroup of/cpu/cpu.cfs_quota_us", "300000\n");
   files_put("sys/fs/cgroup of/cpu/cpu.cfs_period_us", "100000\n");
   expect_cores(3, "3 CPUs");

@@ -95,8 +95,8 @@ static struct { int mode; unsigned long nodes, bytes; } calls[MOST_CALLS];
 static atomic_int call_count;
 static int refusal; /* what each call is refused with; 0: it succeeds */
 
-static long record(void *data, unsigned long bytes, int mode, const unsigned long *nodes, WEFT_UNUSED unsigned long most,
-                   WEFT_UNUSED unsigned flags)
+static long record(void *data, unsigned long bytes, int mode, const unsigned long *nodes,
+                   WEFT_UNUSED unsigned long most, WEFT_UNUSED unsigned flags)
 {
   int at = atomic_fetch_add(&call_count, 1);
 
@@ -185,15 +185,19 @@ enum { M = 640, K = 700, N = 512 }; /* w is over a MiB, and x has many rows */
 static const weft_array_type x_type = {.type = WEFT_F32, .rank = 2, .dims = {M, K}};
 static const weft_array_type w_type = {.type = WEFT_F32, .rank = 2, .dims = {K, N}};
 #define PRODUCT                                                                                        \
-  "HloModule product\n"                                                                                \
-  "sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }\n"                 \
-  "ENTRY e {\n"                                                                                        \
-  "  x = f32[640,700] parameter(0)\n"                                                                   \
-  "  w = f32[700,512] parameter(1)\n"                                                                  \
-  "  y = f32[640,512] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"                  \
-  "  t = f32[640,512] tanh(y)\n"                                                                        \
-  "  zero = f32[] constant(0)\n"                                                                       \
-  "  ROOT r = f32[512] reduce(t, zero), dimensions={0}, to_apply=sum\n"                                \
+  "HloModule product\n" \
+  "sum {\n" \
+  "  a = f32[] parameter(0)\n" \
+  "  b = f32[] parameter(1)\n" \
+  "  ROOT s = f32[] add(a, b)\n" \
+  "}\n" \
+  "ENTRY e {\n" \
+  "  x = f32[640,700] parameter(0)\n" \
+  "  w = f32[700,512] parameter(1)\n" \
+  "  y = f32[640,512] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n" \
+  "  t = f32[640,512] tanh(y)\n" \
+  "  zero = f32[] constant(0)\n" \
+  "  ROOT r = f32[512] reduce(t, zero), dimensions={0}, to_apply=sum\n" \
   "}\n"
 
 static float x_data[M * K], w_data[K * N];
@@ -272,9 +276,18 @@ TEST(large_constants_are_spread_over_the_nodes)
   files_begin();
   files_machine(4, 1, 1);
   platform = test_platform(1, 4);
-  at += sprintf(at, "HloModule m\nENTRY e {\n  x = f32[%zu] parameter(0)\n  c = f32[%zu] constant({", elements, elements);
+  at += sprintf(at,
+                "HloModule m\n"
+                "ENTRY e {\n"
+                "  x = f32[%zu] parameter(0)\n"
+                "  c = f32[%zu] constant({",
+                elements, elements);
   for (size_t i = 0; i < elements; i++) at += sprintf(at, "%s%zu", i ? "," : "", i % 10);
-  sprintf(at, "})\n  ROOT y = f32[%zu] add(x, c)\n}\n", elements);
+  sprintf(at,
+          "})\n"
+          "  ROOT y = f32[%zu] add(x, c)\n"
+          "}\n",
+          elements);
   begin_recording(0);
   weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
   T_EQ_INT(count_calls(INTERLEAVE, 0xf), 1);

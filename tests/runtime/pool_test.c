@@ -30,8 +30,8 @@ static void check_indices(int threads, int nodes)
   static const int64_t counts[] = {0, 1, 2, 3, 17, 128, 129, MOST};
   WEFT_AUTO(rt_pool) pool = NULL;
 
-  T_OK(rt_pool_new(
-    &(rt_pool_options){.threads = threads, .nodes = nodes_of(threads, nodes), .node_count = nodes}, &pool));
+  T_OK(
+    rt_pool_new(&(rt_pool_options){.threads = threads, .nodes = nodes_of(threads, nodes), .node_count = nodes}, &pool));
   for (int round = 0; round < 5; round++)
     for (size_t c = 0; c < WEFT_COUNT(counts); c++) {
       visits seen = {0};
@@ -113,9 +113,9 @@ typedef struct owners {
   atomic_bool over; /* threads take indices of others by now */
 } owners;
 
-/* Waits until a thread has come to each share, so that none takes another's. Where there are few cores some threads come
- * only when there is nothing left to do (make_way in pool.c). So all others leave after a while, and who comes then is
- * not looked at. */
+/* Waits until a thread has come to each share, so that none takes another's. Where there are few cores some threads
+ * come only when there is nothing left to do (make_way in pool.c). So all others leave after a while, and who comes
+ * then is not looked at. */
 static void note_owner(void *ctx, int64_t index)
 {
   owners *o = ctx;
@@ -146,7 +146,8 @@ TEST(a_share_goes_to_a_worker_of_its_node)
 {
   for (int nodes = 1; nodes <= 4; nodes *= 2) {
     WEFT_AUTO(rt_pool) pool = NULL;
-    T_OK(rt_pool_new(&(rt_pool_options){.threads = SHARED, .nodes = nodes_of(SHARED, nodes), .node_count = nodes}, &pool));
+    T_OK(
+      rt_pool_new(&(rt_pool_options){.threads = SHARED, .nodes = nodes_of(SHARED, nodes), .node_count = nodes}, &pool));
     for (int round = 0; round < 4; round++) {
       owners o = {.pool = pool, .nodes = nodes};
       shares_job s = {.job = {.run = share_out, .node = round % nodes}, .owners = &o};
@@ -183,7 +184,8 @@ TEST(all_sleeping_workers_that_a_job_wants_are_woken)
   for (size_t t = 0; t < WEFT_COUNT(threads); t++) {
     WEFT_AUTO(rt_pool) pool = NULL;
     int nodes = 1 + (int)t % 3;
-    T_OK(rt_pool_new(&(rt_pool_options){.threads = threads[t], .nodes = nodes_of(threads[t], nodes), .node_count = nodes}, &pool));
+    T_OK(rt_pool_new(
+      &(rt_pool_options){.threads = threads[t], .nodes = nodes_of(threads[t], nodes), .node_count = nodes}, &pool));
     for (int round = 0; round < 6; round++) {
       meeting m = {.job = {.run = meet}, .expected = threads[t], .deadline = weft_now_ns() + INT64_C(20000000000)};
       usleep(round % 2 ? 2000 : 0); /* workers are asleep, or some of them still look for work */
