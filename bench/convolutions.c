@@ -110,7 +110,8 @@ static weft_status *measure(const shape *s, weft_dtype type, bool features_last,
     for (int i = 0; i < 4; i++) {
       side *one = &sides[i / 2];
       int64_t begin = weft_now_ns();
-      WEFT_TRY(cpu_conv_run(&one->plan, pool, x, k, i % 2 ? NULL : one->form, y[i / 2], one->scratch));
+      WEFT_TRY(cpu_conv_run(&one->plan, pool, x, k, i % 2 || !one->form ? NULL : &(rt_form){.data = one->form},
+                            y[i / 2], one->scratch));
       one->best[i % 2] = WEFT_MIN(one->best[i % 2], weft_now_ns() - begin);
     }
   while (weft_now_ns() < until);

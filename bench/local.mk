@@ -1,8 +1,9 @@
 # bench
-EXTRA_PROGRAMS += bench/convolutions bench/kernels bench/dispatch bench/read bench/peak
+EXTRA_PROGRAMS += bench/convolutions bench/kernels bench/dispatch bench/pool bench/read bench/peak
 bench_convolutions_SOURCES = bench/convolutions.c
 bench_kernels_SOURCES = bench/kernels.c tests/read_file.h
 bench_dispatch_SOURCES = bench/dispatch.c
+bench_pool_SOURCES = bench/pool.c
 bench_read_SOURCES = bench/read.c
 bench_peak_SOURCES = bench/peak.c
 EXTRA_DIST += bench/peers.py docs/measured/convolutions.md

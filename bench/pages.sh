@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 build=$1; shift
-pages=${*:-programs temporaries reading jax users users-small libraries partitions costs peers convolutions collectives collectives-simulated}
+pages=${*:-programs temporaries reading jax users users-small libraries partitions costs peers convolutions pool collectives collectives-simulated}
 python=${WEFT_PYTHON:-python3} out=docs/measured work=${TMPDIR:-/tmp}/weft-pages
 data=../shared/testdata/hlo
 export WEFT_BUILDDIR=$PWD/$build
@@ -37,6 +37,11 @@ for p in $pages; do
       { printf '# Convolutions, oneDNN beside Weft\n\n'
         PYTHONPATH=bench python3 -c 'import report; print(f"Machine: {report.machine()}. Command: `bench/convolutions 0.2 2`. Commit: {report.commit()}.\n")'
         chrt -f 5 "$build/bench/convolutions" 0.2 2; } >"$out/$p.md" ;;
+    pool) make -s -C "$build" bench/pool
+      { printf '# Loops over the worker pool\n\n'
+        PYTHONPATH=bench python3 -c 'import report; print(f"Machine: {report.machine()}. Command: `chrt -f 3 bench/pool --markdown`. Commit: {report.commit()}.\n")'
+        printf 'Each index takes 2 microseconds, and there are as many indices as threads. Asleep: 1.5 ms pass before each call; awake: none, but where there are more threads than cores\nsome have fallen asleep. The last four columns are means over the calls. How loops work: [scaling.md](../scaling.md#a-loop-over-the-workers).\n\n'
+        chrt -f 3 "$build/bench/pool" --markdown; } >"$out/$p.md" ;;
     collectives) page $p "$python" bench/collectives_grid.py "$build" --ranks 2,4,8 --max-bytes 1048576 --rounds 3 --scale 0.5 "${to[@]}" ;;
     collectives-simulated) page $p "$python" bench/collectives_simulated.py "$build" --markdown "$out/$p.md" ;;
     *) echo "unknown page $p" >&2; exit 2 ;;

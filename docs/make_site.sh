@@ -68,6 +68,7 @@ nav:
     - Collectives: docs/collectives.md
     - Debug a hang: docs/hang.md
     - Profile, and make it fast: docs/performance.md
+    - Many cores: docs/scaling.md
     - Save memory: docs/memory.md
     - Security: docs/security.md
     - Settings: docs/settings.md
@@ -87,6 +88,7 @@ nav:
     - Before the device layer: docs/measured/device-layer.md
     - On a GPU: docs/measured/gpu.md
     - Peers: docs/measured/peers.md
+    - Loops over workers: docs/measured/pool.md
     - Collectives: docs/measured/collectives.md
     - Collectives, by hand: docs/measured/collectives-by-hand.md
     - Collectives, simulated: docs/measured/collectives-simulated.md

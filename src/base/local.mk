@@ -11,6 +11,7 @@ libweftjob_la_SOURCES += \
   %D%/inet.c %D%/inet.h \
   %D%/kv.h %D%/kv_file.c %D%/kv_local.c %D%/kv_prefix.c \
   %D%/log.c %D%/log.h \
+  %D%/machine.c %D%/machine.h \
   %D%/macros.h \
   %D%/npy.c %D%/npy.h \
   %D%/options.c %D%/options.h \

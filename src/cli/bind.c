@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/machine.h"
+
 const char *const cli_bind_words[] = {"none", "core", "numa", "socket"};
 
 /* The cores, NUMA nodes or sockets of the machine with their usable CPUs. */
@@ -26,26 +28,16 @@ weft_status *cli_bind_parse(const char *word, cli_bind *out)
   return WEFT_ERR(INVALID_ARGUMENT, "--bind-to: expected none, core, numa or socket, got \"%s\"", word);
 }
 
-/* Reads a list of numbers such as "0-3,8". False if the file is not there or is no such list. */
+/* Reads a list of numbers such as "0-3,8". False if the file is not there, is no such list, or is empty. */
 static bool read_list(const char *path, cpu_set_t *out)
 {
-  FILE *in = fopen(path, "re");
-  unsigned first, last;
-  int fields = 0;
+  weft_cpus cpus;
+  bool is_list = weft_cpus_read(path, &cpus);
 
   CPU_ZERO(out);
-  if (!in) return false;
-  while (fscanf(in, "%u", &first) == 1) {
-    int mark = fgetc(in);
-    last = first;
-    if (mark == '-' && fscanf(in, "%u", &last) == 1) mark = fgetc(in);
-    if (last >= CPU_SETSIZE) break;
-    for (; first <= last; first++) CPU_SET(first, out);
-    fields++;
-    if (mark != ',') break;
-  }
-  fclose(in);
-  return fields > 0;
+  for (int cpu = weft_cpus_next(&cpus, -1); cpu >= 0 && cpu < CPU_SETSIZE; cpu = weft_cpus_next(&cpus, cpu))
+    CPU_SET((size_t)cpu, out);
+  return is_list && CPU_COUNT(out) > 0;
 }
 
 static void add_place(places *list, const cpu_set_t *cpus, const cpu_set_t *usable)
@@ -90,7 +82,7 @@ static void find_nodes(const char *system, const cpu_set_t *usable, places *out)
 }
 
 weft_status *cli_bind_cpus(cli_bind how, const char *system, const cpu_set_t *usable, int index, int count,
-                           cpu_set_t *out)
+                           cpu_set_t *out, int *out_sharers)
 {
   places *list = calloc(1, sizeof *list);
   weft_status *st = NULL;
@@ -108,17 +100,22 @@ weft_status *cli_bind_cpus(cli_bind how, const char *system, const cpu_set_t *us
                   "--bind-to core: %d processes on a machine where they may use %d cores: start fewer, or bind them to "
                   "numa or socket",
                   count, list->count);
-  if (!st) *out = list->cpus[(int64_t)index * list->count / count];
+  if (!st) {
+    int64_t place = (int64_t)index * list->count / count;
+    *out = list->cpus[place];
+    *out_sharers = 0;
+    for (int i = 0; i < count; i++) *out_sharers += (int64_t)i * list->count / count == place;
+  }
   free(list);
   return st;
 }
 
-weft_status *cli_bind_here(cli_bind how, int index, int count, cpu_set_t *out)
+weft_status *cli_bind_here(cli_bind how, int index, int count, cpu_set_t *out, int *out_sharers)
 {
   cpu_set_t usable;
 
   if (sched_getaffinity(0, sizeof usable, &usable) != 0)
     return WEFT_ERR(UNIMPLEMENTED, "--bind-to: sched_getaffinity: %s (machines of over %d CPUs are not supported)",
                     strerror(errno), CPU_SETSIZE);
-  return cli_bind_cpus(how, "/sys/devices/system", &usable, index, count, out);
+  return cli_bind_cpus(how, "/sys/devices/system", &usable, index, count, out, out_sharers);
 }

@@ -293,15 +293,16 @@ static weft_status *start_here(launch *l, process *p, char **command, int rank)
 {
   cli_environment env = {0};
   cpu_set_t cpus;
-  int fds[STREAMS];
+  int fds[STREAMS], sharers = l->count;
   cli_spawn what = {.command = command, .mask = l->original_mask, .in_fd = -1};
   weft_status *st = make_environment(l, rank, &env);
 
-  what.environment = env.vars;
   if (l->bind_to != CLI_BIND_NONE) {
-    if (!st) st = cli_bind_here(l->bind_to, rank, l->count, &cpus);
+    if (!st) st = cli_bind_here(l->bind_to, rank, l->count, &cpus, &sharers);
     what.cpus = &cpus;
   }
+  if (!st && rank >= 0) st = cli_environment_set(&env, CLI_SHARERS "=%d", sharers);
+  what.environment = env.vars;
   if (!st) st = cli_spawn_process(&what, &p->pid, fds);
   cli_environment_free(&env);
   if (st) {
@@ -914,7 +915,8 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
       "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here even then).\n"
       "A command that is `weft run PROGRAM` runs the program on the devices of all processes.",
       .options = options, .option_count = WEFT_COUNT(options), .ends_at_words = true, .notes =
-      "\nEach process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID, and in\n"
+      "\nEach process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID,\n"
+      "WEFT_LOCAL_PROCESSES (how many share its CPUs, and so the number of its threads), and in\n"
       "WEFT_COORD_SECRET_FILE the name of a file with the secret of this job (yours, if you set it).\n"
       "Exit code: 0 if all ended with 0, else the code of the first that failed, or 128 + signal of one that was killed;\n"
       "under --recoverable 0 if any ended with 0."};

@@ -74,14 +74,16 @@ static void send_end(node *n, int rank, int wait_status)
 static weft_status *bind_as(const char *text, start *s)
 {
   char word[16];
-  int index, count;
+  int index, count, sharers;
   cli_bind how;
 
   if (sscanf(text, "%15s %d %d", word, &index, &count) != 3 || index < 0 || index >= count)
     return WEFT_ERR(INVALID_ARGUMENT, "--bind-to: \"%s\"", text);
   WEFT_TRY(cli_bind_parse(word, &how));
   s->is_bound = how != CLI_BIND_NONE;
-  return s->is_bound ? cli_bind_here(how, index, count, &s->cpus) : NULL;
+  sharers = count;
+  if (s->is_bound) WEFT_TRY(cli_bind_here(how, index, count, &s->cpus, &sharers));
+  return cli_environment_set(&s->env, CLI_SHARERS "=%d", sharers);
 }
 
 static weft_status *take_string(const char *text, start *s)

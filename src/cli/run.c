@@ -3,12 +3,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "base/npy.h"
 #include "cli/options.h"
 #include "cli/page.h"
@@ -263,13 +263,13 @@ static weft_status *draw_timeline(const run_state *s)
   return st;
 }
 
-/* Threads that work on the run: as many as asked for, else one for each processor that the process may use. */
+/* Threads that work on the run: as many as asked for, else as many as a platform takes by itself. */
 static int threads_of(const run_state *s)
 {
-  cpu_set_t usable;
+  const char *set = getenv("WEFT_THREADS");
 
   if (s->o->threads > 0) return (int)s->o->threads;
-  return sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
+  return set && atoi(set) > 0 ? atoi(set) : weft_cores_here().threads;
 }
 
 /* Compiles the program again, with what each pass changes, and writes the page. */

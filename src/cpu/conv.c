@@ -148,6 +148,7 @@ static void plan_packing(cpu_conv *c, const hlo_shape *rhs)
   int64_t bytes = ordered + group_count(c) * cpu_gemm_packed_bytes(&c->gemm);
   if (bytes == 0) return;
   int count = cpu_packing_begin(&c->packing, c, &c->gemm, bytes, pack_kernel);
+  c->packing.base.whole = true; /* the work is cut along the pixels */
   for (int d = 0; c->order_rhs && d < c->rhs_order.rank; d++) {
     c->packing.key[count++] = c->rhs_order.size[d];
     c->packing.key[count++] = c->rhs_order.step[d];
@@ -284,7 +285,8 @@ typedef struct conv_job {
   const cpu_conv *c;
   const conv_phase *phase; /* NULL: all output pixels */
   const char *lhs, *rhs;
-  const char *packed;      /* the packed forms of the groups' kernels, or NULL */
+  rt_form packed;          /* the packed forms of the groups' kernels */
+  const rt_pool *pool;
   char *out;
   atomic_bool failed;
 } conv_job;
@@ -453,8 +455,8 @@ static void gemm_task(void *ctx, int64_t task)
     a = scratch;
   }
   char *to = job->phase ? scratch + rows_at : out;
-  const char *packed = job->packed && cpu_gemm_shares_packed(&c->gemm, &gemm)
-                         ? job->packed + group * cpu_gemm_packed_bytes(&c->gemm)
+  const char *packed = job->packed.data && cpu_gemm_shares_packed(&c->gemm, &gemm)
+                         ? (const char *)rt_form_near(job->packed, job->pool) + group * cpu_gemm_packed_bytes(&c->gemm)
                          : NULL;
   for (int64_t t = 0; t < gemm.tiles; t++) cpu_gemm_tile(&gemm, t, a, rhs, packed, to, scratch + c->patch_bytes);
   if (job->phase) spread_rows(c, job->phase, first, gemm.m, to, out);
@@ -668,8 +670,9 @@ static void direct_task(void *ctx, int64_t task)
   }
 }
 
-static weft_status *run_onednn(const conv_job *job, rt_pool *pool, const void *packed, void *out, char *scratch)
+static weft_status *run_onednn(const conv_job *job, rt_pool *pool, const rt_form *form, void *out, char *scratch)
 {
+  const void *packed = form ? form->data : NULL;
   const cpu_conv *c = job->c;
 
   if (!packed && cpu_onednn_wants_form(c->onednn)) {
@@ -681,10 +684,10 @@ static weft_status *run_onednn(const conv_job *job, rt_pool *pool, const void *p
   return NULL;
 }
 
-weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs, const void *packed,
+weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs, const rt_form *packed,
                           void *out, void *scratch)
 {
-  conv_job job = {.c = c, .lhs = lhs, .rhs = rhs, .out = c->order_out ? (char *)scratch + c->out_at : out};
+  conv_job job = {.c = c, .pool = pool, .lhs = lhs, .rhs = rhs, .out = c->order_out ? (char *)scratch + c->out_at : out};
   int64_t rows = c->batch * c->out_pixels;
 
   if (rows * c->all_features == 0) return NULL;
@@ -699,8 +702,8 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
   }
   if (c->onednn) return run_onednn(&job, pool, packed, out, scratch);
   if (packed) {
-    if (c->order_rhs) job.rhs = packed;
-    if (c->gemm.column_bytes) job.packed = (const char *)packed + c->packed_at;
+    if (c->order_rhs) job.rhs = packed->data;
+    if (c->gemm.column_bytes) job.packed = (rt_form){(const char *)packed->data + c->packed_at, packed->step};
   } else if (c->order_rhs) {
     char *ordered = (char *)scratch + c->rhs_at;
     cpu_transpose_run(&c->rhs_order, pool, ordered, rhs);

@@ -61,6 +61,6 @@ WEFT_NODISCARD weft_status *cpu_conv_init(cpu_conv *conv, const hlo_conv_attrs *
 void cpu_conv_fini(cpu_conv *conv); /* after cpu_conv_init returned NULL */
 /* `packed`: the packed form of rhs, or NULL.  `scratch` has conv->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_conv_run(const cpu_conv *conv, rt_pool *pool, const void *lhs, const void *rhs,
-                                         const void *packed, void *out, void *scratch);
+                                         const rt_form *packed, void *out, void *scratch);
 
 #endif

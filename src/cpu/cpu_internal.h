@@ -8,15 +8,14 @@
 /* Settings from the environment (their table is in platform.c). */
 typedef struct cpu_settings {
   int64_t devices, threads, cache_bytes, packed_bytes;
-  bool pin, huge_pages, flush_denormals, perf_map, onednn;
-  const char *dump_hlo; /* "": nowhere */
+  bool numa, huge_pages, flush_denormals, perf_map, onednn;
+  const char *pin, *dump_hlo; /* dump_hlo "": nowhere */
 } cpu_settings;
 
 typedef struct cpu_platform {
   weft_platform base;      /* first */
   cpu_settings settings;
-  /* NULL unless WEFT_PIN is set: reading the topology takes longer than a small program */
-  struct cpu_topology *topology;
+  struct cpu_places *places; /* NULL: there is one node, and no worker is bound */
 } cpu_platform;
 
 /* Thunks that every program may have: cpu/thunks.c. */
@@ -58,14 +57,5 @@ WEFT_NODISCARD weft_status *cpu_load_adapted(weft_platform *platform, hlo_module
  * out->code. */
 WEFT_NODISCARD weft_status *cpu_lower(cpu_platform *platform, gen_code *code, const weft_compile_options *options,
                                       cpu_adapt *adapt, rt_compiled *out);
-
-/* ---- topology (hwloc) ---- */
-
-typedef struct cpu_topology cpu_topology;
-WEFT_NODISCARD weft_status *cpu_topology_new(cpu_topology **out_topology);
-void cpu_topology_free(cpu_topology *topology);
-/* Binds the calling thread to the core for worker `index`, spread over NUMA
- * nodes, then cores, then hardware threads. */
-void cpu_topology_bind(const cpu_topology *topology, int index);
 
 #endif

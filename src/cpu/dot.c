@@ -202,6 +202,8 @@ weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_sh
   int64_t packed_bytes = cpu_gemm_packed_bytes(&dot->gemm);
   if (packed_bytes > 0 && dot->batches == 1 && !dot->pack_rhs)
     cpu_packing_begin(&dot->packing, dot, &dot->gemm, packed_bytes, pack_rhs);
+  /* tiles of all rows are cut along the columns only: then each thread reads its own part of rhs */
+  dot->packing.base.whole = dot->gemm.tile_m < dot->gemm.m;
   double per_tile = dot->gemm.flops / (double)WEFT_MAX(1, dot->gemm.tiles);
   /* one task takes some tens of microseconds */
   dot->per_task = (int64_t)WEFT_MAX(1.0, 1e6 / WEFT_MAX(per_tile, 100.0));
@@ -221,7 +223,9 @@ bool cpu_dot_is_cut(const cpu_dot *dot)
 
 typedef struct dot_job {
   const cpu_dot *dot;
-  const char *lhs, *rhs, *packed;
+  const char *lhs, *rhs;
+  rt_form packed;          /* of rhs */
+  const rt_pool *pool;
   char *out;
   int64_t tiles;
   atomic_bool failed;
@@ -249,6 +253,7 @@ static void dot_task(void *ctx, int64_t task)
     atomic_store_explicit(&job->failed, true, memory_order_relaxed);
     return;
   }
+  const void *packed = rt_form_near(job->packed, job->pool);
   for (int64_t tile = first; tile < end; tile++) {
     int64_t batch = tile / g->tiles, rest = batch, l = 0, r = 0;
     for (int d = dot->batch_rank - 1; d >= 0; d--) {
@@ -256,12 +261,12 @@ static void dot_task(void *ctx, int64_t task)
       r += rest % dot->batch_size[d] * dot->rhs_step[d];
       rest /= dot->batch_size[d];
     }
-    cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, job->packed,
-                  job->out + batch * c_step, scratch);
+    cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, packed, job->out + batch * c_step,
+                  scratch);
   }
 }
 
-weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs, const void *packed,
+weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs, const rt_form *packed,
                          void *out, void *scratch)
 {
   if (dot->pack_lhs) {
@@ -273,7 +278,7 @@ weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, con
     cpu_transpose_run(&dot->rhs_order, pool, ordered, rhs);
     rhs = ordered;
   }
-  dot_job job = {.dot = dot, .lhs = lhs, .rhs = rhs, .packed = packed, .out = out, .tiles = dot->batches * dot->gemm.tiles};
+  dot_job job = {.dot = dot, .lhs = lhs, .rhs = rhs, .packed = packed ? *packed : (rt_form){0}, .pool = pool, .out = out, .tiles = dot->batches * dot->gemm.tiles};
   rt_parallel_for(pool, (job.tiles + dot->per_task - 1) / dot->per_task, dot_task, &job);
   if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "dot: out of memory for panels");
   return NULL;

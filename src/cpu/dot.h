@@ -43,6 +43,6 @@ bool cpu_dot_is_cut(const cpu_dot *dot);
 
 /* `packed`: the packed form of rhs, or NULL.  `scratch` has dot->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs,
-                                        const void *packed, void *out, void *scratch);
+                                        const rt_form *packed, void *out, void *scratch);
 
 #endif

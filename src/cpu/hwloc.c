@@ -39,11 +39,7 @@ static const char library[] = "libhwloc.so.15"; /* of all versions 2.x */
   X(void, hwloc_topology_destroy, (hwloc_topology_t t), (t), ) \
   X(int, hwloc_get_type_depth, (hwloc_topology_t t, hwloc_obj_type_t type), (t, type), HWLOC_TYPE_DEPTH_UNKNOWN) \
   X(unsigned, hwloc_get_nbobjs_by_depth, (hwloc_topology_t t, int depth), (t, depth), 0) \
-  X(hwloc_obj_t, hwloc_get_obj_by_depth, (hwloc_topology_t t, int depth, unsigned i), (t, depth, i), NULL) \
-  X(int, hwloc_set_cpubind, (hwloc_topology_t t, hwloc_const_cpuset_t set, int flags), (t, set, flags), -1) \
-  X(int, hwloc_bitmap_isset, (hwloc_const_bitmap_t set, unsigned id), (set, id), 0) \
-  X(int, hwloc_bitmap_first, (hwloc_const_bitmap_t set), (set), -1) \
-  X(int, hwloc_bitmap_next, (hwloc_const_bitmap_t set, int before), (set, before), -1)
+  X(hwloc_obj_t, hwloc_get_obj_by_depth, (hwloc_topology_t t, int depth, unsigned i), (t, depth, i), NULL)
 
 static struct {
 #define MEMBER(result, name, parameters, arguments, absent) result(*name) parameters;

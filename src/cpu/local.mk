@@ -11,6 +11,7 @@ libweftrun_la_SOURCES += \
   %D%/hwloc.c %D%/loader.c \
   %D%/makers.h %D%/onednn.h \
   %D%/perf_map.c \
+  %D%/places.c %D%/places.h \
   %D%/platform.c %D%/platform.h \
   %D%/rng_state.c \
   %D%/scan.c %D%/scan.h %D%/scan_loops.h \

@@ -8,10 +8,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/log.h"
+#include "base/machine.h"
 #include "base/options.h"
 #include "cpu/cpu_internal.h"
 #include "cpu/blas.h"
 #include "cpu/onednn.h"
+#include "cpu/places.h"
 #include "cpu/platform.h"
 #include "cpu/topology.h"
 
@@ -19,8 +22,10 @@ static const int64_t HUGE = 2 << 20; /* allocations from this size on are mapped
 
 static const weft_option options[] = {
   {"WEFT_DEVICES", WEFT_OPT_INT, "1", offsetof(cpu_settings, devices), "CPU devices of this process", "1.." WEFT_TEXT(WEFT_DEVICES_A_PROCESS)},
-  {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(cpu_settings, threads), "Worker threads; 0: one a usable core", "0.." WEFT_TEXT(WEFT_MOST_THREADS)},
-  {"WEFT_PIN", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, pin), "Bind each worker to a core"},
+  {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(cpu_settings, threads), "Worker threads; 0: one for each CPU that is this process's (docs/scaling.md)", "0.." WEFT_TEXT(WEFT_MOST_THREADS)},
+  {"WEFT_PIN", WEFT_OPT_STRING, "auto", offsetof(cpu_settings, pin),
+   "Bind workers to a NUMA node, or each to a CPU (core or 1), or not (none or 0); auto: to a node if there are several and the workers fill all CPUs that the process may use", "auto|none|node|core|0|1"},
+  {"WEFT_NUMA", WEFT_OPT_BOOL, "1", offsetof(cpu_settings, numa), "Place memory and work by NUMA node on machines that have several"},
   {"WEFT_HUGE_PAGES", WEFT_OPT_BOOL, "1", offsetof(cpu_settings, huge_pages), "Ask for huge pages for large arrays"},
   {"WEFT_FLUSH_DENORMALS", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, flush_denormals),
    "Take denormal floats for zero, as XLA:CPU does: arithmetic on them is many times slower than on others"},
@@ -56,6 +61,7 @@ static weft_status *allocate(weft_device *device, int space, int64_t bytes, void
       if (start > mapped) munmap(mapped, (size_t)(start - mapped));
       munmap(start + size, (size_t)(mapped + HUGE - start));
       if (cpu->settings.huge_pages) madvise(start, size, MADV_HUGEPAGE); /* a hint: may fail */
+      rt_numa_prefer(&cpu->base.numa, device->home, start, (int64_t)size);
       data = start;
     }
   }
@@ -78,15 +84,17 @@ static void on_worker_start(void *ctx, int index)
   const cpu_platform *cpu = ctx;
   /* set in both cases, because a thread inherits it from the thread that creates it */
   weft_thread_flush_denormals(cpu->base.flush_denormals);
-  if (cpu->topology) cpu_topology_bind(cpu->topology, index);
+  if (cpu->places) cpu_places_bind(cpu->places, index - 1);
 }
+
+static int node_here(void *ctx) { return rt_numa_here(&((const cpu_platform *)ctx)->base.numa); }
 
 void cpu_destroy(weft_platform *platform)
 {
   cpu_platform *cpu = (cpu_platform *)platform;
 
   rt_platform_end(platform);
-  cpu_topology_free(cpu->topology);
+  cpu_places_free(cpu->places);
   free(cpu);
 }
 
@@ -94,6 +102,36 @@ static const char *kind(const weft_platform *platform, int ordinal)
 {
   (void)platform, (void)ordinal;
   return CPU_DEVICE_KIND;
+}
+
+/* Gives each device a home among the nodes if there are as many devices as nodes. A device that has no home uses all
+ * nodes. */
+static void settle_devices(weft_platform *base, const cpu_places *places)
+{
+  for (int i = 0; i < base->device_count; i++) {
+    weft_device *device = &base->devices[i];
+    if (base->device_count < places->numa.count) continue;
+    device->home = (int)((int64_t)i * places->numa.count / base->device_count);
+    device->numa_node = places->numa.numbers[device->home];
+  }
+}
+
+/* Says where workers and devices belong. Most machines have one node, where there is nothing to say. */
+static weft_status *place(cpu_platform *cpu, rt_pool_options *pool)
+{
+  bool several = cpu->settings.numa && weft_machine_node_count() > 1;
+
+  if (!several && cpu_pin_of(cpu->settings.pin) != CPU_PIN_CORE) return NULL;
+  WEFT_TRY(cpu_places_new(pool->threads, cpu_pin_of(cpu->settings.pin), &cpu->places));
+  if (!several) return NULL;
+  settle_devices(&cpu->base, cpu->places);
+  cpu->base.numa = cpu->places->numa;
+  pool->nodes = cpu->places->node_of;
+  pool->node_count = cpu->places->numa.count;
+  pool->node_here = node_here;
+  WEFT_LOG("cpu", INFO, "%d NUMA nodes, %d workers, bound: %s", cpu->places->numa.count, pool->threads,
+           cpu_pin_words[cpu->places->pin]);
+  return NULL;
 }
 
 static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
@@ -106,7 +144,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   threads = wanted->threads > 0 ? wanted->threads : (int)cpu->settings.threads;
   if (devices < 1 || devices > WEFT_DEVICES_A_PROCESS)
     return WEFT_ERR(INVALID_ARGUMENT, "%d devices: 1 to %d are possible", devices, WEFT_DEVICES_A_PROCESS);
-  if (threads < 1) threads = cpu_usable_threads();
+  if (threads < 1) threads = WEFT_MIN(weft_cores_here().threads, WEFT_MOST_THREADS);
   base->flush_denormals = cpu->settings.flush_denormals;
   cpu_onednn_allow(cpu->settings.onednn);
   base->memory_limit = cpu_memory_bytes();
@@ -116,8 +154,9 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
     base->devices[i].cache_limit = cpu->settings.cache_bytes > 0 ? cpu->settings.cache_bytes
                                                                  : base->memory_limit / 8 / devices;
   WEFT_TRY(rt_platform_join_job(base, wanted));
-  if (cpu->settings.pin) WEFT_TRY(cpu_topology_new(&cpu->topology));
-  return rt_pool_new(&(rt_pool_options){.threads = threads, .on_start = on_worker_start, .ctx = cpu}, &base->pool);
+  rt_pool_options pool = {.threads = threads, .on_start = on_worker_start, .ctx = cpu};
+  WEFT_TRY(place(cpu, &pool));
+  return rt_pool_new(&pool, &base->pool);
 }
 
 weft_status *cpu_create(const weft_platform_ops *ops, const weft_platform_options *wanted, weft_platform **out_platform)

@@ -85,6 +85,19 @@ static weft_status *make(void *ctx, low_step *step, rt_thunk **out)
 
 static void free_code(void *code) { gen_code_free(code); }
 
+/* The compiling thread has written the constants, so they lie on its node; threads of all nodes read them. */
+static void spread_constants(const weft_platform *platform, const buf_plan *plan)
+{
+  enum { LEAST_SPREAD = 1 << 20 }; /* smaller ones are soon in the caches of all nodes */
+
+  for (int i = 0; platform->numa.count > 1 && i < buf_plan_alloc_count(plan); i++) {
+    const buf_alloc *alloc = buf_plan_alloc(plan, i);
+    if (alloc->kind != BUF_CONSTANT || alloc->bytes < LEAST_SPREAD) continue;
+    rt_numa_interleave(&platform->numa, (void *)(uintptr_t)alloc->literal->data,
+                       hlo_shape_bytes(alloc->literal->shape));
+  }
+}
+
 weft_status *cpu_lower(cpu_platform *platform, gen_code *code, const weft_compile_options *options, cpu_adapt *adapt,
                        rt_compiled *out)
 {
@@ -99,6 +112,7 @@ weft_status *cpu_lower(cpu_platform *platform, gen_code *code, const weft_compil
   if (platform->settings.perf_map) cpu_perf_map_add(out->module, code);
   if (adapt) adapt(&target);
   WEFT_TRY(low_lower(&platform->base, &target, options, out));
+  spread_constants(&platform->base, out->plan);
   if (rt_trace_on) rt_trace_event("compile", "plan and thunks", 0, begin);
   return NULL;
 }

@@ -7,7 +7,6 @@
 
 #include "base/status.h"
 
-int cpu_usable_threads(void); /* the number of hardware threads that this process may use */
 int64_t cpu_memory_bytes(void);
 /* Packages, cores, caches, NUMA nodes, memory, huge pages: indented lines. */
 WEFT_NODISCARD weft_status *cpu_topology_print(FILE *out);

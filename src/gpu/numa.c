@@ -9,41 +9,21 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/machine.h"
 
 const char *gpu_numa_folder = "/sys/devices/system/node";
 
-/* Reads a list such as "0-3,8,10-11". False: it is no such list. */
-static bool read_list(const char *text, cpu_set_t *out)
-{
-  CPU_ZERO(out);
-  while (*text && *text != '\n') {
-    char *end;
-    unsigned long first = strtoul(text, &end, 10), last = first;
-    if (end == text) return false;
-    if (*end == '-') {
-      text = end + 1;
-      last = strtoul(text, &end, 10);
-      if (end == text) return false;
-    }
-    for (unsigned long cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++) CPU_SET(cpu, out);
-    text = *end == ',' ? end + 1 : end;
-    if (*end && *end != ',' && *end != '\n') return false;
-  }
-  return true;
-}
-
 bool gpu_numa_cpus(int node, const cpu_set_t *allowed, cpu_set_t *out)
 {
-  char path[300], text[4096];
+  char path[300];
+  weft_cpus cpus;
 
   CPU_ZERO(out);
   if (node < 0) return false;
   snprintf(path, sizeof path, "%s/node%d/cpulist", gpu_numa_folder, node);
-  FILE *file = fopen(path, "re");
-  if (!file) return false;
-  bool there = fgets(text, sizeof text, file) != NULL;
-  fclose(file);
-  if (!there || !read_list(text, out)) return false;
+  if (!weft_cpus_read(path, &cpus)) return false;
+  for (int cpu = weft_cpus_next(&cpus, -1); cpu >= 0 && cpu < CPU_SETSIZE; cpu = weft_cpus_next(&cpus, cpu))
+    CPU_SET((size_t)cpu, out);
   CPU_AND(out, out, allowed);
   return CPU_COUNT(out) > 0;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/machine.h"
 #include "gpu/assemble.h"
 #include "gpu/communicator.h"
 #include "gpu/gpu_internal.h"
@@ -102,6 +103,7 @@ static int usable_threads(int node)
 
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
   int count = CPU_COUNT(gpu_numa_cpus(node, &allowed, &near) ? &near : &allowed);
+  count = WEFT_MIN(count, weft_cores_here().threads);
   return WEFT_MAX(WEFT_MIN(count, MOST_THREADS), 1);
 }
 

@@ -26,6 +26,7 @@ static const weft_option job_options[] = {
   {"WEFT_NUM_PROCESSES", WEFT_OPT_INT, "", 0, "Processes of the job.", "1..2147483647"},
   {"WEFT_PROCESS_ID", WEFT_OPT_INT, "", 0, "Which of them this is, from 0.", "0..2147483647"},
   {"WEFT_LOCAL_PROCESS_ID", WEFT_OPT_INT, "", 0, "Which of those on this machine.", "0..2147483647"},
+  {"WEFT_LOCAL_PROCESSES", WEFT_OPT_INT, "", 0, "Processes of the job that share the CPUs which this one may use; weft launch sets it.", "1.."},
   {"WEFT_NUM_DEVICES", WEFT_OPT_INT, "", 0, "CPU devices of a PJRT client that asks for no number.", "1.." WEFT_TEXT(WEFT_DEVICES_A_PROCESS)},
   {"WEFT_K8S_SUBDOMAIN", WEFT_OPT_STRING, "", 0, "The headless service of a Kubernetes job."},
   {"WEFT_K8S_HOSTS_FILE", WEFT_OPT_STRING, "", 0, "The file of host names that is read to find this pod's place in the job."},

@@ -28,6 +28,21 @@ static int64_t class_bytes(int class)
   return (INT64_C(1) << ((class - 8) / 8 + 6)) * ((class - 8) % 8 + 9);
 }
 
+/* Of the last few blocks, puts one of the calling thread's node last, if there is one. */
+static void prefer_own_node(const weft_device *device, rt_free_list *list)
+{
+  enum { FEW = 8 };
+  int node = rt_pool_node(device->platform->pool), last = list->count - 1;
+
+  for (int i = last; i >= 0 && i > last - FEW; i--)
+    if (list->blocks[i].node == node) {
+      rt_free_block own = list->blocks[i];
+      memmove(list->blocks + i, list->blocks + i + 1, (size_t)(last - i) * sizeof own);
+      list->blocks[last] = own;
+      return;
+    }
+}
+
 /* Takes a block that `taker` may use at once from the list; NULL: there is none. For RT_ANYONE only blocks[0] is
  * tried, as older blocks are likelier to be idle. */
 static void *pop_block(const weft_device *device, rt_free_list *list, rt_taker taker)
@@ -41,6 +56,7 @@ static void *pop_block(const weft_device *device, rt_free_list *list, rt_taker t
     memmove(list->blocks, list->blocks + 1, (size_t)at * sizeof *list->blocks);
     list->blocks[at] = first;
   }
+  if (WEFT_UNLIKELY(device->platform->numa.count > 1) && !device->queues) prefer_own_node(device, list);
   list->count = at;
   return list->blocks[at].data;
 }
@@ -157,13 +173,14 @@ void rt_device_give(weft_device *device, int space, void *data, int64_t bytes)
   int class = size_class(bytes);
   int64_t size = class_bytes(class);
   uint64_t number = device->queues ? last_use(device, data, size) : 0;
+  int node = WEFT_UNLIKELY(device->platform->numa.count > 1) ? rt_pool_node(device->platform->pool) : 0;
   bool keep, idle = !device->queues || number <= device->ops->reached(device->streams[WEFT_STREAM_COMPUTE]);
 
   weft_mutex_lock(&device->memory_mu);
   device->memory.bytes_in_use -= size;
   /* a block in use is kept beyond the limit too, because the platform's deallocate does not wait */
   keep = (!idle || device->memory.cached_bytes + size <= device->cache_limit) &&
-         push_block(&device->free_blocks[space][class], (rt_free_block){data, number});
+         push_block(&device->free_blocks[space][class], (rt_free_block){data, number, node});
   if (keep) device->memory.cached_bytes += size;
   weft_mutex_unlock(&device->memory_mu);
   if (keep) return;
@@ -180,6 +197,26 @@ void *weft_device_host_address(weft_device *device, void *data)
 {
   if (device->is_host_visible) return data;
   return device->ops->host_address ? device->ops->host_address(device, data) : NULL;
+}
+
+typedef struct shared_copy { char *to; const char *from; int64_t bytes; } shared_copy;
+
+enum { COPY_PIECE = 1 << 20, LEAST_SHARED_COPY = 4 << 20 };
+
+static void copy_piece(void *ctx, int64_t index)
+{
+  const shared_copy *c = ctx;
+  int64_t at = index * COPY_PIECE;
+
+  memcpy(c->to + at, c->from + at, (size_t)WEFT_MIN(c->bytes - at, COPY_PIECE));
+}
+
+void rt_device_copy_shared(weft_device *device, void *to, const void *from, int64_t bytes)
+{
+  shared_copy c = {to, from, bytes};
+
+  if (bytes < LEAST_SHARED_COPY) memcpy(to, from, (size_t)WEFT_MAX(bytes, 0));
+  else rt_parallel_for(device->platform->pool, (bytes + COPY_PIECE - 1) / COPY_PIECE, copy_piece, &c);
 }
 
 weft_status *weft_device_write(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes)
@@ -264,6 +301,7 @@ weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_
                           .ordinal = ordinal,
                           .kind = kind,
                           .numa_node = -1,
+                          .home = -1,
                           .cache_limit = platform->memory_limit / 8};
   weft_mutex_init(&device->memory_mu);
   weft_mutex_init(&device->mu);

@@ -53,7 +53,7 @@ struct weft_run {
   weft_storage **output_memory; /* by output */
   void **base;              /* by allocation */
   rt_packed **forms;        /* by slot: packed forms that the run reads */
-  void **packed;            /* by slot: their bytes */
+  rt_form *packed;          /* by slot: their bytes */
   void *temp;
   struct rt_hold *hold;     /* cliques, or NULL; released at the end */
   weft_event_waiter hold_waiter;
@@ -380,7 +380,7 @@ static weft_status *new_run(weft_executable *exe, weft_run **out_run)
   size_t allocs = (size_t)buf_plan_alloc_count(exe->parts.plan), groupings = (size_t)exe->parts.grouping_count;
   size_t slots = exe->packs ? (size_t)rt_program_packed_count(exe->parts.program) + 1 : 0;
   char *memory = calloc(1, sizeof(weft_run) + params * (sizeof(weft_event_waiter) + 2 * sizeof(void *) + sizeof(bool)) +
-                             (2 * outputs + allocs + 2 * slots + groupings) * sizeof(void *) +
+                             (2 * outputs + allocs + slots + groupings) * sizeof(void *) + slots * sizeof(rt_form) +
                              groupings * sizeof(uint64_t) + 64);
   weft_run *run = (weft_run *)memory;
 
@@ -393,7 +393,7 @@ static weft_status *new_run(weft_executable *exe, weft_run **out_run)
   run->output_memory = (weft_storage **)memory, memory += outputs * sizeof *run->output_memory;
   run->base = (void **)memory, memory += allocs * sizeof *run->base;
   run->forms = (rt_packed **)memory, memory += slots * sizeof *run->forms;
-  run->packed = (void **)memory, memory += slots * sizeof *run->packed;
+  run->packed = (rt_form *)memory, memory += slots * sizeof *run->packed;
   run->comms = (weft_comm **)memory, memory += groupings * sizeof *run->comms;
   run->comm_launches = (uint64_t *)memory, memory += groupings * sizeof *run->comm_launches;
   run->donated = (bool *)memory;
@@ -434,7 +434,7 @@ static void release_packed(weft_run *run)
   for (int s = 1; s <= rt_program_packed_count(run->exe->parts.program); s++) {
     rt_packed_release(run->exe->platform, run->forms[s]);
     run->forms[s] = NULL;
-    run->packed[s] = NULL;
+    run->packed[s] = (rt_form){0};
   }
 }
 
@@ -547,7 +547,7 @@ static void bind_packed(weft_run *run)
       rt_packed_get(run->device, is_constant ? &exe->packed_constants : &run->input_memory[alloc->param_leaf]->packed,
                     slot->packing, is_constant ? ((int64_t)slot->alloc << 40) + slot->offset : slot->offset,
                     rt_frame_arg(run->frame, slot->arg), is_constant);
-    run->packed[s] = run->forms[s] ? rt_packed_data(run->forms[s]) : NULL;
+    run->packed[s] = run->forms[s] ? rt_packed_read(run->forms[s]) : (rt_form){0};
   }
   rt_frame_bind_packed(run->frame, run->packed);
 }
@@ -563,7 +563,8 @@ static weft_status *copy_kept_parameter(weft_run *run, weft_storage **param)
   weft_status *st = rt_storage_new(device, 0, kept->bytes, RT_COMPUTE, &copy);
 
   if (WEFT_UNLIKELY(st != NULL)) return name_memory(st, run->exe->parts.plan);
-  st = weft_device_copy(device, stream, copy->data, device, kept->data, kept->bytes);
+  if (device->is_host_visible && !stream) rt_device_copy_shared(device, copy->data, kept->data, kept->bytes);
+  else st = weft_device_copy(device, stream, copy->data, device, kept->data, kept->bytes);
   if (WEFT_UNLIKELY(begin != 0)) {
     rt_trace_step step = {.kind = "copy",
                           .name = "(parameters that the program overwrites and the caller keeps)",
@@ -1011,8 +1012,8 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
 {
   weft_buffer *const *inputs = launch->inputs[device];
 
-  run->job = (rt_job){.run = start_job};
   run->device = exe->devices[device];
+  run->job = (rt_job){.run = start_job, .node = WEFT_MAX(run->device->home, 0)};
   run->info = (rt_run_info){.device = run->device,
                             .device_ordinal = run->device->ordinal,
                             .device_id = run->device->id,

@@ -9,6 +9,7 @@ libweftrun_la_SOURCES += \
   %D%/host_copies.c %D%/host_copies.h \
   %D%/ffi.c %D%/ffi.h %D%/ffi_attrs.c \
   %D%/lender.c %D%/lender.h \
+  %D%/numa.c %D%/numa.h \
   %D%/packed.c %D%/packed.h \
   %D%/platform.c %D%/platform.h \
   %D%/pool.c %D%/pool.h \

@@ -14,6 +14,7 @@ struct rt_packed {
   rt_packed_set *set;           /* NULL: dropped, and freed when the last run has read it */
   weft_device *device;          /* the device of the memory at `data` */
   void *data;                   /* NULL: there is no form yet */
+  int copies;                   /* one for each node, or 1 */
   bool in_making;
   int readers;
   int64_t offset, bytes, key_bytes;
@@ -58,29 +59,50 @@ static void unlink_form(rt_packed_forms *all, rt_packed *form) WEFT_REQUIRES(all
   form->set = NULL;
 }
 
+/* Bytes from one copy to the next: whole pages. */
+static int64_t step_of(int64_t bytes) { return WEFT_ALIGN_UP(bytes, 4096); }
+
+static int64_t bytes_of(int64_t bytes, int copies) { return copies > 1 ? step_of(bytes) * copies : bytes; }
+
 static void free_form(rt_packed_forms *all, rt_packed *form)
 {
   if (form->data) {
-    rt_device_give(form->device, 0, form->data, form->bytes);
+    rt_device_give(form->device, 0, form->data, bytes_of(form->bytes, form->copies));
     weft_mutex_lock(&all->mu);
-    all->bytes -= form->bytes;
+    all->bytes -= bytes_of(form->bytes, form->copies);
     weft_mutex_unlock(&all->mu);
   }
   free(form);
 }
 
-/* Makes the form. NULL: without memory, or it cannot be made. */
-static void *make(weft_device *device, const rt_packing *packing, const void *from)
+/* Copies of a form: a small one is soon in the caches of all nodes, and one that the threads divide among themselves is
+ * read from one node only. */
+static int copies_of(const weft_platform *platform, const rt_packing *packing)
 {
+  enum { LEAST_COPIED = 1 << 20 };
+
+  return packing->whole && packing->bytes >= LEAST_COPIED ? WEFT_MAX(platform->numa.count, 1) : 1;
+}
+
+/* Makes the form. NULL: without memory, or it cannot be made. */
+static void *make(weft_device *device, const rt_packing *packing, const void *from, int copies)
+{
+  const rt_numa *numa = &device->platform->numa;
+  int64_t step = step_of(packing->bytes);
   void *data;
-  weft_status *st = rt_device_take(device, 0, packing->bytes, RT_ANYONE, &data);
+  weft_status *st = rt_device_take(device, 0, bytes_of(packing->bytes, copies), RT_ANYONE, &data);
 
   if (st) {
     weft_status_free(st);
     return NULL;
   }
-  if (packing->pack(packing, device->platform->pool, from, data)) return data;
-  rt_device_give(device, 0, data, packing->bytes);
+  if (copies == 1 && packing->whole) rt_numa_interleave(numa, data, packing->bytes);
+  for (int i = 0; i < copies && copies > 1; i++) rt_numa_prefer(numa, i, (char *)data + i * step, step);
+  if (packing->pack(packing, device->platform->pool, from, data)) {
+    for (int i = 1; i < copies; i++) memcpy((char *)data + i * step, data, (size_t)packing->bytes);
+    return data;
+  }
+  rt_device_give(device, 0, data, bytes_of(packing->bytes, copies));
   return NULL;
 }
 
@@ -89,6 +111,7 @@ rt_packed *rt_packed_get(weft_device *device, rt_packed_set *set, const rt_packi
 {
   weft_platform *platform = device->platform;
   rt_packed_forms *all = &platform->packed;
+  int copies = copies_of(platform, packing);
   bool pack;
 
   weft_mutex_lock(&all->mu);
@@ -101,28 +124,33 @@ rt_packed *rt_packed_get(weft_device *device, rt_packed_set *set, const rt_packi
     weft_mutex_unlock(&all->mu);
     return form;
   }
+  if (all->bytes + bytes_of(packing->bytes, copies) > platform->packed_limit) copies = 1;
   pack &= form && !form->in_making && all->bytes + packing->bytes <= platform->packed_limit;
   if (pack) {
-    all->bytes += packing->bytes;
+    all->bytes += bytes_of(packing->bytes, copies);
     form->in_making = true;
     form->readers++;
   }
   weft_mutex_unlock(&all->mu);
   if (!pack) return NULL;
 
-  void *data = make(device, packing, from);
+  void *data = make(device, packing, from, copies);
   weft_mutex_lock(&all->mu);
   form->in_making = false;
   form->device = device;
   form->data = data;
-  if (!data) all->bytes -= packing->bytes;
+  form->copies = copies;
+  if (!data) all->bytes -= bytes_of(packing->bytes, copies);
   weft_mutex_unlock(&all->mu);
   if (data) return form;
   rt_packed_release(platform, form);
   return NULL;
 }
 
-void *rt_packed_data(const rt_packed *form) { return form->data; }
+rt_form rt_packed_read(const rt_packed *form)
+{
+  return (rt_form){form->data, form->copies > 1 ? step_of(form->bytes) : 0};
+}
 
 void rt_packed_release(weft_platform *platform, rt_packed *form)
 {

@@ -6,6 +6,10 @@
  * it is made when the same storage comes for the second time, and is freed with the storage, or when somebody may write
  * to it.
  *
+ * On a machine of several NUMA nodes, a large form that every thread reads as a whole (rt_packing.whole) has a copy on
+ * each node if there is room for the copies; otherwise its pages are spread over the nodes. Any other form lies on the
+ * nodes of the threads that packed it, which are those that read it.
+ *
  * All forms of a platform together take at most weft_platform.packed_limit bytes; no form is made beyond that. If the
  * platform has no memory left, it drops the forms that no run reads.
  *
@@ -26,8 +30,19 @@ struct rt_packing {
   const void *key;
   int64_t key_bytes;
   int64_t bytes; /* bytes of the form, which is aligned as storages are */
+  bool whole;    /* each thread reads all of it: on a machine of several nodes, each node may have a copy */
   bool (*pack)(const rt_packing *packing, rt_pool *pool, const void *from, void *to); /* false: there is no form */
 };
+
+/* A form as a step reads it: rt_form_near gives the copy for the calling thread. */
+typedef struct rt_form {
+  const void *data; /* NULL: there is none */
+  int64_t step;     /* bytes from one node's copy to the next; 0: all nodes read the same */
+} rt_form;
+static inline const void *rt_form_near(rt_form form, const rt_pool *pool)
+{
+  return form.step == 0 ? form.data : (const char *)form.data + form.step * rt_pool_node(pool);
+}
 
 typedef struct rt_packed rt_packed; /* one form, or a note that a form was requested */
 /* The forms of one operand, guarded by rt_packed_forms.mu. */
@@ -49,7 +64,7 @@ typedef struct rt_packed_forms {
  * at the first. */
 rt_packed *rt_packed_get(weft_device *device, rt_packed_set *set, const rt_packing *packing, int64_t offset,
                          const void *from, bool now);
-void *rt_packed_data(const rt_packed *form);
+rt_form rt_packed_read(const rt_packed *form);
 void rt_packed_release(weft_platform *platform, rt_packed *form); /* NULL is fine */
 /* Drops the forms of an operand that is freed or changes. */
 void rt_packed_drop(weft_platform *platform, rt_packed_set *set);

@@ -607,7 +607,7 @@ void rt_frame_bind_constants(rt_frame *frame, void *const *constants)
                                                  program->constants[i].offset;
 }
 
-void rt_frame_bind_packed(rt_frame *frame, void *const *packed) { frame->ctx.packed = packed; }
+void rt_frame_bind_packed(rt_frame *frame, const rt_form *packed) { frame->ctx.packed = packed; }
 const void *rt_frame_arg(const rt_frame *frame, int arg) { return frame->ctx.args[arg]; }
 
 /* ---- for people ------------------------------------------------------------------------------------------------ */

@@ -127,7 +127,7 @@ void rt_frame_bind(rt_frame *frame, void *const *base);
  * constants in host memory are used. */
 void rt_frame_bind_constants(rt_frame *frame, void *const *constants);
 /* Sets the packed forms that this run reads, by slot; slot 0 is NULL. Borrowed until the run has ended. */
-void rt_frame_bind_packed(rt_frame *frame, void *const *packed);
+void rt_frame_bind_packed(rt_frame *frame, const rt_form *packed);
 const void *rt_frame_arg(const rt_frame *frame, int arg); /* once bound */
 
 /* Runs the program. True: the run is done, with its error in *out. False: `done` will be called once, on some

@@ -8,6 +8,7 @@
 #include "collective/clique.h"
 #include "hlo/grouping.h"
 #include "runtime/executable.h"
+#include "runtime/numa.h"
 #include "runtime/packed.h"
 #include "runtime/platform.h"
 #include "runtime/program.h"
@@ -29,6 +30,7 @@ struct weft_platform {         /* first member of a platform's own struct */
   int64_t memory_limit;        /* the machine's memory in bytes: a larger allocation fails */
   int64_t packed_limit;        /* most bytes of packed forms (packed.h); 0: none are made */
   rt_packed_forms packed;
+  rt_numa numa;                /* the nodes of the workers; the platform owns the arrays */
   bool host_loops_back, flush_denormals;
   bool traces_signals;         /* rt_trace_signals_begin was called */
   weft_mutex channels_mu;      /* a leaf */
@@ -55,9 +57,11 @@ void rt_platform_own_thread(const weft_platform *platform);
 typedef struct rt_free_block {
   void *data;
   uint64_t number;
+  int node; /* where the thread ran that gave the block back (rt_pool_node) */
 } rt_free_block;
 
-/* Free blocks of one size, last in, first out. There are eight sizes to each power of two. */
+/* Free blocks of one size, last in, first out; on a machine of several nodes a thread takes one of its own node if the
+ * last few have one. There are eight sizes to each power of two. */
 enum { RT_SIZE_CLASSES = 8 * 48 };
 typedef struct rt_free_list {
   rt_free_block *blocks;
@@ -75,7 +79,8 @@ struct weft_device {
   int ordinal;
   int hardware_id;             /* see weft_device_hardware_id */
   const char *kind;
-  int numa_node;               /* -1: unknown */
+  int numa_node;               /* its number; -1: unknown, or several */
+  int home;                    /* the same as an index of platform->numa; -1 */
 
   struct rt_feed *infeed, *outfeed;
 
@@ -118,6 +123,10 @@ typedef enum rt_taker {
 WEFT_NODISCARD weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_taker taker,
                                            void **out_data);
 void rt_device_give(weft_device *device, int space, void *data, int64_t bytes);
+
+/* Copies into the memory of a host-visible device. Workers share a large copy, so that new pages lie on their nodes: a
+ * step that shares its work in the same way finds them near. */
+void rt_device_copy_shared(weft_device *device, void *to, const void *from, int64_t bytes);
 
 /* Records a point of one of the device's streams. */
 uint64_t rt_device_record(weft_device *device, weft_stream *stream);

@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "buffer/plan.h"
+#include "runtime/packed.h"
 #include "runtime/pool.h"
 
 typedef struct rt_thunk rt_thunk;
@@ -108,7 +109,7 @@ typedef struct rt_run_info {
 /* One run of a program on one device. */
 struct rt_ctx {
   void **args;                      /* pointers of all uses of all thunks */
-  void *const *packed;              /* packed forms in this run, or NULL; NULL: there are none */
+  const rt_form *packed;            /* packed forms in this run; NULL: there are none */
   rt_pool *pool;
   const rt_run_info *info;
   rt_thunk_state *states;           /* by rt_thunk.index */
@@ -117,9 +118,10 @@ struct rt_ctx {
 static inline void *const *rt_args(const rt_thunk *thunk, const rt_ctx *ctx) { return ctx->args + thunk->first_arg; }
 
 /* The packed form of uses[thunk->packed_use] in this run; NULL: the thunk reads the operand itself. */
-static inline const void *rt_packed_form(const rt_thunk *thunk, const rt_ctx *ctx)
+static inline const rt_form *rt_packed_form(const rt_thunk *thunk, const rt_ctx *ctx)
 {
-  return ctx->packed ? ctx->packed[thunk->packed_slot] : NULL;
+  const rt_form *form = ctx->packed ? &ctx->packed[thunk->packed_slot] : NULL;
+  return form && form->data ? form : NULL;
 }
 
 /* Ends an asynchronous thunk.  Takes `st`. */

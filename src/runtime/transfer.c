@@ -74,7 +74,9 @@ static weft_status *write_queued(weft_storage *target, const weft_array_type *ty
 static weft_status *write_now(weft_storage *target, const weft_array_type *type, const void *host,
                               weft_buffer **out_buffer)
 {
-  WEFT_TRY(weft_device_write(target->device, NULL, target->data, host, weft_array_bytes(type)));
+  if (target->device->is_host_visible)
+    rt_device_copy_shared(target->device, target->data, host, weft_array_bytes(type));
+  else WEFT_TRY(weft_device_write(target->device, NULL, target->data, host, weft_array_bytes(type)));
   return weft_buffer_new(target->device, type, target, NULL, out_buffer);
 }
 

@@ -66,54 +66,59 @@ static cpu_set_t cpus_between(int first, int last)
   return set;
 }
 
-static void expect(cli_bind how, cpu_set_t usable, int index, int count, const char *expected)
+/* expected_sharers: processes that have the same CPUs */
+static void expect(cli_bind how, cpu_set_t usable, int index, int count, const char *expected, int expected_sharers)
 {
   cpu_set_t got;
   char text[256] = "";
+  int sharers;
 
-  T_OK(cli_bind_cpus(how, folder, &usable, index, count, &got));
+  T_OK(cli_bind_cpus(how, folder, &usable, index, count, &got, &sharers));
   for (size_t i = 0, n = 0; i < 64; i++)
     if (CPU_ISSET(i, &got)) n += (size_t)snprintf(text + n, sizeof text - n, "%s%zu", n ? "," : "", i);
   assert_string_equal(text, expected);
+  assert_int_equal(sharers, expected_sharers);
 }
 
 TEST(processes_are_spread_over_the_machine)
 {
   cpu_set_t all = cpus_between(0, 15);
 
-  expect(CLI_BIND_CORE, all, 0, 8, "0,8");
-  expect(CLI_BIND_CORE, all, 7, 8, "7,15");
-  expect(CLI_BIND_CORE, all, 1, 2, "4,12"); /* far from the first */
-  expect(CLI_BIND_NUMA, all, 0, 2, "0,1,8,9");
-  expect(CLI_BIND_NUMA, all, 1, 2, "4,5,12,13");
-  expect(CLI_BIND_NUMA, all, 7, 8, "6,7,14,15"); /* two on each node */
-  expect(CLI_BIND_SOCKET, all, 1, 2, "4,5,6,7,12,13,14,15");
-  expect(CLI_BIND_SOCKET, all, 2, 6, "0,1,2,3,8,9,10,11");
-  expect(CLI_BIND_NONE, all, 3, 4, "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15");
+  expect(CLI_BIND_CORE, all, 0, 8, "0,8", 1);
+  expect(CLI_BIND_CORE, all, 7, 8, "7,15", 1);
+  expect(CLI_BIND_CORE, all, 1, 2, "4,12", 1); /* far from the first */
+  expect(CLI_BIND_NUMA, all, 0, 2, "0,1,8,9", 1);
+  expect(CLI_BIND_NUMA, all, 1, 2, "4,5,12,13", 1);
+  expect(CLI_BIND_NUMA, all, 7, 8, "6,7,14,15", 2); /* two on each node */
+  expect(CLI_BIND_SOCKET, all, 1, 2, "4,5,6,7,12,13,14,15", 1);
+  expect(CLI_BIND_SOCKET, all, 2, 6, "0,1,2,3,8,9,10,11", 3);
+  expect(CLI_BIND_NONE, all, 3, 4, "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", 4);
 }
 
 TEST(only_usable_cpus_count)
 {
   cpu_set_t some = cpus_between(4, 7); /* the second socket, one hardware thread of each core */
 
-  expect(CLI_BIND_CORE, some, 1, 4, "5");
-  expect(CLI_BIND_NUMA, some, 1, 2, "6,7");
-  expect(CLI_BIND_SOCKET, some, 1, 2, "4,5,6,7");
+  expect(CLI_BIND_CORE, some, 1, 4, "5", 1);
+  expect(CLI_BIND_NUMA, some, 1, 2, "6,7", 1);
+  expect(CLI_BIND_SOCKET, some, 1, 2, "4,5,6,7", 2);
 }
 
 TEST(more_processes_than_cores_are_refused)
 {
   cpu_set_t all = cpus_between(0, 15), got;
+  int sharers;
 
-  T_FAILS(cli_bind_cpus(CLI_BIND_CORE, folder, &all, 0, 9, &got), "9 processes");
+  T_FAILS(cli_bind_cpus(CLI_BIND_CORE, folder, &all, 0, 9, &got, &sharers), "9 processes");
 }
 
 TEST(a_machine_that_is_not_described_is_refused)
 {
   cpu_set_t all = cpus_between(0, 16), got; /* there is no CPU 16 */
+  int sharers;
 
-  T_FAILS(cli_bind_cpus(CLI_BIND_CORE, folder, &all, 0, 1, &got), "cpu16");
-  T_OK(cli_bind_cpus(CLI_BIND_NUMA, "/nowhere", &all, 0, 1, &got)); /* one node */
+  T_FAILS(cli_bind_cpus(CLI_BIND_CORE, folder, &all, 0, 1, &got, &sharers), "cpu16");
+  T_OK(cli_bind_cpus(CLI_BIND_NUMA, "/nowhere", &all, 0, 1, &got, &sharers)); /* one node */
   assert_int_equal(CPU_COUNT(&got), 17);
 }
 

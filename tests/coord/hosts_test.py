@@ -65,11 +65,11 @@ def until(condition):
 
 def ranks_fill_the_hosts_in_order():
   with Fake() as f:
-    r = f.launch('--hosts', 'node1:2,ada@node2,node1', *shell('echo out $WEFT_PROCESS_ID/$WEFT_NUM_PROCESSES $WEFT_LOCAL_PROCESS_ID $(pwd); echo err >&2'),
+    r = f.launch('--hosts', 'node1:2,ada@node2,node1', *shell('echo out $WEFT_PROCESS_ID/$WEFT_NUM_PROCESSES $WEFT_LOCAL_PROCESS_ID of $WEFT_LOCAL_PROCESSES $(pwd); echo err >&2'),
                  env={'WEFT_LOG': 'off'})
     here = os.getcwd()
     assert r.returncode == 0, r
-    assert sorted(r.stdout.splitlines()) == [f'[{i}] out {i}/4 {k} {here}' for i, k in enumerate((0, 1, 2, 0))], r
+    assert sorted(r.stdout.splitlines()) == [f'[{i}] out {i}/4 {k} of {n} {here}' for i, (k, n) in enumerate(((0, 3), (1, 3), (2, 3), (0, 1)))], r
     assert sorted(line for line in r.stderr.splitlines() if line.startswith('[')) == [f'[{i}] err' for i in range(4)], r
     assert f.commands().count('-o Some=option node1 exec') == 1 and f.commands().count('-o Some=option ada@node2 exec') == 1, f.commands()
     r = f.launch('--hosts', 'node1:2,node2:7', '-n', '3', *shell('echo $WEFT_NUM_PROCESSES'))

@@ -75,7 +75,7 @@ static void *packed_form(const cpu_packing *packing, rt_pool *pool, const void *
     T_TRUE(first);                                                                                                    \
     memcpy(first, out, bytes);                                                                                        \
     memset(out, 0x5a, form ? bytes : 0);                                                                              \
-    if (!st && form) st = RUN(plan, pool, a, b, form, out, scratch);                                                  \
+    if (!st && form) st = RUN(plan, pool, a, b, &(rt_form){.data = form}, out, scratch);                                                  \
     T_TRUE(memcmp(first, out, bytes) == 0);                                                                           \
     free(first);                                                                                                      \
     free(form);                                                                                                       \

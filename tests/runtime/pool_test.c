@@ -1,11 +1,13 @@
-/* tests/runtime/pool_test.c -- Loops over the worker pool: each index runs once, for any number of threads; all
- * sleeping workers that a job wants are woken. */
+/* tests/runtime/pool_test.c -- Loops over the worker pool: each index runs once, for any number of threads and nodes;
+ * shares stay on their node; all sleeping workers that a job wants are woken. */
 #include "test.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/deadline.h"
+#include "base/thread.h"
 #include "runtime/pool.h"
 
 enum { MOST = 1000 };
@@ -14,24 +16,149 @@ typedef struct visits { atomic_int of[MOST]; } visits;
 
 static void visit(void *ctx, int64_t index) { atomic_fetch_add(&((visits *)ctx)->of[index], 1); }
 
+/* The nodes of `threads` workers that are spread over `count` nodes. */
+static const int *nodes_of(int threads, int count)
+{
+  static int nodes[MOST];
+
+  for (int i = 0; i < threads; i++) nodes[i] = i * count / threads;
+  return nodes;
+}
+
+static void check_indices(int threads, int nodes)
+{
+  static const int64_t counts[] = {0, 1, 2, 3, 17, 128, 129, MOST};
+  WEFT_AUTO(rt_pool) pool = NULL;
+
+  T_OK(
+    rt_pool_new(&(rt_pool_options){.threads = threads, .nodes = nodes_of(threads, nodes), .node_count = nodes}, &pool));
+  for (int round = 0; round < 5; round++)
+    for (size_t c = 0; c < WEFT_COUNT(counts); c++) {
+      visits seen = {0};
+      rt_parallel_for(pool, counts[c], visit, &seen);
+      for (int64_t i = 0; i < MOST; i++)
+        if (atomic_load(&seen.of[i]) != (i < counts[c]))
+          fail_msg("%d threads, %d nodes, %lld indices: index %lld", threads, nodes, (long long)counts[c],
+                   (long long)i);
+    }
+}
+
 TEST(each_index_runs_once)
 {
-  static const int threads[] = {1, 2, 7, 64};
-  static const int64_t counts[] = {0, 1, 2, 3, 17, 128, 129, MOST};
+  static const int threads[] = {1, 2, 7, 64, 600}, nodes[] = {1, 2, 3, 8};
 
-  for (size_t t = 0; t < WEFT_COUNT(threads); t++) {
+  for (size_t t = 0; t < WEFT_COUNT(threads); t++)
+    for (size_t n = 0; n < WEFT_COUNT(nodes); n++) check_indices(threads[t], nodes[n]);
+}
+
+/* ---- many loops at once ---- */
+
+enum { CALLERS = 6, ROUNDS = 300 };
+
+typedef struct caller {
+  rt_pool *pool;
+  pthread_t thread;
+  atomic_llong sum;
+} caller;
+
+static void add_index(void *ctx, int64_t index) { atomic_fetch_add(&((caller *)ctx)->sum, index + 1); }
+
+/* A loop in each index of a loop. */
+static void nest(void *ctx, int64_t index)
+{
+  (void)index;
+  rt_parallel_for(((caller *)ctx)->pool, 20, add_index, ctx);
+}
+
+static void *call(void *arg)
+{
+  caller *c = arg;
+
+  for (int i = 0; i < ROUNDS; i++) {
+    atomic_store(&c->sum, 0);
+    rt_parallel_for(c->pool, 7, nest, c);
+    if (atomic_load(&c->sum) != 7 * 210) return "a loop ended early, or ran an index twice";
+    if (i % 16 == 0) usleep(200); /* so that workers fall asleep now and then */
+  }
+  return NULL;
+}
+
+TEST(loops_of_many_threads_and_loops_in_loops)
+{
+  for (int nodes = 1; nodes <= 2; nodes++) {
     WEFT_AUTO(rt_pool) pool = NULL;
-    T_OK(rt_pool_new(&(rt_pool_options){.threads = threads[t]}, &pool));
-    for (int round = 0; round < 5; round++)
-      for (size_t c = 0; c < WEFT_COUNT(counts); c++) {
-        visits seen = {0};
-        rt_parallel_for(pool, counts[c], visit, &seen);
-        for (int64_t i = 0; i < MOST; i++)
-          if (atomic_load(&seen.of[i]) != (i < counts[c]))
-            fail_msg("%d threads, %lld indices: index %lld", threads[t], (long long)counts[c], (long long)i);
-      }
+    caller callers[CALLERS];
+    T_OK(rt_pool_new(&(rt_pool_options){.threads = 5, .nodes = nodes_of(5, nodes), .node_count = nodes}, &pool));
+    for (int i = 0; i < CALLERS; i++) {
+      callers[i].pool = pool;
+      T_OK(weft_thread_start(&callers[i].thread, "caller", call, &callers[i]));
+    }
+    for (int i = 0; i < CALLERS; i++) {
+      void *error;
+      pthread_join(callers[i].thread, &error);
+      if (error) fail_msg("%s", (char *)error);
+    }
+    T_EQ_INT(atomic_load(rt_pool_wanted(pool)), 0);
   }
 }
+
+/* ---- shares ---- */
+
+enum { SHARED = 64 };
+
+typedef struct owners {
+  rt_pool *pool;
+  int nodes;
+  atomic_int inside, strangers;
+  atomic_bool over; /* threads take indices of others by now */
+} owners;
+
+/* Waits until a thread has come to each share, so that none takes another's. Where there are few cores some threads
+ * come only when there is nothing left to do (make_way in pool.c). So all others leave after a while, and who comes
+ * then is not looked at. */
+static void note_owner(void *ctx, int64_t index)
+{
+  owners *o = ctx;
+  int64_t deadline = weft_now_ns() + INT64_C(100000000);
+
+  if (!atomic_load(&o->over) && rt_pool_node(o->pool) != index * o->nodes / SHARED) atomic_fetch_add(&o->strangers, 1);
+  atomic_fetch_add(&o->inside, 1);
+  while (atomic_load(&o->inside) < SHARED && !atomic_load(&o->over) && weft_now_ns() < deadline) usleep(50);
+  atomic_store(&o->over, true);
+}
+
+typedef struct shares_job {
+  rt_job job;
+  owners *owners;
+  atomic_bool done;
+} shares_job;
+
+static void share_out(rt_job *job)
+{
+  shares_job *s = WEFT_CONTAINER_OF(job, shares_job, job);
+
+  rt_parallel_for(s->owners->pool, SHARED, note_owner, s->owners);
+  atomic_store(&s->done, true);
+}
+
+/* The caller is a worker, as it is in long programs: then each worker has its own share. */
+TEST(a_share_goes_to_a_worker_of_its_node)
+{
+  for (int nodes = 1; nodes <= 4; nodes *= 2) {
+    WEFT_AUTO(rt_pool) pool = NULL;
+    T_OK(
+      rt_pool_new(&(rt_pool_options){.threads = SHARED, .nodes = nodes_of(SHARED, nodes), .node_count = nodes}, &pool));
+    for (int round = 0; round < 4; round++) {
+      owners o = {.pool = pool, .nodes = nodes};
+      shares_job s = {.job = {.run = share_out, .node = round % nodes}, .owners = &o};
+      rt_pool_offer(pool, &s.job, 1);
+      while (!atomic_load(&s.done)) usleep(50);
+      T_EQ_INT(atomic_load(&o.strangers), 0);
+    }
+  }
+}
+
+/* ---- waking ---- */
 
 typedef struct meeting {
   rt_job job;
@@ -56,7 +183,9 @@ TEST(all_sleeping_workers_that_a_job_wants_are_woken)
 
   for (size_t t = 0; t < WEFT_COUNT(threads); t++) {
     WEFT_AUTO(rt_pool) pool = NULL;
-    T_OK(rt_pool_new(&(rt_pool_options){.threads = threads[t]}, &pool));
+    int nodes = 1 + (int)t % 3;
+    T_OK(rt_pool_new(
+      &(rt_pool_options){.threads = threads[t], .nodes = nodes_of(threads[t], nodes), .node_count = nodes}, &pool));
     for (int round = 0; round < 6; round++) {
       meeting m = {.job = {.run = meet}, .expected = threads[t], .deadline = weft_now_ns() + INT64_C(20000000000)};
       usleep(round % 2 ? 2000 : 0); /* workers are asleep, or some of them still look for work */
@@ -70,4 +199,5 @@ TEST(all_sleeping_workers_that_a_job_wants_are_woken)
   }
 }
 
-TEST_MAIN(UNIT(each_index_runs_once), UNIT(all_sleeping_workers_that_a_job_wants_are_woken))
+TEST_MAIN(UNIT(each_index_runs_once), UNIT(loops_of_many_threads_and_loops_in_loops),
+          UNIT(a_share_goes_to_a_worker_of_its_node), UNIT(all_sleeping_workers_that_a_job_wants_are_woken))
