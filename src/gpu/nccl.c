@@ -539,6 +539,7 @@ static void destroy(coll_communicator *base) WEFT_UNSHARED
   communicator *c = (communicator *)base;
 
   if (!stop_owners(c)) {
+    gpu_heirloom_withdraw(c->heirloom);
     gpu_platform_leave_thread(c->platform); /* the owner's memory is not freed */
     return;
   }
