@@ -118,6 +118,7 @@ struct coll_op {
   weft_coll_site site;
   void *stream;           /* weft_coll_call.stream */
   uint64_t stream_point;  /* weft_coll_call.stream_point */
+  int64_t program, run;   /* weft_coll_call.program and run */
   int64_t warn_at_ns, deadline_ns;
   coll_op *next_runnable;
   const coll_schedule *schedule; /* NULL until the operation starts (and for direct and point-to-point operations) */

@@ -299,11 +299,12 @@ static void land(void *ctx, const weft_status *error)
 
 static weft_status *queue_one(rank *r, gpu_job *j, bool *out_in_progress)
 {
-  WEFT_TRY(gpu_await_input(r->stream, &j->posting)); /* if that stream is broken, `land` gets the stream's error */
   gpu_nccl_place place = {
     .comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = gpu_stream_handle(r->stream), .staged = &j->staged};
   return gpu_nccl_queue(&place, &j->posting, out_in_progress);
 }
+
+static int ordinal_of(const rank *r) { return (int)(r->gpu - ((const gpu_platform *)r->all->platform)->gpus); }
 
 /* Queues jobs that may end together, as one group of the library. */
 static weft_status *queue_group(rank *r, gpu_job *first, bool *out_in_progress)
@@ -319,10 +320,16 @@ static weft_status *queue_group(rank *r, gpu_job *first, bool *out_in_progress)
 static weft_status *queue(rank *r, gpu_job *first)
 {
   bool in_progress = false;
+  gpu_timed timed;
 
+  /* if that stream is broken, `land` gets the stream's error */
+  for (gpu_job *j = first; j; j = j->next) WEFT_TRY(gpu_await_input(r->stream, &j->posting));
+  rt_trace_step about = gpu_job_trace(first, ordinal_of(r));
+  gpu_stream_time(r->stream, &about, &timed);
   set_state(r, "in a call of the library");
   weft_status *st = first->next ? queue_group(r, first, &in_progress) : queue_one(r, first, &in_progress);
   if (!st && in_progress) st = await_call(r, weft_coll_kind_name(first->posting.args->kind), aborted);
+  gpu_stream_time_end(r->stream, &timed);
   gpu_stream_used(r->stream);
   return st;
 }
