@@ -153,6 +153,8 @@ typedef struct weft_coll_call {
   /* of a send or receive whose data is ready on both sides.  The operation may end as late as other operations of the
    * rank that have this flag, so a platform's communicator may queue them as a group */
   bool together;
+  /* numbers of a program and of one of its runs, for the profile of a platform that moves the data; 0: of none */
+  int64_t program, run;
 } weft_coll_call;
 
 /* ---- communicators ---- */

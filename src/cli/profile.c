@@ -79,7 +79,8 @@ static void nest(cli_profile *p)
     bool is_first = i == 0 || span[-1].record.thread != span->record.thread;
     if (is_first) depth = 0;
     p->thread_count += is_first;
-    p->device_count += is_first && span->record.on_device;
+    p->device_count += is_first && span->record.on_device && !span->record.aside;
+    p->aside_count += is_first && span->record.aside;
     span->thread = (int)p->thread_count - 1;
     span->self_ns = span->record.end - span->record.begin;
     while (depth > 0 && open[depth - 1]->record.end <= span->record.begin) depth--;
@@ -248,8 +249,9 @@ void cli_profile_print(const cli_profile *p, FILE *out)
       out,
       "profile of one more run: %.3f ms; %d device%s and %zu threads were at work for %.3f ms between them, and the "
       "host took %.3f ms to queue steps\n",
-      wall / 1e6, p->device_count, p->device_count == 1 ? "" : "s", p->thread_count - (size_t)p->device_count,
-      (double)p->busy_ns / 1e6, (double)p->queuing_ns / 1e6);
+      wall / 1e6, p->device_count, p->device_count == 1 ? "" : "s",
+      p->thread_count - (size_t)(p->device_count + p->aside_count), (double)p->busy_ns / 1e6,
+      (double)p->queuing_ns / 1e6);
   else
     fprintf(out, "profile of one more run: %.3f ms; %zu threads were at work for %.3f ms between them\n", wall / 1e6,
             p->thread_count, (double)p->busy_ns / 1e6);
@@ -270,7 +272,7 @@ void cli_profile_json(const cli_profile *p, cli_json *json)
   cli_json_object(json, "profiled_run");
   cli_json_number(json, "ms", (double)(p->end - p->begin) / 1e6);
   cli_json_number(json, "busy_ms", (double)p->busy_ns / 1e6);
-  cli_json_int(json, "threads", (int64_t)p->thread_count - p->device_count);
+  cli_json_int(json, "threads", (int64_t)p->thread_count - p->device_count - p->aside_count);
   cli_json_int(json, "devices", p->device_count);
   cli_json_number(json, "queuing_ms", (double)p->queuing_ns / 1e6);
   cli_json_number(json, "limit_gflops", p->limits.flops);
@@ -432,7 +434,10 @@ weft_status *cli_profile_draw(const cli_profile *p, const char *title, FILE *out
       thread = span->thread;
       for (int d = 0; d <= MOST_DEPTH; d++) drawn_to[d] = 0;
       fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s %d</text>\n", LEFT - 8, y + 12,
-              span->record.on_device ? "device" : "thread", span->record.on_device ? span->record.device : thread);
+              span->record.aside       ? "collectives"
+              : span->record.on_device ? "device"
+                                       : "thread",
+              span->record.on_device ? span->record.device : thread);
     }
     rows = WEFT_MAX(rows, span->depth + 1);
     if (x + w <= drawn_to[span->depth] + 0.1) continue; /* too narrow to be seen: leaving it out keeps the file small */

@@ -21,6 +21,7 @@ typedef struct cli_profile {
   cli_step *steps;             /* sorted by time, the longest first */
   size_t step_count;
   int64_t busy_ns;             /* of all threads and devices */
+  int aside_count;             /* rows of devices' collectives, which count as threads too */
   int device_count;            /* devices that reported the times of their steps; 0: all times are the host's */
   int64_t queuing_ns;          /* if there are such devices: what the host took to queue their steps */
   cli_limits limits;           /* of this machine; zeros before cli_profile_explain */

@@ -32,7 +32,9 @@ void coll_communicator_ended(coll_op *op, weft_status *st)
   coll_group_lock(g);
   op->below = false;
   g->below_count--;
-  if (g->error) { /* the operation was aborted: with this error or one of its own */
+  if (g->error && op->half_ended && !st && g->stop_at_ns && !op->result) {
+    op->half_ended = false; /* the communicator has not been aborted: it ends as on the other ranks */
+  } else if (g->error) {    /* the operation was aborted: with this error or one of its own */
     weft_status_free(st);
     st = op->result ? WEFT_MOVE(op->result) : weft_status_dup(g->error);
   } else if (st) {
@@ -40,6 +42,7 @@ void coll_communicator_ended(coll_op *op, weft_status *st)
     op = NULL;
   }
   if (op) coll_op_finish_locked(op, st);
+  coll_group_stop_platform_locked(g, weft_now_ns());
   coll_group_progress_locked(g);
   coll_group_unlock(g);
 }
@@ -63,6 +66,7 @@ bool coll_group_drain_locked(coll_group *g) WEFT_NO_THREAD_SAFETY
     coll_group_unlock(g);
     nanosleep(&nap, NULL);
     coll_group_lock(g);
+    coll_group_stop_platform_locked(g, weft_now_ns());
   }
   if (g->below_count)
     WEFT_LOG("coll", ERROR, "communicator %s (%s) still has %d operations after its abort: their buffers stay in use",

@@ -32,6 +32,8 @@ typedef struct coll_posting {
   void *stream;             /* weft_coll_call.stream */
   uint64_t stream_point;    /* weft_coll_call.stream_point */
   bool together;            /* weft_coll_call.together */
+  const char *name;         /* weft_coll_site.instruction, for profiles as the next two are; NULL: unknown */
+  int64_t program, run;     /* weft_coll_call.program and run */
 } coll_posting;
 
 /* How the ranks of a communicator become *parts*, communicators of their own. */

@@ -339,6 +339,7 @@ void coll_group_timers_locked(coll_group *g, int64_t now_ns)
   int64_t next_ns = INT64_MAX;
   bool overdue = false;
 
+  if (g->error) coll_group_stop_platform_locked(g, now_ns);
   if (g->doubted_count && !g->error && !g->frozen) ask_doubted_locked(g);
   if (now_ns < atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed) || g->error) return;
   for (coll_op *op = g->all_pending; op; op = op->pending_next) {

@@ -21,6 +21,10 @@
 
 enum { SPINS_BEFORE_SLEEPING_LOCK = 200, FIRED_AT_ONCE = 16 };
 
+/* How long after a failure half-ended operations may run on.  A broadcast's root, for example, may have ended although
+ * another device hangs. */
+#define STOP_NS (300 * WEFT_NS_PER_MS)
+
 /* ---- the lock ---- */
 
 void coll_group_lock(coll_group *g) WEFT_NO_THREAD_SAFETY
@@ -173,6 +177,47 @@ static void end_all_locked(coll_group *g) WEFT_REQUIRES(g->mu)
   }
 }
 
+/* Has another rank ended the operation well, which the platform's communicator still has? */
+static bool is_half_ended(const coll_op *op)
+{
+  const coll_group *g = op->comm->group;
+
+  for (int i = 0; i < g->local_count && op->below && op->collective; i++) {
+    const weft_comm *comm = g->locals[i];
+    if (!comm || comm == op->comm || coll_comm_posted(comm) <= op->seq) continue;
+    const coll_op *own = comm->head;
+    while (own && own->seq != op->seq) own = own->next;
+    if (!own) return true;
+  }
+  return false;
+}
+
+/* Aborts the platform's communicator.  Where all ranks are devices of this process, an operation that one of them has
+ * ended has what it needs from all of them, and ends on the others in a moment.  The abort is put off until then, so
+ * that a rank does not get an error for an operation that has succeeded elsewhere. */
+static void stop_platform_locked(coll_group *g) WEFT_REQUIRES(g->mu)
+{
+  weft_mutex_assert_held(&g->mu);
+  g->stop_at_ns = g->spent_ns + STOP_NS;
+  for (coll_op *op = g->all_pending; op && g->local_count == g->size; op = op->pending_next)
+    op->half_ended = is_half_ended(op);
+  coll_group_stop_platform_locked(g, g->spent_ns);
+}
+
+void coll_group_stop_platform_locked(coll_group *g, int64_t now_ns)
+{
+  weft_mutex_assert_held(&g->mu);
+  bool waits = false;
+
+  if (g->stop_at_ns == 0) return;
+  for (const coll_op *op = g->all_pending; op && now_ns < g->stop_at_ns; op = op->pending_next)
+    waits |= op->half_ended && op->below;
+  atomic_store_explicit(&g->next_timer_ns, waits ? g->stop_at_ns : INT64_MAX, memory_order_relaxed);
+  if (waits) return;
+  g->stop_at_ns = 0;
+  g->communicator->ops->abort(g->communicator, g->error);
+}
+
 void coll_group_fail_locked(coll_group *g, weft_status *st)
 {
   weft_mutex_assert_held(&g->mu);
@@ -186,8 +231,8 @@ void coll_group_fail_locked(coll_group *g, weft_status *st)
   weft_status_free(WEFT_MOVE(g->ending));
   g->frozen = false;
   atomic_store(&g->disturbed, true); /* threads that wait outside the lock see it and take the lock */
+  if (coll_group_has_platform(g)) stop_platform_locked(g);
   g->host.ops->abort(&g->host, st);
-  if (coll_group_has_platform(g)) g->communicator->ops->abort(g->communicator, st);
   end_all_locked(g);
 }
 

@@ -111,12 +111,14 @@ struct coll_op {
   bool alone;             /* its rank runs it outside the lock: see COLL_TURN_ALONE */
   bool below;             /* a platform's communicator has the operation, and uses its buffers */
   bool by_host;           /* its buffers are the host's: no platform's communicator gets it */
+  bool half_ended;        /* it was below when the group failed, and another rank had ended it well */
   bool warned;
   bool together;          /* weft_coll_call.together */
   coll_reducer reducer;
   weft_coll_site site;
   void *stream;           /* weft_coll_call.stream */
   uint64_t stream_point;  /* weft_coll_call.stream_point */
+  int64_t program, run;   /* weft_coll_call.program and run */
   int64_t warn_at_ns, deadline_ns;
   coll_op *next_runnable;
   const coll_schedule *schedule; /* NULL until the operation starts (and for direct and point-to-point operations) */
@@ -293,6 +295,9 @@ struct coll_group {
   coll_communicator host;
   coll_communicator *communicator; /* what moves data: `host`, or the platform's */
   int below_count;                 /* operations that the platform's communicator has */
+  /* the group has failed, and the platform's communicator is aborted at this time at the latest: half-ended operations
+   * are under way.  0: it is not to be aborted, or has been */
+  int64_t stop_at_ns;
 
   coll_pair *pairs;     /* [local_count * local_count]: by sender, then receiver */
   coll_link **links;    /* [local_count * size]; NULL: none yet */
@@ -352,6 +357,10 @@ static inline bool coll_op_goes_below(const coll_op *op)
 /* Spends the group: all its operations end with copies of `st` (taken), links close, and the peers are informed.  A
  * group that is spent already keeps its error. */
 void coll_group_fail_locked(coll_group *g, weft_status *st) WEFT_REQUIRES(g->mu);
+
+/* Aborts the platform's communicator of a group that has failed, if that was put off: when no half-ended operation is
+ * left, or the time for them is over. */
+void coll_group_stop_platform_locked(coll_group *g, int64_t now_ns) WEFT_REQUIRES(g->mu);
 
 /* A member of incarnation `incarnation` has died, and nothing goes on.  0: the member cannot be reached, but may be
  * alive. */

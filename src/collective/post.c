@@ -76,6 +76,8 @@ static void set_call(coll_op *op, const weft_coll_call *call)
   op->stream = call ? call->stream : NULL;
   op->stream_point = call ? call->stream_point : 0;
   op->together = call && call->together;
+  op->program = call ? call->program : 0;
+  op->run = call ? call->run : 0;
   if (call && call->deadline.at_ns) op->deadline_ns = call->deadline.at_ns;
   else op->deadline_ns = g->timeout_ns > 0 && g->timeout_ns < INT64_MAX - now_ns ? now_ns + g->timeout_ns : INT64_MAX;
   op->warn_at_ns = warn_ns > 0 && warn_ns < INT64_MAX - now_ns ? now_ns + warn_ns : INT64_MAX;

@@ -262,6 +262,9 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
   }
   if (args->kind == WEFT_SEND) WEFT_TRY(check_rank(p, "peer", args->peer, 0));
   if (args->kind == WEFT_RECV) WEFT_TRY(check_rank(p, "peer", args->peer, -1));
+  if (args->kind == WEFT_RECV && args->peer < 0 && coll_op_goes_below(op))
+    return WEFT_ERR(UNIMPLEMENTED, "a receive from any rank on communicator %s (%s)", op->comm->group->name,
+                    op->comm->group->communicator->ops->name);
   return place_buffers(op, args);
 }
 

@@ -10,6 +10,7 @@
 #include "gpu/numa.h"
 #include "gpu/times.h"
 #include "runtime/runtime_internal.h"
+#include "runtime/trace.h"
 
 /* Settings from the environment (their table is in platform.c). */
 typedef struct gpu_settings {
@@ -164,6 +165,10 @@ void gpu_stream_used(weft_stream *stream);
  * caller has entered the device, and calls gpu_stream_step_end before it leaves the device. */
 void gpu_stream_step(weft_stream *stream, int device, const char *kind, const char *name);
 void gpu_stream_step_end(weft_stream *stream);
+/* The same for a collective, for traces only: unless events are recorded it costs nothing.  `step` is the caller's,
+ * since the queuing of several may overlap. */
+void gpu_stream_time(weft_stream *stream, const rt_trace_step *about, gpu_timed *out_step);
+void gpu_stream_time_end(weft_stream *stream, gpu_timed *step);
 /* Waits until the driver's stream has done what is queued on it. The caller has entered the device.
  * Errors: DEADLINE_EXCEEDED: the device hangs. */
 WEFT_NODISCARD weft_status *gpu_await(gpu_device *gpu, wcu_stream stream);

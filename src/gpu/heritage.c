@@ -18,6 +18,7 @@ struct gpu_heirloom {
   int size, count;
   int pending;      /* owners that have not said what they keep */
   bool offered;
+  bool overdue;     /* somebody has waited for these owners in vain */
   int64_t *devices; /* [size] */
   int *ranks;       /* [count] of this process */
   wnc_comm *comms;  /* [count] */
@@ -53,7 +54,7 @@ gpu_heirloom *gpu_heirloom_new(const struct weft_platform *platform, const weft_
   return h;
 }
 
-void gpu_heirloom_free(gpu_heirloom *h)
+void gpu_heirloom_withdraw(gpu_heirloom *h)
 {
   if (!h) return;
   weft_mutex_lock(&mu);
@@ -62,7 +63,14 @@ void gpu_heirloom_free(gpu_heirloom *h)
       *at = h->next;
       break;
     }
+  h->offered = true; /* also if it was not: it is not offered after this */
   weft_mutex_unlock(&mu);
+}
+
+void gpu_heirloom_free(gpu_heirloom *h)
+{
+  if (!h) return;
+  gpu_heirloom_withdraw(h);
   free(h->devices);
   free(h->ranks);
   free(h->comms);
@@ -119,14 +127,15 @@ static bool is_part(const gpu_heirloom *h, const weft_comm_spec *spec, int *left
   return rank == spec->size;
 }
 
-/* The newest one that fits, or NULL.  *out_pending: its owners have not all said what they keep. */
+/* The newest one that fits, or NULL.  *out_pending: its owners have not all said what they keep.  One whose owners were
+ * waited for in vain fits only once they have. */
 static gpu_heirloom *find_locked(const struct weft_platform *platform, const weft_comm_spec *spec, bool *out_pending)
   WEFT_REQUIRES(mu)
 {
   weft_mutex_assert_held(&mu);
   *out_pending = false;
   for (gpu_heirloom *h = offered_first; h; h = h->next) {
-    bool whole = h->platform == platform && is_part(h, spec, NULL);
+    bool whole = h->platform == platform && !(h->overdue && h->pending > 0) && is_part(h, spec, NULL);
     for (int i = 0; i < spec->rank_count && whole; i++) {
       int local = local_with(h, device_of(spec, spec->ranks[i]));
       whole = local >= 0 && (h->comms[local] || h->pending > 0);
@@ -146,11 +155,13 @@ uint64_t gpu_heritage_find(const struct weft_platform *platform, const weft_comm
   for (;;) {
     bool pending;
     weft_mutex_lock(&mu);
-    const gpu_heirloom *h = find_locked(platform, spec, &pending);
+    gpu_heirloom *h = find_locked(platform, spec, &pending);
     uint64_t number = h ? h->number : 0;
+    bool gives_up = pending && weft_deadline_passed(until);
+    if (gives_up) h->overdue = true; /* an owner may be in a call of the library that never returns */
     weft_mutex_unlock(&mu);
     if (!pending) return number;
-    if (weft_deadline_passed(until)) return 0;
+    if (gives_up) return 0;
     nanosleep(&nap, NULL);
   }
 }

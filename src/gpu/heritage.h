@@ -17,6 +17,10 @@ typedef struct gpu_heirloom gpu_heirloom;
 /* NULL: there is nothing to leave, because all ranks are of this process, or there is no memory. */
 gpu_heirloom *gpu_heirloom_new(const struct weft_platform *platform, const weft_comm_spec *spec);
 
+/* From now on no communicator finds it.  For one that is not freed, because an owner is in a call of the library that
+ * does not return.  NULL is fine. */
+void gpu_heirloom_withdraw(gpu_heirloom *h);
+
 /* No thread uses it any more, and nothing is kept in it.  NULL is fine. */
 void gpu_heirloom_free(gpu_heirloom *h);
 
@@ -31,7 +35,8 @@ void gpu_heirloom_keep(gpu_heirloom *h, int local, wnc_comm comm);
 wnc_comm gpu_heirloom_reclaim(gpu_heirloom *h, int local);
 
 /* The number of the newest communicator of which those of `spec` are some of the ranks, the same number in all
- * processes, or 0.  Waits a moment for owners that have not said yet what they keep. */
+ * processes, or 0.  Waits up to a second for owners that have not said yet what they keep; after that no later call
+ * waits for the same owners. */
 uint64_t gpu_heritage_find(const struct weft_platform *platform, const weft_comm_spec *spec);
 
 /* Takes the parts of the ranks of this process, out[spec->rank_count], and tells which ranks are left out:

@@ -98,6 +98,18 @@ weft_status *gpu_await_input(weft_stream *stream, const coll_posting *posting)
   return before && point ? gpu_stream_wait(stream, before, point) : NULL; /* 0: `before` is broken */
 }
 
+rt_trace_step gpu_job_trace(const gpu_job *job, int ordinal)
+{
+  const coll_posting *posting = &job->posting;
+
+  return (rt_trace_step){.kind = "collective",
+                         .name = posting->name ? posting->name : weft_coll_kind_name(posting->args->kind),
+                         .device = ordinal,
+                         .program = posting->program,
+                         .run = posting->run,
+                         .aside = true};
+}
+
 void gpu_job_free_staged(gpu_job *job)
 {
   if (job->staged) gpu_cu.cuMemFree((wcu_ptr)(uintptr_t)job->staged);

@@ -46,6 +46,9 @@ gpu_job *gpu_job_new(gpu_job_pool *pool, const coll_posting *posting);
 /* Work queued on `stream` from now on waits for the work that comes before the operation. */
 WEFT_NODISCARD weft_status *gpu_await_input(weft_stream *stream, const coll_posting *posting);
 
+/* What profiles show of the operation, on the device of that ordinal. */
+rt_trace_step gpu_job_trace(const gpu_job *job, int ordinal);
+
 /* Frees what was staged.  The caller has entered the device. */
 void gpu_job_free_staged(gpu_job *job);
 

@@ -56,6 +56,9 @@ struct rank {
   weft_deadline leave_by;  /* the owner's; also of a revocation */
   weft_deadline kept_until; /* the owner's: when what it has left in the heirloom goes; {0}: it has left nothing */
   const branch *dividing;  /* the owner's */
+  /* the owner's: why the library has stopped what the device does for the rank.  Operations that land after that may
+   * not have moved all their data.  NULL: it has not */
+  weft_status *stopped;
   pthread_t thread;
   bool started;
   weft_mutex mu;
@@ -167,6 +170,13 @@ static void abort_one(const rank *r, wnc_comm comm)
 
 static void abort_comm(rank *r) { abort_one(r, WEFT_MOVE(r->comm)); }
 
+/* Notes that the library's communicator of the rank is about to stop: for the reason `why`, or for the group's. */
+static void note_stop(rank *r, const weft_status *why)
+{
+  if (r->stopped) return;
+  r->stopped = why ? weft_status_dup(why) : WEFT_ERR(ABORTED, "the communicator was aborted");
+}
+
 /* ---- what is left to survivors ---------------------------------------------------------------------------------- */
 
 static weft_status *revoking_ends(const rank *r)
@@ -193,10 +203,12 @@ static void end_comm(rank *r)
   const gpu_nccl_entries *calls = gpu_nccl();
 
   if (!h || r->kept_until.at_ns) {
+    if (r->comm) note_stop(r, NULL);
     abort_comm(r);
     return;
   }
   weft_status *st = NULL;
+  note_stop(r, NULL);
   weft_mutex_lock(&r->mu);
   bool busy = r->flying > 0;
   weft_mutex_unlock(&r->mu);
@@ -287,11 +299,12 @@ static void land(void *ctx, const weft_status *error)
 
 static weft_status *queue_one(rank *r, gpu_job *j, bool *out_in_progress)
 {
-  WEFT_TRY(gpu_await_input(r->stream, &j->posting)); /* if that stream is broken, `land` gets the stream's error */
   gpu_nccl_place place = {
     .comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = gpu_stream_handle(r->stream), .staged = &j->staged};
   return gpu_nccl_queue(&place, &j->posting, out_in_progress);
 }
+
+static int ordinal_of(const rank *r) { return (int)(r->gpu - ((const gpu_platform *)r->all->platform)->gpus); }
 
 /* Queues jobs that may end together, as one group of the library. */
 static weft_status *queue_group(rank *r, gpu_job *first, bool *out_in_progress)
@@ -307,10 +320,16 @@ static weft_status *queue_group(rank *r, gpu_job *first, bool *out_in_progress)
 static weft_status *queue(rank *r, gpu_job *first)
 {
   bool in_progress = false;
+  gpu_timed timed;
 
+  /* if that stream is broken, `land` gets the stream's error */
+  for (gpu_job *j = first; j; j = j->next) WEFT_TRY(gpu_await_input(r->stream, &j->posting));
+  rt_trace_step about = gpu_job_trace(first, ordinal_of(r));
+  gpu_stream_time(r->stream, &about, &timed);
   set_state(r, "in a call of the library");
   weft_status *st = first->next ? queue_group(r, first, &in_progress) : queue_one(r, first, &in_progress);
   if (!st && in_progress) st = await_call(r, weft_coll_kind_name(first->posting.args->kind), aborted);
+  gpu_stream_time_end(r->stream, &timed);
   gpu_stream_used(r->stream);
   return st;
 }
@@ -320,7 +339,10 @@ static void launch(rank *r, gpu_job *first)
 {
   weft_status *st = r->comm || r->all->size == 1 ? queue(r, first) : WEFT_ERR(ABORTED, "the communicator was aborted");
 
-  if (st) abort_comm(r);
+  if (st) {
+    note_stop(r, st);
+    abort_comm(r);
+  }
   for (gpu_job *j = first, *next; j; j = next) {
     next = j->next;
     j->error = weft_status_dup(st);
@@ -344,6 +366,7 @@ static void look_for_errors(rank *r)
   st = gpu_nccl_error(gpu_nccl()->ncclCommGetAsyncError(r->comm, &state), "ncclCommGetAsyncError", r->comm);
   if (!st) st = gpu_nccl_error(state, "NCCL", r->comm);
   if (!st) return;
+  note_stop(r, st);
   abort_comm(r);
   coll_communicator_failed(
     r->all->whole, weft_status_note(st, __FILE__, __LINE__, "rank %d (device %lld)", r->rank, (long long)r->device_id));
@@ -459,6 +482,7 @@ static void work(rank *r)
     for (gpu_job *j = t.landed, *after; j; j = after) {
       after = j->next;
       gpu_job_free_staged(j);
+      if (r->stopped && !j->error) j->error = weft_status_dup(r->stopped);
       gpu_ender_take(r->all->ender, j);
     }
     if (atomic_load(&r->abort)) end_comm(r);
@@ -539,6 +563,7 @@ static void destroy(coll_communicator *base) WEFT_UNSHARED
   communicator *c = (communicator *)base;
 
   if (!stop_owners(c)) {
+    gpu_heirloom_withdraw(c->heirloom);
     gpu_platform_leave_thread(c->platform); /* the owner's memory is not freed */
     return;
   }
@@ -546,6 +571,7 @@ static void destroy(coll_communicator *base) WEFT_UNSHARED
     rank *r = &c->ranks[i];
     if (r->stream) gpu_stream_destroy(r->stream);
     weft_status_free(r->failure);
+    weft_status_free(r->stopped);
     gpu_job_pool_fini(&r->pool);
     weft_cond_fini(&r->wake);
     weft_mutex_fini(&r->mu);

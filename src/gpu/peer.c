@@ -53,6 +53,7 @@ typedef struct job {
   struct job *first; /* the job of rank 0, which holds the count for operations whose ranks end together */
   int left;
   bool together;
+  gpu_timed timed;
 } job;
 
 struct rank {
@@ -496,11 +497,25 @@ static weft_status *await_inputs(operation *o)
   return NULL;
 }
 
-static weft_status *queue_steps(operation *o)
+static weft_status *begin_time(operation *o, rank *r)
+{
+  job *j = o->jobs[r->rank];
+  rt_trace_step about = gpu_job_trace(&j->base, ordinal_of(r));
+
+  gpu_stream_time(r->stream, &about, &j->timed);
+  return NULL;
+}
+
+static weft_status *end_time(operation *o, rank *r)
+{
+  gpu_stream_time_end(r->stream, &o->jobs[r->rank]->timed);
+  return NULL;
+}
+
+static weft_status *queue_timed(operation *o)
 {
   weft_coll_kind kind = o->problem->kind;
 
-  WEFT_TRY(await_inputs(o));
   if (kind == WEFT_BARRIER) return meet(o);
   /* of a ragged all-to-all it is rank 0's extent, which says nothing about the others */
   if (o->count == 0 && kind != WEFT_RAGGED_ALL_TO_ALL) return NULL;
@@ -516,6 +531,18 @@ static weft_status *queue_steps(operation *o)
   if (kind != WEFT_ALL_REDUCE || o->all->size == 1) return NULL;
   WEFT_TRY(on_each(o, copy_slices));
   return meet(o);
+}
+
+static weft_status *queue_steps(operation *o)
+{
+  bool is_timed = rt_trace_on;
+
+  WEFT_TRY(await_inputs(o));
+  if (WEFT_UNLIKELY(is_timed)) WEFT_TRY(on_each(o, begin_time));
+  weft_status *st = queue_timed(o);
+  weft_status *untimed = WEFT_UNLIKELY(is_timed) ? on_each(o, end_time) : NULL;
+  weft_status_free(st ? untimed : NULL);
+  return st ? st : untimed;
 }
 
 static weft_status *queue(operation *o) WEFT_REQUIRES(o->all->platform->launching)

@@ -243,6 +243,19 @@ void gpu_stream_step_end(weft_stream *s)
   weft_mutex_unlock(&s->mu);
 }
 
+void gpu_stream_time(weft_stream *s, const rt_trace_step *about, gpu_timed *out_step)
+{
+  gpu_times_open(s->gpu, s->handle, about, out_step);
+}
+
+void gpu_stream_time_end(weft_stream *s, gpu_timed *step)
+{
+  if (WEFT_LIKELY(!step->begin)) return;
+  weft_mutex_lock(&s->mu);
+  gpu_times_close(&s->times, s->gpu, s->handle, s->recorded + 1, step);
+  weft_mutex_unlock(&s->mu);
+}
+
 uint64_t gpu_stream_record(weft_stream *s)
 {
   weft_status *outside = enter_surely(s->gpu);

@@ -32,14 +32,28 @@ static wcu_event recorded(gpu_device *gpu, wcu_stream stream)
   return event;
 }
 
+void gpu_times_open(gpu_device *gpu, wcu_stream stream, const rt_trace_step *about, gpu_timed *out_step)
+{
+  out_step->begin = NULL;
+  if (WEFT_LIKELY(!rt_trace_on)) return;
+  *out_step = (gpu_timed){.queued_ns = weft_now_ns(),
+                          .device = about->device,
+                          .program = about->program,
+                          .run = about->run,
+                          .aside = about->aside};
+  snprintf(out_step->kind, sizeof out_step->kind, "%s", about->kind);
+  snprintf(out_step->name, sizeof out_step->name, "%s", about->name);
+  out_step->begin = recorded(gpu, stream);
+}
+
 void gpu_times_begin(gpu_device *gpu, wcu_stream stream, int device, const char *kind, const char *name)
 {
   if (WEFT_LIKELY(!rt_trace_on) || gpu_times_are_open()) return;
-  open_step = (gpu_timed){
-    .queued_ns = weft_now_ns(), .device = device, .program = rt_trace_current.program, .run = rt_trace_current.run};
-  snprintf(open_step.kind, sizeof open_step.kind, "%s", kind);
-  snprintf(open_step.name, sizeof open_step.name, "%s", name);
-  open_step.begin = recorded(gpu, stream);
+  gpu_times_open(
+    gpu, stream,
+    &(rt_trace_step){
+      .kind = kind, .name = name, .device = device, .program = rt_trace_current.program, .run = rt_trace_current.run},
+    &open_step);
 }
 
 static bool widen(gpu_times *t)
@@ -64,10 +78,15 @@ static void drop(gpu_device *gpu, const gpu_timed *step)
 
 void gpu_times_end(gpu_times *t, gpu_device *gpu, wcu_stream stream, uint64_t number)
 {
-  gpu_timed step = open_step;
+  gpu_times_close(t, gpu, stream, number, &open_step);
+}
+
+void gpu_times_close(gpu_times *t, gpu_device *gpu, wcu_stream stream, uint64_t number, gpu_timed *timed)
+{
+  gpu_timed step = *timed;
 
   if (!step.begin) return;
-  open_step.begin = NULL;
+  timed->begin = NULL;
   step.end = recorded(gpu, stream);
   step.number = number;
   if (step.end && widen(t)) t->steps[(t->first + t->count++) % t->capacity] = step;
@@ -118,10 +137,13 @@ static void report(gpu_device *gpu, gpu_timed *step)
     bool is_placed = place_locked(gpu, step, took_ns, weft_now_ns(), &begin_ns);
     weft_mutex_unlock(&gpu->clock_mu);
     if (is_placed)
-      rt_trace_on_device(
-        &(rt_trace_step){
-          .kind = step->kind, .name = step->name, .device = step->device, .program = step->program, .run = step->run},
-        begin_ns, begin_ns + took_ns);
+      rt_trace_on_device(&(rt_trace_step){.kind = step->kind,
+                                          .name = step->name,
+                                          .device = step->device,
+                                          .program = step->program,
+                                          .run = step->run,
+                                          .aside = step->aside},
+                         begin_ns, begin_ns + took_ns);
   }
   drop(gpu, step);
 }

@@ -11,6 +11,7 @@
 #ifndef WEFT_GPU_TIMES_H
 #define WEFT_GPU_TIMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,7 @@ typedef struct gpu_timed {
   int64_t queued_ns; /* when the host began to queue it */
   int device;        /* local ordinal, for the trace, as are: */
   int64_t program, run;
+  bool aside;        /* rt_trace_step.aside */
   char kind[16], name[93];
 } gpu_timed;
 
@@ -48,6 +50,10 @@ void gpu_times_begin(struct gpu_device *gpu, wcu_stream stream, int device, cons
 void gpu_times_end(gpu_times *times, struct gpu_device *gpu, wcu_stream stream, uint64_t number);
 /* True if gpu_times_end would do something: the calling thread has begun a step. */
 bool gpu_times_are_open(void);
+/* The same for steps whose queuing overlaps: `step` is the caller's, and is zeros unless events are recorded. */
+struct rt_trace_step;
+void gpu_times_open(struct gpu_device *gpu, wcu_stream stream, const struct rt_trace_step *about, gpu_timed *out_step);
+void gpu_times_close(gpu_times *times, struct gpu_device *gpu, wcu_stream stream, uint64_t number, gpu_timed *step);
 /* Reports the steps up to the stream's point `number`, which is reached. */
 void gpu_times_reach(gpu_times *times, struct gpu_device *gpu, uint64_t number);
 /* Drops the steps that are queued. */

@@ -412,6 +412,8 @@ static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll
   bool pending;
 
   call.site.launch_id = ctx->info->comm_launches[t->grouping_index];
+  call.program = ctx->info->program_id;
+  call.run = ctx->info->run_id;
   call.warn_ns = ctx->info->collective_warn_ns;
   if (ctx->info->collective_timeout_ns) call.deadline = weft_deadline_after_ns(ctx->info->collective_timeout_ns);
   *s = (collective_state){.job = {.run = finish_job}, .waiter = {.fn = operation_ended, .ctx = s}, .thunk = t, .ctx = ctx};

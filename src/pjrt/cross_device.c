@@ -8,8 +8,12 @@
  *   posts its operation in the order of the     <-  GO with the number
  *   numbers, behind the point at which the
  *   buffer's bytes are there
- *   the buffer is defined, the operation ended:   ->  ends when its own operation has ended too
+ *   the buffer is defined, the operation ended:   ->
  *   VERDICT, with the buffer's error if there is one
+ *   ends when it has both                       <-  its operation has ended: ARRIVED; ends when it has the VERDICT
+ *
+ * The sender's own operation may end while the receiver's has not.  A sender that left then would take down the
+ * library's communicator under the receiver's operation; so the sender's transfer ends only when the bytes are there.
  *
  * Transfers whose bytes are there when they are offered may go to the library as a group.  Others may not: a program
  * that computes one buffer may wait for a process that waits for another one.
@@ -42,7 +46,7 @@ struct device_transfer {
   int side;
   weft_buffer *buffer;   /* of a send: being read; else NULL */
   weft_storage *storage; /* retained: it holds the bytes; NULL: the buffer is empty */
-  weft_event *done, *operation, *message_ended;
+  weft_event *done, *operation, *message_ended, *arrived_ended; /* arrived_ended: of a receive, of its ARRIVED */
   weft_dtype dtype;
   int64_t bytes;
   uint64_t tag;
@@ -62,6 +66,7 @@ static void end(transfer *t, weft_status *st)
   weft_event_release(t->done);
   weft_event_release(t->operation);
   weft_event_release(t->message_ended);
+  weft_event_release(t->arrived_ended);
   pjrt_link_give_back(t->link, t->buffer, t->storage);
   free(t);
 }
@@ -96,7 +101,7 @@ static void after(transfer *t, weft_event *first, weft_event *second, void (*ste
 
 /* ---- messages ---- */
 
-static weft_status *post_message(transfer *t, bool send)
+static weft_status *post_message(transfer *t, bool send, weft_event **ended)
 {
   weft_coll_op op = {.kind = send ? WEFT_SEND : WEFT_RECV, .dtype = WEFT_U8, .count = sizeof(message),
                      .peer = 1 - t->side, .source = -1, .target = -1, .tag = t->tag};
@@ -104,14 +109,14 @@ static weft_status *post_message(transfer *t, bool send)
 
   if (send) op.send = &t->out;
   else op.recv = &t->in;
-  weft_event_release(WEFT_MOVE(t->message_ended));
-  return weft_coll_post(pjrt_link_host(t->link, t->side), &op, &call, &t->message_ended);
+  weft_event_release(WEFT_MOVE(*ended));
+  return weft_coll_post(pjrt_link_host(t->link, t->side), &op, &call, ended);
 }
 
 /* `step` follows once the message has been sent, or received. */
 static void exchange(transfer *t, bool send, void (*step)(transfer *t, weft_status *st))
 {
-  weft_status *st = post_message(t, send);
+  weft_status *st = post_message(t, send, &t->message_ended);
 
   if (st) fail(t, st);
   else after(t, t->message_ended, NULL, step);
@@ -152,10 +157,16 @@ static weft_status *post_operation(transfer *t)
 
 /* ---- a send ---- */
 
-static void verdict_given(transfer *t, weft_status *st)
+static void arrived(transfer *t, weft_status *st)
 {
   if (st) fail(t, st);
   else end(t, error_in(&t->out)); /* the receiver gets the buffer's error, and so does this side */
+}
+
+static void verdict_given(transfer *t, weft_status *st)
+{
+  if (st) fail(t, st);
+  else exchange(t, false, arrived);
 }
 
 static void defined(transfer *t, weft_status *st)
@@ -220,10 +231,22 @@ static void verdict_came(transfer *t, weft_status *st)
   else end(t, error_in(&t->in));
 }
 
+/* The VERDICT is awaited before ARRIVED is sent, because without room for small messages each side's send waits for the
+ * other side's receive. */
 static void received(transfer *t, weft_status *st)
 {
-  if (st) fail(t, st);
-  else exchange(t, false, verdict_came);
+  if (!st) st = post_message(t, false, &t->message_ended);
+  if (st) {
+    fail(t, st);
+    return;
+  }
+  t->out = (message){0};
+  st = post_message(t, true, &t->arrived_ended);
+  if (st) { /* the receive that is posted ends with the link */
+    atomic_store(&t->failure, weft_status_dup(st));
+    pjrt_link_fail(t->link, st);
+  }
+  after(t, t->message_ended, t->arrived_ended, verdict_came);
 }
 
 static void go_given(transfer *t, weft_status *st)

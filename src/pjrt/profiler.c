@@ -257,7 +257,7 @@ static weft_status *fill_line(profile *f, plane *p, const rt_trace_record *recor
   WEFT_TRY_ALLOC(line && events);
   pjrt_pb__profile_line__init(line);
   line->id = records[0].thread;
-  line->name = records[0].on_device ? weft_arena_printf(f->arena, "compute stream")
+  line->name = records[0].on_device ? weft_arena_printf(f->arena, records[0].aside ? "collectives" : "compute stream")
                                     : weft_arena_printf(f->arena, "weft thread %d", records[0].thread);
   line->timestamp_ns = records[0].begin + f->epoch_ns;
   line->events = WEFT_ARENA_ARRAY(f->arena, PjrtPb__ProfileEvent *, count);

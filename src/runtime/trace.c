@@ -114,9 +114,10 @@ void rt_trace_on_device(const rt_trace_step *step, int64_t begin_ns, int64_t end
   if (!rt_trace_on) return;
   record((event){.begin = begin_ns,
                  .end = end_ns,
-                 .thread = RT_TRACE_DEVICE_THREADS + step->device,
+                 .thread = (step->aside ? RT_TRACE_ASIDE_THREADS : RT_TRACE_DEVICE_THREADS) + step->device,
                  .device = step->device,
                  .on_device = true,
+                 .aside = step->aside,
                  .program = step->program,
                  .run = step->run},
          step->kind, step->name);
@@ -261,14 +262,15 @@ static void json_string(FILE *out, const char *text)
 static void name_devices_locked(FILE *out) WEFT_REQUIRES(mu)
 {
   weft_mutex_assert_held(&mu);
-  uint64_t seen = 0;
+  uint64_t seen[2] = {0};
 
   for (size_t i = 0; i < count; i++) {
     int device = events[i].device;
-    if (!events[i].on_device || device < 0 || device > 63 || seen >> device & 1) continue;
-    seen |= (uint64_t)1 << device;
-    fprintf(out, ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"device %d\"}}",
-            (int)getpid(), events[i].thread, device);
+    uint64_t *rows = &seen[events[i].aside];
+    if (!events[i].on_device || device < 0 || device > 63 || *rows >> device & 1) continue;
+    *rows |= (uint64_t)1 << device;
+    fprintf(out, ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"device %d%s\"}}",
+            (int)getpid(), events[i].thread, device, events[i].aside ? " collectives" : "");
   }
 }
 

@@ -26,6 +26,7 @@ typedef struct rt_trace_step {
   int device;
   int64_t program, run; /* rt_run_info.program_id and run_id; 0: the step is of no program */
   bool contains;        /* control flow: the steps inside it are recorded too */
+  bool aside;           /* a collective on a device, beside what the device computes: it has a row of its own */
 } rt_trace_step;
 /* The step of the calling thread, set by the executor while events are recorded. */
 extern _Thread_local rt_trace_step rt_trace_current;
@@ -43,15 +44,17 @@ void rt_trace_on_device(const rt_trace_step *step, int64_t begin_ns, int64_t end
 /* The calling thread has helped another thread with its step, from begin_ns to now. */
 void rt_trace_help(const rt_trace_step *step, int64_t begin_ns);
 
-enum { RT_TRACE_DEVICE_THREADS = 1 << 30 }; /* above the ids of threads that Linux gives */
+/* Above the ids of threads that Linux gives: the rows of devices, and of their collectives. */
+enum { RT_TRACE_DEVICE_THREADS = 1 << 30, RT_TRACE_ASIDE_THREADS = RT_TRACE_DEVICE_THREADS + (1 << 20) };
 
 /* One recorded event, for readers. */
 typedef struct rt_trace_record {
   int64_t begin, end; /* weft_now_ns() */
-  int thread, device; /* thread: of a device, RT_TRACE_DEVICE_THREADS + device */
+  int thread, device; /* thread: of a device, RT_TRACE_DEVICE_THREADS or RT_TRACE_ASIDE_THREADS + device */
   bool helps;     /* the step is another thread's, which this thread helped; the other thread has an event too */
   bool queues;    /* the thread only queued the step on the device */
   bool on_device; /* the device executed the step */
+  bool aside;     /* as in rt_trace_step */
   bool contains;  /* as in rt_trace_step, like `program` and `run` */
   int64_t program, run;
   char kind[16], name[93];

@@ -1,134 +1,153 @@
 /* tests/collective/ending_test.c -- a rank gives up. Collectives that it had ended also succeed on the other ranks,
  * even on those that have not posted them yet; later collectives end with its error. ending_fabric_test is the same
- * over libfabric. */
-#include "world.h"
-
-#include <unistd.h>
+ * over libfabric, and tests/gpu/ending_gpu_test between devices.
+ *
+ * On GPUs a collective begins when all ranks have met.  There a rank is behind because its device has not come to the
+ * operation: the operation is held (actors.h). */
+#include "actors.h"
 
 #include "collective/host/direct.h"
 
-enum { SIZE = 4, ELEMS = 2000, BROADCASTS = 3 };
-
-static float of[SIZE][ELEMS], to[SIZE][ELEMS];
-
-/* The broadcast from rank 0 that rank `me` takes part in. */
-static weft_coll_op broadcast(int me)
+#ifdef OVER_FABRIC /* the same tests, with libfabric between processes */
+__attribute__((constructor)) static void over_fabric(void)
 {
-  return (weft_coll_op){.kind = WEFT_BROADCAST, .dtype = WEFT_F32, .count = ELEMS, .send = of[me], .recv = to[me]};
+  if (getenv("WEFT_TEST_NO_FABRIC")) {
+    puts("1..0 # SKIP no libfabric here");
+    exit(0);
+  }
+  setenv("WEFT_COLLECTIVE_TRANSPORT", "fabric", 1);
 }
+#endif
+
+/* In the emulated NCCL the root of a broadcast is ahead of the others by one broadcast at most, and a message that its
+ * sender has ended fits in a box. */
+#ifdef ON_GPUS
+enum { ON_DEVICES = true, ELEMS = 600, BROADCASTS = 1 };
+#else
+enum { ON_DEVICES = false, ELEMS = 2000, BROADCASTS = 3 };
+#endif
+
+enum { FEW = 10, BEHIND = 1 /* slot of an operation behind the one of slot 0 */ };
+
+static const actor_op broadcast = {.kind = WEFT_BROADCAST, .count = ELEMS}, barrier = {.kind = WEFT_BARRIER};
 
 /* Rank 0 sends to 2, and 2 sends to 1: so rank 0 may have ended, and rank 1 waits, before rank 2 has come. */
-static weft_coll_op chain(int me)
+static actor_op chain(int me)
 {
-  static const int sources[SIZE] = {-1, 2, 0, -1}, targets[SIZE] = {2, -1, 1, -1};
-  return (weft_coll_op){.kind = WEFT_PERMUTE,
-                        .dtype = WEFT_F32,
-                        .count = ELEMS,
-                        .send = of[me],
-                        .recv = to[me],
-                        .source = sources[me],
-                        .target = targets[me]};
+  static const int sources[RANKS] = {-1, 2, 0, -1}, targets[RANKS] = {2, -1, 1, -1};
+  return (actor_op){.kind = WEFT_PERMUTE, .count = ELEMS, .source = sources[me], .target = targets[me]};
 }
 
-static const weft_coll_op barrier = {.kind = WEFT_BARRIER};
-
-static weft_coll_op message(weft_coll_kind kind, int me, int peer, uint64_t tag)
+static actor_op message(weft_coll_kind kind, int peer, uint64_t tag)
 {
-  return (weft_coll_op){
-    .kind = kind, .dtype = WEFT_F32, .count = 10, .send = of[me], .recv = to[me], .peer = peer, .tag = tag};
+  return (actor_op){.kind = kind, .count = FEW, .peer = peer, .tag = tag};
 }
 
-static void open_world(world *w)
-{
-  weft_coll_op ops[SIZE] = {barrier, barrier, barrier, barrier};
+static void runs_well(int rank, actor_op op) { check_answer(rank, tell_op(rank, RUN, op, 0), WEFT_OK, ""); }
 
-  world_open_processes(w, SIZE, NULL);
-  for (int r = 0; r < SIZE; r++)
-    for (int i = 0; i < ELEMS; i++) {
-      of[r][i] = (float)(1000 * r + i);
-      to[r][i] = -1;
-    }
-  T_OK(world_run(w, ops, NULL));
+static void fails(int rank, actor_op op, weft_code code, const char *says)
+{
+  check_answer(rank, tell_op(rank, RUN, op, 0), code, says);
 }
 
-static void runs_well(world *w, int rank, weft_coll_op op) { T_OK(weft_coll_run(w->comms[rank], &op, NULL)); }
+static void posted(int rank, actor_op op, int slot) { check_answer(rank, tell_op(rank, POST, op, slot), WEFT_OK, ""); }
 
-static void fails(world *w, int rank, weft_coll_op op, weft_code code, const char *says)
+static void ends(int rank, int slot, weft_code code, const char *says)
 {
-  weft_status *st = weft_coll_run(w->comms[rank], &op, NULL);
-  if (weft_status_code(st) != code || !strstr(weft_status_message(st), says))
-    fail_msg("rank %d: got %s, want %s \"...%s...\"", rank, weft_status_text(st, false), weft_code_name(code), says);
-  weft_status_free(st);
+  shared->actors[rank].slot = slot;
+  check_answer(rank, tell(rank, AWAIT), code, says);
 }
 
-static weft_event *posted(world *w, int rank, weft_coll_op op, int64_t deadline_ms)
+/* The rank has not come to the operation, while others end theirs. */
+static void is_late(int rank, actor_op op)
 {
-  weft_event *event;
-  weft_coll_call call = {.deadline = deadline_ms ? weft_deadline_after_ms(deadline_ms) : (weft_deadline){0}};
-  T_OK(weft_coll_post(w->comms[rank], &op, &call, &event));
-  return event;
+  op.held = true;
+  if (ON_DEVICES) posted(rank, op, 0);
 }
 
-static void ends(weft_event *event, weft_code code, const char *says)
+/* Now it comes. */
+static void comes(int rank, actor_op op)
 {
-  weft_status *st = weft_event_await(event, weft_deadline_after_ms(20000));
-  if (weft_status_code(st) != code || !strstr(weft_status_message(st), says))
-    fail_msg("got %s, want %s \"...%s...\"", weft_status_text(st, false), weft_code_name(code), says);
-  weft_status_free(st);
-  weft_event_release(event);
+  if (ON_DEVICES) let_go(rank);
+  else posted(rank, op, 0);
 }
 
-static void gives_up(world *w, int rank, const char *why)
+static void begin_to_give_up(int rank, const char *why)
 {
-  weft_comm_abort(w->comms[rank], WEFT_ERR(ABORTED, "%s", why));
+  snprintf(shared->actors[rank].text, WORDS, "%s", why);
+  begin_telling(rank, ABORT);
 }
 
-/* Waits until ranks [first, SIZE) know that a rank has given up. */
-static void everybody_hears(world *w, int first)
+static void begin_to_leave(int rank)
 {
-  for (int r = first; r < SIZE; r++)
-    for (int ms = 0;; ms++) {
-      weft_status *st = weft_comm_health(w->comms[r]);
-      bool heard = st != NULL;
-      weft_status_free(st);
-      if (heard) break;
+  shared->actors[rank].slot = 0; /* its operations are still waited for */
+  begin_telling(rank, LEAVE);
+}
+
+static void gives_up(int rank, const char *why)
+{
+  begin_to_give_up(rank, why);
+  finish_telling(rank);
+}
+
+/* Gives up or leaves although its device stands still: the call returns when the device has given its buffers back. */
+static void gives_up_or_leaves_while_late(int rank, bool leaves)
+{
+  if (leaves) begin_to_leave(rank);
+  else begin_to_give_up(rank, "had enough");
+  usleep(100000);
+  let_go(rank);
+  finish_telling(rank);
+}
+
+/* Waits until ranks [first, RANKS) know that a rank has given up. */
+static void everybody_hears(int first)
+{
+  for (int r = first; r < RANKS; r++)
+    for (int ms = 0; tell(r, HEARS)->code == WEFT_OK; ms++) {
       if (ms > 20000) fail_msg("rank %d hears nothing", r);
       usleep(1000);
     }
 }
 
-static void is_from(int rank, int source)
+static void is_from(int rank, int source, size_t count)
 {
-  for (int i = 0; i < ELEMS; i++)
-    if (to[rank][i] != of[source][i])
-      fail_msg("rank %d element %d: got %f, want %f", rank, i, (double)to[rank][i], (double)of[source][i]);
+  check_answer(rank, tell_op(rank, IS_FROM, (actor_op){.source = source, .count = count}, 0), WEFT_OK, "");
+}
+
+static void open_processes(void)
+{
+#ifdef ON_GPUS
+  setenv("WEFT_CUDA_COLLECTIVES", "nccl", 1);
+#endif
+  open_world(1);
+  for (int r = 0; r < RANKS; r++) posted(r, barrier, 0);
+  for (int r = 0; r < RANKS; r++) ends(r, 0, WEFT_OK, "");
 }
 
 static void broadcasts_of_one_that_gives_up(bool leaves)
 {
-  world w;
-
-  open_world(&w);
-  for (int i = 0; i < BROADCASTS; i++) runs_well(&w, 0, broadcast(0));
-  weft_event *pending = posted(&w, 0, barrier, 0);
-  gives_up(&w, 0, "lost patience");
-  ends(pending, WEFT_ABORTED, "lost patience");
+  open_processes();
+  for (int r = 1; r < RANKS; r++) is_late(r, broadcast);
+  for (int i = 0; i < BROADCASTS; i++) runs_well(0, broadcast);
+  posted(0, barrier, BEHIND);
+  gives_up(0, "lost patience");
+  ends(0, BEHIND, WEFT_ABORTED, "lost patience");
   if (leaves) {
-    weft_comm_destroy(w.comms[0]);
-    w.comms[0] = NULL;
+    begin_to_leave(0);
+    finish_telling(0);
   }
-  everybody_hears(&w, 1);
+  everybody_hears(1);
   for (int i = 0; i < BROADCASTS; i++) {
-    weft_event *events[SIZE];
-    for (int r = 1; r < SIZE; r++) events[r] = posted(&w, r, broadcast(r), 0);
-    for (int r = 1; r < SIZE; r++) ends(events[r], WEFT_OK, "");
-    for (int r = 1; r < SIZE; r++) is_from(r, 0);
+    for (int r = 1; r < RANKS; r++) comes(r, broadcast);
+    for (int r = 1; r < RANKS; r++) ends(r, 0, WEFT_OK, "");
+    for (int r = 1; r < RANKS; r++) is_from(r, 0, ELEMS);
   }
-  for (int r = 1; r < SIZE; r++) {
-    fails(&w, r, barrier, WEFT_ABORTED, "lost patience");
-    fails(&w, r, barrier, WEFT_FAILED_PRECONDITION, "was aborted");
+  for (int r = 1; r < RANKS; r++) {
+    fails(r, barrier, WEFT_ABORTED, "lost patience");
+    fails(r, barrier, WEFT_FAILED_PRECONDITION, "was aborted");
   }
-  world_close(&w);
+  close_world();
 }
 
 TEST(what_it_had_ended_ends_well_at_those_who_had_not_posted_it) { broadcasts_of_one_that_gives_up(false); }
@@ -136,108 +155,272 @@ TEST(even_if_it_leaves_at_once) { broadcasts_of_one_that_gives_up(true); }
 
 /* Rank 0 has ended the chain and given up; rank 1 is in the middle of it, with a barrier posted behind; rank 2 has not
  * come. */
-static void give_up_in_the_middle(world *w, weft_event *of_one[2], int64_t deadline_ms)
+static void give_up_in_the_middle(int64_t deadline_ms)
 {
-  open_world(w);
-  runs_well(w, 0, chain(0));
-  runs_well(w, 3, chain(3));
-  of_one[0] = posted(w, 1, chain(1), deadline_ms);
-  of_one[1] = posted(w, 1, barrier, 0);
-  gives_up(w, 0, "lost patience");
-  everybody_hears(w, 1);
-  ends(of_one[1], WEFT_ABORTED, "lost patience"); /* at once */
+  actor_op of_one = chain(1);
+
+  of_one.deadline_ms = deadline_ms;
+  open_processes();
+  posted(1, of_one, 0);
+  posted(1, barrier, BEHIND);
+  is_late(2, chain(2));
+  posted(3, chain(3), 0);
+  runs_well(0, chain(0));
+  ends(3, 0, WEFT_OK, "");
+  gives_up(0, "lost patience");
+  everybody_hears(1);
+  /* at once; on GPUs it has begun to meet, and so ends with the chain */
+  if (!ON_DEVICES) ends(1, BEHIND, WEFT_ABORTED, "lost patience");
 }
 
 TEST(what_others_are_in_the_middle_of_ends_well)
 {
-  world w;
-  weft_event *of_one[2];
-
-  give_up_in_the_middle(&w, of_one, 0);
-  T_TRUE(!weft_event_is_ready(of_one[0]));
-  runs_well(&w, 2, chain(2));
-  ends(of_one[0], WEFT_OK, "");
-  is_from(2, 0);
-  is_from(1, 2);
-  fails(&w, 2, barrier, WEFT_ABORTED, "lost patience");
+  give_up_in_the_middle(0);
+  shared->actors[1].slot = 0;
+  T_TRUE(!tell(1, IS_READY)->number);
+  comes(2, chain(2));
+  ends(2, 0, WEFT_OK, "");
+  ends(1, 0, WEFT_OK, "");
+  is_from(2, 0, ELEMS);
+  is_from(1, 2, ELEMS);
+  if (ON_DEVICES) ends(1, BEHIND, WEFT_ABORTED, "lost patience");
+  fails(2, barrier, WEFT_ABORTED, "lost patience");
   /* the barrier that it posted before gave it the error */
-  fails(&w, 1, barrier, WEFT_FAILED_PRECONDITION, "was aborted");
-  world_close(&w);
+  fails(1, barrier, WEFT_FAILED_PRECONDITION, "was aborted");
+  close_world();
 }
 
 TEST(but_not_if_another_gives_up_before_it)
 {
-  world w;
-  weft_event *of_one[2];
-
-  give_up_in_the_middle(&w, of_one, 0);
-  gives_up(&w, 2, "had enough");
-  ends(of_one[0], WEFT_ABORTED, "had enough");
-  world_close(&w);
+  give_up_in_the_middle(0);
+  gives_up_or_leaves_while_late(2, false);
+  ends(1, 0, WEFT_ABORTED, "had enough");
+  if (ON_DEVICES) ends(1, BEHIND, WEFT_ABORTED, "had enough");
+  if (ON_DEVICES) ends(2, 0, WEFT_ABORTED, "had enough");
+  close_world();
 }
 
-TEST(nor_if_another_dies_or_leaves)
+TEST(nor_if_another_leaves)
 {
-  for (int leaves = 0; leaves < 2; leaves++) {
-    world w;
-    weft_event *of_one[2];
+  /* on GPUs it leaves with an operation, and says so */
+  weft_code code = ON_DEVICES ? WEFT_FAILED_PRECONDITION : WEFT_ABORTED;
+  const char *says = ON_DEVICES ? "left the communicator with 1 operations" : "lost patience";
 
-    give_up_in_the_middle(&w, of_one, 0);
-    if (leaves) {
-      weft_comm_destroy(w.comms[2]);
-      w.comms[2] = NULL;
-    } else {
-      weft_coll_incarnation_died(weft_comm_incarnation(w.comms[1], 2), "heartbeats stopped");
-    }
-    ends(of_one[0], leaves ? WEFT_ABORTED : WEFT_FAILED_PRECONDITION, leaves ? "lost patience" : "is not connected");
-    world_close(&w);
+  give_up_in_the_middle(0);
+  gives_up_or_leaves_while_late(2, true);
+  ends(1, 0, code, says);
+  if (ON_DEVICES) ends(1, BEHIND, code, says);
+  if (ON_DEVICES) ends(2, 0, WEFT_CANCELLED, "was destroyed");
+  close_world();
+}
+
+/* The process of rank `of` learns that rank `rank` has died. */
+static void learns_of_the_death(int of, int rank)
+{
+  shared->actors[of].number = (uint64_t)rank;
+  tell(of, INCARNATION);
+  tell(of, DIED);
+}
+
+TEST(nor_if_another_dies)
+{
+  give_up_in_the_middle(0);
+  learns_of_the_death(1, 2);
+  ends(1, 0, WEFT_FAILED_PRECONDITION, "is not connected");
+  if (ON_DEVICES) {
+    ends(1, BEHIND, WEFT_FAILED_PRECONDITION, "is not connected");
+    let_go(2);
+    ends(2, 0, WEFT_FAILED_PRECONDITION, "is not connected");
   }
+  close_world();
+}
+
+/* Rank 0 alone is told that rank 2 has died. The others learn it from rank 0, and all operations end: how many the
+ * dead rank had ended is not known. */
+TEST(a_rank_may_learn_of_a_death_from_another_rank_only)
+{
+  open_processes();
+  posted(1, chain(1), 0);
+  posted(1, barrier, BEHIND);
+  is_late(2, chain(2));
+  posted(3, chain(3), 0);
+  runs_well(0, chain(0));
+  ends(3, 0, WEFT_OK, "");
+  posted(3, barrier, BEHIND);
+  learns_of_the_death(0, 2);
+  ends(1, 0, WEFT_FAILED_PRECONDITION, "is not connected");
+  ends(1, BEHIND, WEFT_FAILED_PRECONDITION, "is not connected");
+  ends(3, BEHIND, WEFT_FAILED_PRECONDITION, "is not connected");
+  fails(0, barrier, WEFT_FAILED_PRECONDITION, "is not connected");
+  if (ON_DEVICES) {
+    let_go(2);
+    ends(2, 0, WEFT_FAILED_PRECONDITION, "is not connected"); /* it lives after all */
+  }
+  fails(1, barrier, WEFT_FAILED_PRECONDITION, "was aborted");
+  close_world();
 }
 
 TEST(its_deadline_holds)
 {
-  world w;
-  weft_event *of_one[2];
-
-  give_up_in_the_middle(&w, of_one, 300);
-  ends(of_one[0], WEFT_DEADLINE_EXCEEDED, "not arrived: 1 of 4");
-  world_close(&w);
+  give_up_in_the_middle(ON_DEVICES ? 1000 : 300);
+  ends(1, 0, WEFT_DEADLINE_EXCEEDED, ON_DEVICES ? "is with NCCL" : "not arrived: 1 of 4");
+  if (ON_DEVICES) ends(1, BEHIND, WEFT_DEADLINE_EXCEEDED, "is with NCCL");
+  if (ON_DEVICES) let_go(2);
+  if (ON_DEVICES) ends(2, 0, WEFT_ABORTED, "is with NCCL");
+  close_world();
 }
 
 TEST(small_sends_arrive_and_receives_of_nothing_end)
 {
-  world w;
+  /* NCCL receives from a rank that is named */
+  actor_op from_any = message(WEFT_RECV, ON_DEVICES ? 0 : -1, 6), from_two = message(WEFT_RECV, 2, 7),
+           from_zero = message(WEFT_RECV, 0, 8);
 
-  open_world(&w);
-  runs_well(&w, 0, message(WEFT_SEND, 0, 1, 5));
-  runs_well(&w, 0, message(WEFT_SEND, 0, 3, 6));
-  weft_event *in_vain[2] = {posted(&w, 1, message(WEFT_RECV, 1, 2, 7), 0), posted(&w, 2, message(WEFT_RECV, 2, 0, 8), 0)};
-  weft_event *from_any = posted(&w, 3, message(WEFT_RECV, 3, -1, 6), 0);
-  gives_up(&w, 0, "lost patience");
-  everybody_hears(&w, 1);
-  ends(from_any, WEFT_OK, "");
-  T_TRUE(memcmp(to[3], of[0], 10 * sizeof(float)) == 0);
-  for (int i = 0; i < 2; i++) ends(in_vain[i], WEFT_ABORTED, "lost patience");
-  fails(&w, 3, message(WEFT_RECV, 3, 0, 6), WEFT_ABORTED, "lost patience");
-  world_close(&w);
+  open_processes();
+  runs_well(0, message(WEFT_SEND, 1, 5));
+  runs_well(0, message(WEFT_SEND, 3, 6));
+  posted(1, from_two, 0);
+  posted(2, from_zero, 0);
+  posted(3, from_any, 0);
+  if (ON_DEVICES) ends(3, 0, WEFT_OK, ""); /* what is under way there ends with the communicator */
+  gives_up(0, "lost patience");
+  everybody_hears(1);
+  if (!ON_DEVICES) ends(3, 0, WEFT_OK, "");
+  is_from(3, 0, FEW);
+  ends(1, 0, WEFT_ABORTED, "lost patience");
+  ends(2, 0, WEFT_ABORTED, "lost patience");
+  fails(3, message(WEFT_RECV, 0, 6), WEFT_ABORTED, "lost patience");
+  close_world();
 }
 
+#ifdef ON_GPUS
+TEST(a_receive_from_any_rank_is_refused)
+{
+  open_processes();
+  fails(1, message(WEFT_RECV, -1, 5), WEFT_UNIMPLEMENTED, "any rank");
+  posted(1, message(WEFT_RECV, 0, 5), 0);
+  runs_well(0, message(WEFT_SEND, 1, 5)); /* the communicator is unharmed */
+  ends(1, 0, WEFT_OK, "");
+  is_from(1, 0, FEW);
+  close_world();
+}
+#else
 TEST(a_small_send_waits_for_its_receive_when_its_sender_has_given_up)
 {
-  world w;
+  open_processes();
+  runs_well(0, message(WEFT_SEND, 1, 5));
+  gives_up(0, "lost patience");
+  everybody_hears(1);
+  runs_well(1, message(WEFT_RECV, 0, 5));
+  is_from(1, 0, FEW);
+  fails(1, message(WEFT_RECV, 0, 5), WEFT_ABORTED, "lost patience");
+  fails(1, barrier, WEFT_FAILED_PRECONDITION, "was aborted");
+  close_world();
+}
+#endif
 
-  open_world(&w);
-  runs_well(&w, 0, message(WEFT_SEND, 0, 1, 5));
-  gives_up(&w, 0, "lost patience");
-  everybody_hears(&w, 1);
-  runs_well(&w, 1, message(WEFT_RECV, 1, 0, 5));
-  T_TRUE(memcmp(to[1], of[0], 10 * sizeof(float)) == 0);
-  fails(&w, 1, message(WEFT_RECV, 1, 0, 5), WEFT_ABORTED, "lost patience");
-  fails(&w, 1, barrier, WEFT_FAILED_PRECONDITION, "was aborted");
-  world_close(&w);
+/* ---- a rank that gives up as soon as it has ended an operation ---- */
+
+enum { ROUNDS = 12 };
+
+/* However fast it is: the others end this operation well, too, and no other one. */
+static void give_up_after(int each, weft_coll_kind kind, size_t count)
+{
+  for (int round = 1; round <= ROUNDS; round++) {
+    open_world(each);
+    for (int r = 0; r < RANKS; r++) {
+      shared->actors[r].op = (actor_op){.kind = kind, .count = count};
+      shared->actors[r].times = r == round % RANKS ? 1 + round % 3 : 0;
+      begin_telling(r, REPEAT);
+    }
+    for (int r = 0; r < RANKS; r++) {
+      const actor *a = finish_telling(r);
+      bool gave_up = r == round % RANKS;
+      if (a->number != 1 + (uint64_t)(round % 3))
+        fail_msg("%s, round %d: rank %d has ended %d well, not %d: %s", weft_coll_kind_name(kind), round, r,
+                 (int)a->number, 1 + round % 3, a->text);
+      check_answer(r, a, gave_up ? WEFT_OK : WEFT_ABORTED, gave_up ? "" : "lost patience");
+    }
+    close_world();
+  }
 }
 
+static void give_up_after_each(int each)
+{
+  static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_ALL_GATHER, WEFT_BARRIER};
+
+  for (size_t k = 0; k < WEFT_COUNT(kinds); k++) give_up_after(each, kinds[k], kinds[k] == WEFT_BARRIER ? 0 : FEW);
+}
+
+#ifdef ON_GPUS
+TEST(all_end_well_what_one_has_ended_that_gives_up_at_once)
+{
+  setenv("WEFT_CUDA_COLLECTIVES", "nccl", 1);
+  give_up_after_each(1);
+}
+TEST(also_devices_of_one_process_with_peers)
+{
+  setenv("WEFT_CUDA_COLLECTIVES", "peers", 1);
+  give_up_after_each(RANKS);
+}
+TEST(also_devices_of_one_process_with_nccl)
+{
+  stop_processes(true);
+  setenv("WEFT_CUDA_COLLECTIVES", "nccl", 1);
+  give_up_after_each(RANKS);
+}
+#else
+TEST(all_end_well_what_one_has_ended_that_gives_up_at_once) { give_up_after_each(1); }
+TEST(also_devices_of_one_process) { give_up_after_each(RANKS); }
+#endif
+
 /* ---- devices of a process ---- */
+
+/* The ranks have arrived at the chain; rank 2 has not, or its device has not.  Rank 0 gives up or leaves, or a deadline
+ * passes: no other process has to hear it, and what has not ended yet ends with it. */
+static void give_up_in_one_process(const char *by, int64_t deadline_ms, bool leaves, weft_code code, const char *says)
+{
+  actor_op of_one = chain(1);
+
+#ifdef ON_GPUS
+  if (strcmp(by, getenv("WEFT_CUDA_COLLECTIVES")) != 0) stop_processes(true);
+  setenv("WEFT_CUDA_COLLECTIVES", by, 1);
+#endif
+  (void)by;
+  open_world(RANKS);
+  of_one.deadline_ms = deadline_ms;
+  posted(1, of_one, 0);
+  posted(1, barrier, BEHIND);
+  is_late(2, chain(2));
+  posted(3, chain(3), 0);
+  if (!ON_DEVICES || strcmp(by, "peers") == 0) posted(0, chain(0), 0);
+  else runs_well(0, chain(0));
+  if (leaves) begin_to_leave(0);
+  else if (!deadline_ms) begin_to_give_up(0, "lost patience");
+  if (ON_DEVICES) {
+    /* longer than what some devices have ended may take on the others */
+    usleep((useconds_t)deadline_ms * 1000 + 800000);
+    let_go(2);
+  }
+  if (leaves || !deadline_ms) finish_telling(0);
+  ends(1, 0, code, says);
+  ends(1, BEHIND, code, says);
+  if (ON_DEVICES) ends(2, 0, code, says);
+  close_world();
+}
+
+static void in_one_process(const char *by)
+{
+  give_up_in_one_process(by, 0, false, WEFT_ABORTED, "lost patience");
+  give_up_in_one_process(by, 0, true, WEFT_FAILED_PRECONDITION, "rank 0 left the communicator");
+  give_up_in_one_process(by, 500, false, WEFT_DEADLINE_EXCEEDED, ON_DEVICES ? "is with" : "not arrived: 1 of 4");
+}
+
+#ifdef ON_GPUS
+TEST(devices_of_one_process_end_with_the_one_that_gives_up_with_peers) { in_one_process("peers"); }
+TEST(devices_of_one_process_end_with_the_one_that_gives_up_with_nccl) { in_one_process("nccl"); }
+#else
+TEST(devices_of_one_process_end_with_the_one_that_gives_up) { in_one_process(""); }
 
 typedef struct late_device {
   weft_comm *comm;
@@ -245,14 +428,20 @@ typedef struct late_device {
   bool pending;
 } late_device;
 
+static float of[2][FEW], to[2][FEW];
+
+static weft_coll_op broadcast_of(int rank)
+{
+  return (weft_coll_op){.kind = WEFT_BROADCAST, .dtype = WEFT_F32, .count = FEW, .send = of[rank], .recv = to[rank]};
+}
+
 /* Arrives, does not poll for the other ranks, and enters the queue. For that the rank needs the lock, which the test
  * holds. */
 static void *start_impatiently(void *arg)
 {
   late_device *d = arg;
   weft_coll_waiter waiter = {0};
-  weft_coll_op op = broadcast(1);
-  op.count = 10;
+  weft_coll_op op = broadcast_of(1);
   atomic_int away = 1;
   d->st = weft_coll_start(d->comm, &op, 1, NULL, (weft_coll_patience){1, &away}, &waiter, &d->pending);
   return NULL;
@@ -263,12 +452,12 @@ TEST(a_device_that_the_others_have_met_ends_well_whoever_is_faster)
   weft_comm *comms[2];
   int ranks[2] = {0, 1};
   weft_comm_spec spec = {.name = "devices", .size = 2, .ranks = ranks, .rank_count = 2};
-  weft_coll_op op = broadcast(0), other = broadcast(1);
+  weft_coll_op op = broadcast_of(0), other = broadcast_of(1);
   weft_event *first;
   pthread_t thread;
 
+  stop_processes(true); /* this process makes communicators, and forks no other one after that */
   T_OK(weft_comm_create(&spec, comms));
-  op.count = other.count = 10;
   T_OK(
     /* then each rank has the memory of one operation, and needs no lock to get it */
     weft_coll_post(comms[0], &op, NULL, &first));
@@ -289,8 +478,29 @@ TEST(a_device_that_the_others_have_met_ends_well_whoever_is_faster)
   T_TRUE(!late.pending);
   for (int r = 0; r < 2; r++) weft_comm_destroy(comms[r]);
 }
+#endif
+
+/* The processes end well: they leak nothing, also on their devices. */
+TEST(nothing_is_left)
+{
+  if (shared) stop_processes(!world_is_open);
+  T_TRUE(!world_is_open);
+}
 
 TEST_MAIN(UNIT(what_it_had_ended_ends_well_at_those_who_had_not_posted_it), UNIT(even_if_it_leaves_at_once),
-          UNIT(what_others_are_in_the_middle_of_ends_well), UNIT(but_not_if_another_gives_up_before_it), UNIT(nor_if_another_dies_or_leaves),
-          UNIT(its_deadline_holds), UNIT(small_sends_arrive_and_receives_of_nothing_end),
-          UNIT(a_small_send_waits_for_its_receive_when_its_sender_has_given_up), UNIT(a_device_that_the_others_have_met_ends_well_whoever_is_faster))
+          UNIT(what_others_are_in_the_middle_of_ends_well), UNIT(but_not_if_another_gives_up_before_it),
+          UNIT(nor_if_another_leaves), UNIT(nor_if_another_dies),
+          UNIT(a_rank_may_learn_of_a_death_from_another_rank_only), UNIT(its_deadline_holds),
+          UNIT(small_sends_arrive_and_receives_of_nothing_end),
+#ifdef ON_GPUS
+          UNIT(a_receive_from_any_rank_is_refused), UNIT(all_end_well_what_one_has_ended_that_gives_up_at_once),
+          UNIT(also_devices_of_one_process_with_nccl),
+          UNIT(devices_of_one_process_end_with_the_one_that_gives_up_with_nccl),
+          UNIT(devices_of_one_process_end_with_the_one_that_gives_up_with_peers),
+          UNIT(also_devices_of_one_process_with_peers), UNIT(nothing_is_left))
+#else
+          UNIT(a_small_send_waits_for_its_receive_when_its_sender_has_given_up),
+          UNIT(all_end_well_what_one_has_ended_that_gives_up_at_once),
+          UNIT(devices_of_one_process_end_with_the_one_that_gives_up), UNIT(also_devices_of_one_process),
+          UNIT(nothing_is_left), UNIT(a_device_that_the_others_have_met_ends_well_whoever_is_faster))
+#endif

@@ -225,6 +225,11 @@ check_PROGRAMS += %D%/collective_faults_test
 %C%_collective_faults_test_CFLAGS = $(TEST_CFLAGS)
 %C%_collective_faults_test_LDADD = $(TEST_LIBS)
 EXTRA_tests_gpu_collective_faults_test_DEPENDENCIES = $(EMULATORS)
+check_PROGRAMS += %D%/ending_gpu_test
+%C%_ending_gpu_test_SOURCES = tests/collective/ending_test.c tests/collective/actors.h tests/collective/gpus.h %D%/emulated_symbol.h $(EMULATED) tests/test.h
+%C%_ending_gpu_test_CFLAGS = $(TEST_CFLAGS) -DON_GPUS -Wno-unused-function
+%C%_ending_gpu_test_LDADD = $(TEST_LIBS)
+EXTRA_tests_gpu_ending_gpu_test_DEPENDENCIES = $(EMULATORS)
 # tests/collective/faults_test.c on 2 to 4 processes with a GPU each.
 check_PROGRAMS += %D%/process_faults_test
 %C%_process_faults_test_SOURCES = tests/collective/faults_test.c tests/collective/entries.h tests/collective/gpus.h %D%/emulated_symbol.h $(EMULATED) tests/test.h

@@ -45,6 +45,38 @@ for step, queue in zip(steps, queued): assert step["ts"] >= queue["ts"] and queu
 for a, b in zip(steps, steps[1:]): assert a["ts"] + a["dur"] <= b["ts"] + 1, (a, b)
 assert steps[3]["dur"] > 299e3, steps' "$tmp/trace.json"
 check "a table and a timeline" eval 'run --profile --timeline "$tmp/timeline.svg" >"$tmp/table" 2>&1 && grep -q "1 device and .* queue" "$tmp/table" && grep -q ">device 0<" "$tmp/timeline.svg"'
+# The ranks of a collective meet on the device: if one begins late, it takes that time on both.
+cat >"$tmp/sum.hlo" <<'END'
+HloModule sum, replica_count=2
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY main {
+  x = f32[64,32] parameter(0)
+  e = f32[64,32] exponential(x)
+  s = f32[64,32] all-reduce(e), to_apply=add, replica_groups={}
+  ROOT n = f32[64,32] negate(s)
+}
+END
+export WEFT_EMU_DEVICES=2
+collectives() { WEFT_EMU_FAULTS=$faults WEFT_CUDA_COLLECTIVES=$1 WEFT_TRACE=$tmp/trace.json timeout 120 "$weft" run "$tmp/sum.hlo" --quiet --json --profile >"$tmp/json"; }
+faults=ncclAllReduce:3=stall:300ms # of the profiled run
+check "a collective by NCCL" collectives nccl
+check "takes 300 ms on both devices, after its operand and before its user" python3 -c '
+import json, sys
+steps = {s["kind"]: s for s in json.load(open(sys.argv[1]))["profile"]}
+assert steps["collective"]["count"] == 2 and steps["collective"]["self_ms"] > 599, steps
+events = json.load(open(sys.argv[2]))["traceEvents"]
+rows = {e["args"]["name"]: e["tid"] for e in events if e["ph"] == "M"}
+for d in "01":
+    e, s, n = [[x for x in events if x["ph"] == "X" and x["tid"] == rows[row] and x["name"].split(".")[0] == name][-1]
+               for row, name in ((f"device {d}", "wrapped_exponential"), (f"device {d} collectives", "s"), (f"device {d}", "wrapped_negate"))]
+    assert s["dur"] > 299e3 and e["ts"] + e["dur"] <= s["ts"] + 1 and s["ts"] + s["dur"] <= n["ts"] + 1, (e, s, n)
+    assert s["args"]["module"] == "sum", s' "$tmp/json" "$tmp/trace.json"
+faults=
+check "a collective by peers" collectives peers
+check "has a time on both devices" python3 -c '
+import json, sys
+steps = {s["kind"]: s for s in json.load(open(sys.argv[1]))["profile"]}
+assert steps["collective"]["count"] == 2 and steps["collective"]["self_ms"] > 0, steps' "$tmp/json"
 # If the driver gives no event or no time of an event, the profile has no times of the device; everything else works.
 faults=cuEventElapsedTime:1=1,cuEventElapsedTime:4=1
 check "steps whose time the driver does not tell are left out" eval 'run --json --profile >"$tmp/json"'

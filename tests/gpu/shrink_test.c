@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/kv.h"
+#include "gpu/heritage.h"
 
 enum { MOST = 4, TEXT = 400, DEADLINE_MS = 6000, SLACK_MS = 4000, LIMIT_S = 60 };
 
@@ -229,6 +230,45 @@ TEST(a_shrink_that_fails_is_followed_by_a_new_communicator_on_all_ranks)
   play(&(test_case){.size = 4, .victims = {1}, .victim_count = 1, .faulty = -1, .faults = "ncclCommShrink:1=3"}, 1, 2);
 }
 
+/* The number that is found for the ranks with devices 0 and 2, and how long that takes. */
+static uint64_t find_rest(int64_t *out_ms)
+{
+  static const int64_t devices[] = {0, 2};
+  static const int own[] = {0};
+  weft_comm_spec rest = {.name = "rest", .size = 2, .ranks = own, .rank_count = 1, .device_ids = devices};
+  int64_t began = weft_now_ns();
+  uint64_t number = gpu_heritage_find(NULL, &rest);
+
+  *out_ms = (weft_now_ns() - began) / WEFT_NS_PER_MS;
+  return number;
+}
+
+/* A creation waits for owners that have not said what they keep.  If one never says, it is the only one that waits. */
+TEST(an_owner_that_does_not_return_is_waited_for_once)
+{
+  static const int own[] = {0};
+  int mark;
+  wnc_comm kept = (wnc_comm)(void *)&mark; /* it is only passed on */
+  weft_comm_spec all = {.name = "all", .size = 3, .ranks = own, .rank_count = 1};
+  gpu_heirloom *h = gpu_heirloom_new(NULL, &all);
+  int64_t ms;
+
+  assert_non_null(h);
+  gpu_heirloom_offer(h);
+  T_TRUE(find_rest(&ms) == 0);
+  T_TRUE(ms >= 500);
+  T_TRUE(find_rest(&ms) == 0);
+  if (ms >= 500) fail_msg("the second creation waited %lld ms", (long long)ms);
+  gpu_heirloom_keep(h, 0, kept); /* the owner is back after all */
+  T_TRUE(find_rest(&ms) != 0);
+  gpu_heirloom_withdraw(h);
+  T_TRUE(find_rest(&ms) == 0);
+  gpu_heirloom_offer(h);
+  T_TRUE(find_rest(&ms) == 0);
+  T_TRUE(gpu_heirloom_reclaim(h, 0) == kept);
+  gpu_heirloom_free(h);
+}
+
 static int begin(void **state)
 {
   (void)state;
@@ -242,6 +282,7 @@ int main(void)
     UNIT(survivors_shrink_their_communicator), UNIT(what_was_shrunk_is_shrunk_again),
     UNIT(calls_of_the_library_may_be_in_progress), UNIT(without_the_setting_or_the_library_a_new_one_is_made),
     UNIT(ranks_make_the_same_choice), UNIT(a_shrink_that_does_not_return_delays_nobody),
-    UNIT(a_shrink_that_fails_is_followed_by_a_new_communicator_on_all_ranks)};
+    UNIT(a_shrink_that_fails_is_followed_by_a_new_communicator_on_all_ranks),
+    UNIT(an_owner_that_does_not_return_is_waited_for_once)};
   return cmocka_run_group_tests(units, begin, NULL);
 }

@@ -19,6 +19,13 @@
 /* True if all messages of schedules have come that the peer, which has left, had sent. */
 static bool has_all_steps(const coll_link *link) { return !link->rx_open && link->rx_count[0] >= link->rx_last[0]; }
 
+/* Are there messages of a collective that may still end well?  Where a platform moves the data, the ranks of a group
+ * that ends may be meeting at later ones. */
+static bool is_needed(const coll_link *link, const coll_fifo *fifo)
+{
+  return fifo->head && (!link->group->ending || fifo->head->op->seq < link->group->ends_at);
+}
+
 /* True if this side needs a message of a peer that has left, and the message cannot come any more. */
 static bool waits_in_vain(const coll_link *link)
 {
@@ -26,7 +33,8 @@ static bool waits_in_vain(const coll_link *link)
   const weft_comm *comm = link->group->locals[link->local];
 
   for (const coll_msg *m = comm ? comm->p2p_recvs.head : NULL; m; m = m->next) p2p |= m->op->args.peer == link->peer;
-  return link->sends.head || (link->recvs.head && has_all_steps(link)) || (p2p && coll_link_has_all_p2p(link));
+  return is_needed(link, &link->sends) || (is_needed(link, &link->recvs) && has_all_steps(link)) ||
+         (p2p && coll_link_has_all_p2p(link));
 }
 
 static void mind_refused(coll_link *link)
@@ -75,7 +83,8 @@ static void look_what_is_wrong(coll_link *link)
                                         : WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator", who));
     return;
   }
-  if (left && has_all_steps(link) && coll_link_has_all_p2p(link)) return; /* its stream is not needed any more */
+  bool steps = is_needed(link, &link->sends) || is_needed(link, &link->recvs);
+  if (left && (has_all_steps(link) || !steps) && coll_link_has_all_p2p(link)) return; /* its stream is of no use */
   weft_status *st = link->stream->ops->health(link->stream);
   if (!st) return;
   if (!link->broken_ns) link->broken_ns = weft_now_ns();

@@ -6,6 +6,7 @@
 
 #include <sched.h>
 
+#include "collective/context.h"
 #include "collective/host/direct.h"
 #include "collective/host/ending.h"
 #include "collective/host/engine.h"
@@ -77,6 +78,7 @@ static void abort_links(coll_communicator *c, const weft_status *why)
 
   weft_mutex_assert_held(&g->mu);
   coll_links_fail_locked(g, why);
+  if (g->stop_at_ns) coll_context_wake_by(g->stop_at_ns);
   for (int i = 0; i < g->local_count * g->local_count; i++) g->pairs[i] = (coll_pair){0};
   for (coll_op *op = g->runnable; op; op = op->next_runnable) op->runnable = false;
   g->runnable = NULL;

@@ -70,7 +70,7 @@ void coll_engine_hand_over_locked(coll_op *op)
   coll_group *g = op->comm->group;
   coll_posting posting = {.op = op, .rank = op->comm->rank, .local = op->comm->local, .seq = op->seq, .args = &op->args,
                           .problem = &op->problem, .stream = op->stream, .stream_point = op->stream_point,
-                          .together = op->together};
+                          .together = op->together, .name = op->site.instruction, .program = op->program, .run = op->run};
 
   op->below = true;
   g->below_count++;

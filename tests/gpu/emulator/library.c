@@ -25,6 +25,28 @@ EMU_LIBRARY_API int weft_emu_enqueue(struct wcu_stream_st *stream, weft_emu_job 
   return emu_submit(stream, &w);
 }
 
+EMU_LIBRARY_API void *weft_emu_keep(size_t bytes)
+{
+  enum { BLOCK_BYTES = 256 << 10 };
+  typedef struct block { struct block *next; size_t used; max_align_t bytes[]; } block;
+  static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+  static block *blocks; /* a list, so that leak checkers find them */
+  size_t size = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
+  void *out = NULL;
+
+  pthread_mutex_lock(&mu);
+  if (!blocks || blocks->used + size > BLOCK_BYTES - sizeof(block)) {
+    block *made = size <= BLOCK_BYTES - sizeof(block) ? calloc(1, BLOCK_BYTES) : NULL;
+    if (made) made->next = blocks, blocks = made;
+  }
+  if (blocks && blocks->used + size <= BLOCK_BYTES - sizeof(block)) {
+    out = (char *)blocks->bytes + blocks->used;
+    blocks->used += size;
+  }
+  pthread_mutex_unlock(&mu);
+  return out;
+}
+
 EMU_LIBRARY_API void *weft_emu_reach(int device, uint64_t at, size_t bytes, bool write, char *error, size_t size)
 {
   char why[200];

@@ -25,6 +25,10 @@ bool weft_emu_ready(void);
  * Returns a number of wcu_result. */
 int weft_emu_enqueue(struct wcu_stream_st *stream, weft_emu_job *job, const void *args, size_t bytes);
 
+/* Zeroed memory that is never freed, so that a use after the end of what lies there is noticed.  It comes from large
+ * blocks: small ones, each allocated among memory that is freed again, would keep a page each. */
+void *weft_emu_keep(size_t bytes);
+
 /* Where the host finds `bytes` bytes at device address `at`, for a job.  NULL: the device may not use them; `error`
  * then says why. */
 void *weft_emu_reach(int device, uint64_t at, size_t bytes, bool write, char *error, size_t size);

@@ -49,20 +49,6 @@ static pthread_mutex_t scaled_mu = PTHREAD_MUTEX_INITIALIZER;
 API int weft_emu_nccl_misuses(void) { return atomic_load(&misuses); }
 API int weft_emu_nccl_jobs(void) { return atomic_load(&jobs_queued); }
 
-/* Zeroed memory that is never freed, in a list, so that leak checkers find it. */
-typedef struct kept { struct kept *next; max_align_t bytes[]; } kept;
-static _Atomic(kept *) all_kept;
-
-static void *keep(size_t size)
-{
-  kept *k = calloc(1, sizeof *k + size);
-
-  if (!k) return NULL;
-  k->next = atomic_load(&all_kept);
-  while (!atomic_compare_exchange_weak(&all_kept, &k->next, k)) {}
-  return k->bytes;
-}
-
 static wnc_result spoil_group(int fault);
 #define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return spoil_group(fault_); } while (0)
 
@@ -273,7 +259,7 @@ static wnc_result open_comm(uint64_t token, int size, int rank, const wnc_config
     return misuse(WNC_InvalidArgument, "rank %d of %d", rank, size);
   if (!is_good(config)) return misuse(WNC_InvalidArgument, "a config that does not begin as NCCL_CONFIG_INITIALIZER");
   if (!weft_emu_ready() || cuCtxGetDevice(&device)) return WNC_UnhandledCudaError;
-  wnc_comm c = keep(sizeof *c);
+  wnc_comm c = weft_emu_keep(sizeof *c);
   if (!c) return WNC_SystemError;
   *c = (struct wnc_comm_st){.magic = MAGIC,
                             .token = token,
@@ -397,7 +383,7 @@ static wnc_result derive(wnc_comm c, uint64_t ranks, int color, int key, wnc_con
   uint64_t number = atomic_fetch_add(&me->splits, 1) + 1;
   *out = NULL;
   if (color < 0) return WNC_Success;
-  wnc_comm part = keep(sizeof *part);
+  wnc_comm part = weft_emu_keep(sizeof *part);
   if (!part) return WNC_SystemError;
   *part = (struct wnc_comm_st){.magic = MAGIC,
                                .device = c->device,
@@ -580,7 +566,7 @@ static registration *registered(wnc_comm c, void *at, size_t bytes, int *count)
   char error[NCCL_TEXT];
   registration *r = NULL;
 
-  if (bytes && weft_emu_reach(c->device, (uintptr_t)at, bytes, true, error, sizeof error)) r = keep(sizeof *r);
+  if (bytes && weft_emu_reach(c->device, (uintptr_t)at, bytes, true, error, sizeof error)) r = weft_emu_keep(sizeof *r);
   if (!r) return NULL;
   *r = (registration){c, at, bytes, true};
   ++*count;

@@ -202,6 +202,15 @@ static void scale_chunk(const emu_nccl_op *op, char *chunk, size_t n)
     store_float(chunk, op->type, i, load_float(chunk, op->type, i) * op->scale);
 }
 
+/* The root of a broadcast or scatter, and the others of a reduce or gather. */
+static bool is_one_sided(const emu_nccl_op *op, int rank)
+{
+  bool gives = op->kind == EMU_BROADCAST || op->kind == EMU_SCATTER,
+       gets = op->kind == EMU_REDUCE || op->kind == EMU_GATHER;
+
+  return rank == op->peer ? gives : gets;
+}
+
 static int collective(const emu_nccl_op *op, wnc_comm c, int device, char *error, size_t size)
 {
   size_t bytes = operand_bytes(op, c->size), results = result_bytes(op, c->size);
@@ -233,7 +242,8 @@ static int collective(const emu_nccl_op *op, wnc_comm c, int device, char *error
     if (send) memcpy(me->chunk, send + at, n);
     if (send) scale_chunk(op, me->chunk, n);
     atomic_store_explicit(&me->posted, c->phase, memory_order_release);
-    if (!await_all(c, c->phase, false) || (at == 0 && !agree(c))) break;
+    /* a rank that needs nothing of the others ends before they have come, as the library's does */
+    if (!is_one_sided(op, c->rank) && (!await_all(c, c->phase, false) || (at == 0 && !agree(c)))) break;
     if (recv) take(op, c, recv, at, n, acc);
     atomic_store_explicit(&me->taken, c->phase, memory_order_release);
     if (n == 0) break;

@@ -218,15 +218,12 @@ static void join_ended_locked(void)
 
 wcu_stream emu_stream_new(wcu_context c, unsigned flags, int priority)
 {
-  wcu_stream s = calloc(1, sizeof *s);
+  wcu_stream s = weft_emu_keep(sizeof *s); /* also when it is destroyed: see emu_stream_of */
   if (!s) return NULL;
   join_ended_locked();
   s->context = c, s->flags = flags, s->priority = priority;
   pthread_cond_init(&s->has_work, NULL);
-  if (pthread_create(&s->thread, NULL, stream_main, s)) {
-    free(s);
-    return NULL;
-  }
+  if (pthread_create(&s->thread, NULL, stream_main, s)) return NULL;
   s->next = streams, streams = s;
   return s;
 }
