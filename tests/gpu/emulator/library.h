@@ -25,6 +25,9 @@ bool weft_emu_ready(void);
  * Returns a number of wcu_result. */
 int weft_emu_enqueue(struct wcu_stream_st *stream, weft_emu_job *job, const void *args, size_t bytes);
 
+/* True if the memory at device address `at` is mapped by the virtual memory calls, so that others can map it too. */
+bool weft_emu_is_mapped(uint64_t at);
+
 /* Where the host finds `bytes` bytes at device address `at`, for a job.  NULL: the device may not use them; `error`
  * then says why. */
 void *weft_emu_reach(int device, uint64_t at, size_t bytes, bool write, char *error, size_t size);
