@@ -20,11 +20,12 @@ int buf_plan_step_count(const buf_plan *plan) { return plan->flow->step_count; }
 bool buf_plan_buffer(const buf_plan *plan, int index, buf_placed *out)
 {
   const buf_buffer *b = &plan->buffers[index];
+  int64_t before = b->arena == ARENA_COLLECTIVE ? plan->allocs[plan->arena_alloc[ARENA_TEMP]].bytes : 0;
 
   *out = (buf_placed){.instr = b->instr,
                       .leaf = b->leaf,
                       .is_scratch = b->kind == BUFFER_SCRATCH,
-                      .offset = b->offset,
+                      .offset = before + b->offset,
                       .bytes = b->bytes,
                       .first_step = WEFT_MAX(b->def / 2, 0),
                       .last_step = b->end / 2};
@@ -104,6 +105,9 @@ weft_status *buf_plan_print(const buf_plan *plan, FILE *out)
           WEFT_BYTES(s->alias_bytes));
   fprintf(out, "temporaries      %s (%" PRId64 " bytes) for %d buffers of %s\n", WEFT_BYTES(s->temp_bytes),
           s->temp_bytes, s->buffer_count, WEFT_BYTES(s->value_bytes));
+  if (s->collective_bytes > 0)
+    fprintf(out, "  for collectives %s (%" PRId64 " bytes), in memory of their own\n", WEFT_BYTES(s->collective_bytes),
+            s->collective_bytes);
   fprintf(out, "lower bound      %s, fragmentation %.1f %%\n", WEFT_BYTES(s->lower_bound_bytes),
           100 * s->fragmentation);
   fprintf(out, "peak             step %d of %d\n", peak, plan->flow->step_count);

@@ -19,6 +19,7 @@
 typedef struct placer {
   buf_plan *plan;
   buf_deps *deps;
+  buf_arena arena;        /* whose buffers are placed */
   const buf_graph *graph; /* NULL: by the schedule */
   double slack;           /* < 0: none */
   uint64_t **after;       /* by buffer: the nodes that come after all its touches */
@@ -214,7 +215,7 @@ static weft_status *find_after(placer *p, const int *ids, int count)
   return NULL;
 }
 
-/* The buffers of each computation, as one list in which each computation has a range. */
+/* The arena's buffers of each computation, as one list in which each computation has a range. */
 typedef struct groups {
   int *ids, *begin; /* from begin[comp id] to begin[comp id + 1] */
 } groups;
@@ -227,9 +228,11 @@ static weft_status *group_by_home(placer *p, groups *out)
   out->ids = WEFT_ARENA_ARRAY(&p->scratch, int, plan->buffer_count);
   out->begin = WEFT_ARENA_ARRAY(&p->scratch, int, comps + 2);
   if (!out->ids || !out->begin) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  for (int b = 0; b < plan->buffer_count; b++) out->begin[plan->buffers[b].home + 2]++;
+  for (int b = 0; b < plan->buffer_count; b++)
+    if (plan->buffers[b].arena == p->arena) out->begin[plan->buffers[b].home + 2]++;
   for (int c = 0; c < comps; c++) out->begin[c + 2] += out->begin[c + 1];
-  for (int b = 0; b < plan->buffer_count; b++) out->ids[out->begin[plan->buffers[b].home + 1]++] = b;
+  for (int b = 0; b < plan->buffer_count; b++)
+    if (plan->buffers[b].arena == p->arena) out->ids[out->begin[plan->buffers[b].home + 1]++] = b;
   return NULL;
 }
 
@@ -280,8 +283,8 @@ static weft_status *place_frames(placer *p, double slack, int64_t *out_bytes)
   return NULL;
 }
 
-/* Places all buffers at once by the schedule.  No frames are needed, since the steps of called computations have
- * points of time of their own. */
+/* Places all buffers of the arena at once by the schedule.  No frames are needed, since the steps of called
+ * computations have points of time of their own. */
 static weft_status *place_sequential(placer *p, int64_t *out_bytes)
 {
   buf_plan *plan = p->plan;
@@ -292,6 +295,7 @@ static weft_status *place_sequential(placer *p, int64_t *out_bytes)
   WEFT_TRY_ALLOC(ids);
   p->graph = NULL;
   for (int b = 0; b < plan->buffer_count; b++) {
+    if (plan->buffers[b].arena != p->arena) continue;
     if (plan->buffers[b].kind != BUFFER_FRAME) ids[count++] = b;
     else plan->buffers[b].bytes = 0;
   }
@@ -325,15 +329,34 @@ static weft_status *place_budget(placer *p, int64_t budget, double span, int64_t
   return place_frames(p, high, out_bytes);
 }
 
+static weft_status *place_arena(placer *p, const buf_options *options, int64_t budget, double span, int64_t *out_bytes)
+{
+  if (options->order == BUF_SEQUENTIAL) return place_sequential(p, out_bytes);
+  if (options->order == BUF_TOPOLOGICAL) return place_frames(p, -1, out_bytes);
+  return place_budget(p, budget, span, out_bytes);
+}
+
+static bool has_buffers(const buf_plan *plan, buf_arena arena)
+{
+  for (int b = 0; b < plan->buffer_count; b++)
+    if (plan->buffers[b].arena == arena) return true;
+  return false;
+}
+
+/* The arena of collectives is placed first, with the whole budget; the other one gets what is left of it. */
 weft_status *buf_place(buf_plan *plan, buf_deps *deps, const buf_options *options, double span)
 {
-  placer p = {.plan = plan, .deps = deps, .slack = -1};
-  weft_status *st;
+  placer p = {.plan = plan, .deps = deps, .arena = ARENA_COLLECTIVE, .slack = -1};
+  int64_t collective = 0, temp = 0;
+  weft_status *st = NULL;
 
   weft_arena_init(&p.scratch);
-  if (options->order == BUF_SEQUENTIAL) st = place_sequential(&p, &plan->stats.temp_bytes);
-  else if (options->order == BUF_TOPOLOGICAL) st = place_frames(&p, -1, &plan->stats.temp_bytes);
-  else st = place_budget(&p, options->budget_bytes, span, &plan->stats.temp_bytes);
+  if (has_buffers(plan, ARENA_COLLECTIVE)) st = place_arena(&p, options, options->budget_bytes, span, &collective);
+  p.arena = ARENA_TEMP;
+  p.slack = -1;
+  if (!st) st = place_arena(&p, options, WEFT_MAX(options->budget_bytes - collective, 0), span, &temp);
   weft_arena_fini(&p.scratch);
+  plan->stats.collective_bytes = collective;
+  plan->stats.temp_bytes = collective + temp;
   return st;
 }

@@ -33,7 +33,7 @@ static weft_status *add_buffer(buf_plan *plan, buf_buffer buffer)
 
 static bool is_token(const hlo_shape *shape) { return !hlo_shape_is_array(shape); }
 
-/* Numbers the allocations: parameters, the arena, results, constants, in this order. */
+/* Numbers the allocations: parameters, the arenas, results, constants, in this order. */
 static weft_status *number_allocs(buf_plan *plan, const buf_classes *classes, int *class_alloc)
 {
   const buf_flow *flow = plan->flow;
@@ -42,7 +42,7 @@ static weft_status *number_allocs(buf_plan *plan, const buf_classes *classes, in
 
   for (int v = 0; v < flow->value_count; v++)
     constants += flow->values[v].instr && flow->values[v].instr->op == HLO_CONSTANT;
-  plan->allocs = WEFT_ARENA_ARRAY(&plan->arena, buf_alloc, flow->param_count + 1 + flow->result_count + constants);
+  plan->allocs = WEFT_ARENA_ARRAY(&plan->arena, buf_alloc, flow->param_count + ARENAS + flow->result_count + constants);
   plan->output_alloc = WEFT_ARENA_ARRAY(&plan->arena, int, flow->result_count);
   if (!plan->allocs || !plan->output_alloc) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
 
@@ -57,9 +57,11 @@ static weft_status *number_allocs(buf_plan *plan, const buf_classes *classes, in
     class_alloc[buf_class_of(classes, v)] = value->param_leaf;
     plan->stats.parameter_bytes += value->bytes;
   }
-  plan->temp_alloc = flow->param_count;
-  plan->allocs[plan->temp_alloc] = (buf_alloc){.kind = BUF_TEMP};
-  at = plan->temp_alloc + 1;
+  for (int a = 0; a < ARENAS; a++) {
+    plan->arena_alloc[a] = flow->param_count + a;
+    plan->allocs[plan->arena_alloc[a]] = (buf_alloc){.kind = a == ARENA_TEMP ? BUF_TEMP : BUF_COLLECTIVE};
+  }
+  at = flow->param_count + ARENAS;
   for (int leaf = 0; leaf < flow->result_count; leaf++) {
     int c = buf_class_of(classes, flow->result_value[leaf]);
     int64_t bytes = flow->values[flow->result_value[leaf]].bytes;
@@ -96,12 +98,64 @@ static weft_status *number_allocs(buf_plan *plan, const buf_classes *classes, in
   return NULL;
 }
 
-/* Lists the buffers of the arena: classes without an allocation, scratch, frames of called computations. */
-static weft_status *collect_buffers(buf_plan *plan, const buf_classes *classes, const int *class_alloc,
-                                    const buf_options *options)
+/* Finds the classes that collectives use, by representative. */
+static weft_status *find_collective(const buf_plan *plan, const buf_classes *classes, const buf_options *options,
+                                    weft_arena *arena, bool **out)
 {
   const buf_flow *flow = plan->flow;
 
+  *out = NULL;
+  if (!options->is_collective) return NULL;
+  *out = WEFT_ARENA_ARRAY(arena, bool, flow->value_count);
+  WEFT_TRY_ALLOC(*out);
+  for (int v = 0; v < flow->value_count; v++)
+    if (flow->values[v].instr && options->is_collective(options->ctx, flow->values[v].instr))
+      (*out)[buf_class_of(classes, v)] = true;
+  for (int r = 0; r < flow->read_count; r++)
+    if (flow->reads[r].instr && options->is_collective(options->ctx, flow->reads[r].instr))
+      (*out)[buf_class_of(classes, flow->reads[r].value)] = true;
+  return NULL;
+}
+
+/* Frames of a call: one in each arena that has buffers. */
+static weft_status *add_frames(buf_plan *plan, const hlo_instr *instr, const bool *collective)
+{
+  int first = plan->flow->step_count;
+
+  for (int i = 0; i < instr->called_count; i++) first = WEFT_MIN(first, plan->flow->comp_begin[instr->called[i]->id]);
+  for (int a = 0; a < (collective ? ARENAS : 1); a++)
+    WEFT_TRY(add_buffer(plan, (buf_buffer){.kind = BUFFER_FRAME,
+                                           .arena = (buf_arena)a,
+                                           .def = 2 * first,
+                                           .end = 2 * plan->flow->step[instr->id] + 1,
+                                           .instr = instr}));
+  return NULL;
+}
+
+static weft_status *add_scratch(buf_plan *plan, const hlo_instr *instr, const buf_options *options)
+{
+  int step = plan->flow->step[instr->id];
+  int64_t bytes = options->scratch_bytes(options->ctx, instr);
+  bool collective = options->is_collective && options->is_collective(options->ctx, instr);
+  buf_arena arena = collective ? ARENA_COLLECTIVE : ARENA_TEMP;
+
+  if (bytes <= 0) return NULL;
+  plan->scratch[instr->id] =
+    (buf_slice){.alloc = plan->arena_alloc[arena], .offset = plan->buffer_count, .bytes = bytes};
+  return add_buffer(
+    plan,
+    (buf_buffer){
+      .kind = BUFFER_SCRATCH, .arena = arena, .bytes = bytes, .def = 2 * step, .end = 2 * step + 1, .instr = instr});
+}
+
+/* Lists the buffers of the arenas: classes without an allocation, scratch, frames of called computations. */
+static weft_status *collect_buffers(buf_plan *plan, buf_classes *classes, const int *class_alloc,
+                                    const buf_options *options)
+{
+  const buf_flow *flow = plan->flow;
+  bool *collective;
+
+  WEFT_TRY(find_collective(plan, classes, options, &classes->arena, &collective));
   for (int v = 0; v < flow->value_count; v++) {
     const struct buf_class *c = &classes->classes[v];
     plan->class_buffer[v] = -1;
@@ -109,6 +163,7 @@ static weft_status *collect_buffers(buf_plan *plan, const buf_classes *classes, 
     const buf_value *first = &flow->values[c->members[0]], *last = &flow->values[c->members[c->count - 1]];
     plan->class_buffer[v] = plan->buffer_count;
     WEFT_TRY(add_buffer(plan, (buf_buffer){.kind = BUFFER_VALUE,
+                                           .arena = collective && collective[v] ? ARENA_COLLECTIVE : ARENA_TEMP,
                                            .bytes = first->bytes,
                                            .def = first->def,
                                            .end = last->end,
@@ -118,20 +173,8 @@ static weft_status *collect_buffers(buf_plan *plan, const buf_classes *classes, 
   HLO_FOREACH_COMPUTATION(comp, plan->module) {
     if (flow->comp_begin[comp->id] < 0) continue;
     HLO_FOREACH(instr, comp) {
-      int step = flow->step[instr->id];
-      if (hlo_opcode_runs_steps(instr->op)) {
-        int first = flow->step_count;
-        for (int i = 0; i < instr->called_count; i++) first = WEFT_MIN(first, flow->comp_begin[instr->called[i]->id]);
-        WEFT_TRY(
-          add_buffer(plan, (buf_buffer){.kind = BUFFER_FRAME, .def = 2 * first, .end = 2 * step + 1, .instr = instr}));
-      } else if (options->scratch_bytes && !hlo_opcode_is_alias(instr->op)) {
-        int64_t bytes = options->scratch_bytes(options->ctx, instr);
-        if (bytes <= 0) continue;
-        plan->scratch[instr->id] = (buf_slice){.alloc = plan->temp_alloc, .offset = plan->buffer_count, .bytes = bytes};
-        WEFT_TRY(add_buffer(
-          plan,
-          (buf_buffer){.kind = BUFFER_SCRATCH, .bytes = bytes, .def = 2 * step, .end = 2 * step + 1, .instr = instr}));
-      }
+      if (hlo_opcode_runs_steps(instr->op)) WEFT_TRY(add_frames(plan, instr, collective));
+      else if (options->scratch_bytes && !hlo_opcode_is_alias(instr->op)) WEFT_TRY(add_scratch(plan, instr, options));
     }
   }
   return NULL;
@@ -150,8 +193,9 @@ static void fill_slices(buf_plan *plan, const buf_classes *classes, const int *c
     if (is_token(hlo_shape_leaf(shape, value->leaf))) {
       slice.alloc = -1;
     } else if (class_alloc[c] < 0) {
-      slice.alloc = plan->temp_alloc;
-      if (value->bytes > 0) slice.offset = plan->buffers[plan->class_buffer[c]].offset;
+      const buf_buffer *buffer = value->bytes > 0 ? &plan->buffers[plan->class_buffer[c]] : NULL;
+      slice.alloc = plan->arena_alloc[buffer ? buffer->arena : ARENA_TEMP];
+      if (buffer) slice.offset = buffer->offset;
     }
     plan->slices[v] = slice;
   }
@@ -244,8 +288,9 @@ static weft_status *measure(buf_plan *plan)
   st = buf_hazards_init(&hazards, &scratch, plan->alloc_count, mark_reused, reused);
   for (int b = 0; b < plan->buffer_count && !st; b++)
     if (plan->buffers[b].kind != BUFFER_FRAME)
-      st =
-        buf_hazards_write(&hazards, b, (buf_slice){plan->temp_alloc, plan->buffers[b].offset, plan->buffers[b].bytes});
+      st = buf_hazards_write(
+        &hazards, b,
+        (buf_slice){plan->arena_alloc[plan->buffers[b].arena], plan->buffers[b].offset, plan->buffers[b].bytes});
   for (int b = 0; b < plan->buffer_count; b++) plan->stats.reused_count += reused[b];
   weft_arena_fini(&scratch);
   if (plan->stats.temp_bytes > 0)
@@ -323,7 +368,8 @@ static weft_status *place(buf_plan *plan, const buf_options *options)
   plan->stats.critical_path_free = plan->paths[module->entry->id];
   buf_deps_span(deps, false, plan->paths);
   WEFT_TRY(buf_place(plan, deps, options, plan->paths[module->entry->id]));
-  plan->allocs[plan->temp_alloc].bytes = plan->stats.temp_bytes;
+  plan->allocs[plan->arena_alloc[ARENA_TEMP]].bytes = plan->stats.temp_bytes - plan->stats.collective_bytes;
+  plan->allocs[plan->arena_alloc[ARENA_COLLECTIVE]].bytes = plan->stats.collective_bytes;
   fill_slices(plan, classes, class_alloc);
   WEFT_TRY(buf_deps_add_sharing(deps, &plan->stats.added_edge_count));
   buf_deps_span(deps, true, plan->paths);
@@ -398,7 +444,8 @@ void buf_plan_free(buf_plan *plan)
 const hlo_module *buf_plan_module(const buf_plan *plan) { return plan->module; }
 int buf_plan_alloc_count(const buf_plan *plan) { return plan->alloc_count; }
 const buf_alloc *buf_plan_alloc(const buf_plan *plan, int alloc) { return &plan->allocs[alloc]; }
-int buf_plan_temp_alloc(const buf_plan *plan) { return plan->temp_alloc; }
+int buf_plan_temp_alloc(const buf_plan *plan) { return plan->arena_alloc[ARENA_TEMP]; }
+int buf_plan_collective_alloc(const buf_plan *plan) { return plan->arena_alloc[ARENA_COLLECTIVE]; }
 int buf_plan_param_count(const buf_plan *plan) { return plan->flow->param_count; }
 int buf_plan_param_alloc(const buf_plan *plan, int param_leaf)
 {

@@ -1,8 +1,9 @@
 /* buffer/plan.h -- where every value of a scheduled module lives in memory.
  *
  * A plan names a few *allocations*: one for each leaf of the entry's parameters, one for each constant, one for each
- * leaf of the result (or the donated parameter that it shares), and one arena for all temporaries.  Every leaf of every
- * instruction that runs as a step of its own (not inside a fusion or a reducer) has a slice of one of them. */
+ * leaf of the result (or the donated parameter that it shares), and one arena for all temporaries, or two: temporaries
+ * that buf_options.is_collective names have an arena of their own.  Every leaf of every instruction that runs as a step
+ * of its own (not inside a fusion or a reducer) has a slice of one of them. */
 #ifndef WEFT_BUFFER_PLAN_H
 #define WEFT_BUFFER_PLAN_H
 
@@ -17,6 +18,7 @@ typedef enum buf_alloc_kind {
   BUF_CONSTANT,  /* a literal's data, read only */
   BUF_OUTPUT,    /* fresh for every run, handed to the caller */
   BUF_TEMP,      /* the arena */
+  BUF_COLLECTIVE /* the arena of what collectives read and write */
 } buf_alloc_kind;
 
 typedef struct buf_alloc {
@@ -53,13 +55,17 @@ typedef struct buf_options {
   /* Optional, by computation id: the executor runs its steps one after the other in any case, so that reuse adds no
    * dependence. */
   const bool *in_order;
+  /* Optional: the temporaries that `instr` reads and writes, and its scratch, lie in the arena of collectives, which
+   * the platform takes from memory that its communicators can register. */
+  bool (*is_collective)(void *ctx, const hlo_instr *instr);
 } buf_options;
 
 /* The costs of a plan.  Sizes are in bytes, times in nanoseconds as estimated by cost_ns; a loop counts once for
  * each round. */
 typedef struct buf_stats {
   int64_t parameter_bytes, constant_bytes, output_bytes, alias_bytes; /* alias: outputs in donated parameters */
-  int64_t temp_bytes;          /* size of the arena: the peak */
+  int64_t temp_bytes;          /* size of the arena, or of both: the peak */
+  int64_t collective_bytes;    /* of these, the arena of collectives */
   int64_t lower_bound_bytes;   /* the most bytes of temporaries that are live at one point of the schedule */
   int64_t value_bytes;         /* sum over temporary buffers, as if nothing were reused */
   double fragmentation;        /* 1 - lower bound / arena; 0 for an empty arena */
@@ -87,7 +93,8 @@ WEFT_DEFINE_AUTO(buf_plan, buf_plan_free)
 const hlo_module *buf_plan_module(const buf_plan *plan);
 int buf_plan_alloc_count(const buf_plan *plan);
 const buf_alloc *buf_plan_alloc(const buf_plan *plan, int alloc);
-int buf_plan_temp_alloc(const buf_plan *plan); /* the arena's number; its size may be 0 */
+int buf_plan_temp_alloc(const buf_plan *plan);       /* the arena's number; its size may be 0 */
+int buf_plan_collective_alloc(const buf_plan *plan); /* that of collectives: its size is 0 where there is none */
 
 /* The slice of leaf `leaf` of `instr`, an instruction of the entry or of a computation that runs by steps. */
 buf_slice buf_plan_slice(const buf_plan *plan, const hlo_instr *instr, int leaf);
@@ -117,13 +124,13 @@ double buf_control_time(buf_control kind, int64_t trips, double sum, double most
  * Errors: INTERNAL naming both values. */
 WEFT_NODISCARD weft_status *buf_plan_check(const buf_plan *plan);
 
-/* A buffer of the arena: where it is, and how long. Steps are numbers in the flattened schedule: a loop is its entry,
+/* A buffer of an arena: where it is, and how long. Steps are numbers in the flattened schedule: a loop is its entry,
  * its condition, its body and its exit. */
 typedef struct buf_placed {
   const hlo_instr *instr;    /* defines the first value in the buffer, or owns the scratch */
   int leaf;                  /* of instr's value */
   bool is_scratch;
-  int64_t offset, bytes;     /* in the arena */
+  int64_t offset, bytes;     /* in the arena; the arena of collectives counts as lying behind the other */
   int first_step, last_step;
 } buf_placed;
 int buf_plan_buffer_count(const buf_plan *plan);

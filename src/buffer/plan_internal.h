@@ -5,13 +5,17 @@
 #include "buffer/flow.h"
 #include "buffer/plan.h"
 
-/* A buffer in the arena: a class of values, the scratch of a step, or the frame of a called computation. */
+/* Which of the two arenas a buffer is in. */
+typedef enum buf_arena { ARENA_TEMP, ARENA_COLLECTIVE, ARENAS } buf_arena;
+
+/* A buffer in an arena: a class of values, the scratch of a step, or the frame of a called computation. */
 typedef struct buf_buffer {
   int64_t bytes, offset;  /* offset: in its frame while placing, in the arena afterwards */
   int def, end;           /* points: from the first definition to the last use */
   const hlo_instr *instr; /* names it: definer of the first value, owner of the scratch, caller of the frame */
   int leaf;
-  enum { BUFFER_VALUE, BUFFER_SCRATCH, BUFFER_FRAME } kind;
+  enum { BUFFER_VALUE, BUFFER_SCRATCH, BUFFER_FRAME } kind; /* a call has a frame in each arena that has buffers */
+  buf_arena arena;
   int home;               /* id of the innermost computation that contains all its uses */
   int first_node;         /* the node of its first definition in the home's dependence graph */
   int touch_begin, touch_end; /* its touches in buf_deps.touches */
@@ -21,7 +25,8 @@ struct buf_plan {
   weft_arena arena;
   const hlo_module *module;
   buf_flow *flow;
-  int alloc_count, temp_alloc;
+  int alloc_count;
+  int arena_alloc[ARENAS];
   buf_alloc *allocs;
   buf_slice *slices;      /* by value */
   buf_slice *scratch;     /* by instruction id; bytes 0: none */
@@ -87,8 +92,8 @@ static inline bool buf_reaches(const buf_graph *g, int from, int to)
   return g->below[(int64_t)from * g->words + to / 64] >> (to % 64) & 1;
 }
 
-/* Gives every buffer of plan->buffers its offset, and the arena its size.  `span` is the longest path of the entry
- * from buf_deps_span without `by_trips`. */
+/* Gives every buffer of plan->buffers its offset, and the arenas their sizes: plan->stats has both.  `span` is the
+ * longest path of the entry from buf_deps_span without `by_trips`. */
 WEFT_NODISCARD weft_status *buf_place(buf_plan *plan, buf_deps *deps, const buf_options *options, double span);
 
 #endif

@@ -34,7 +34,10 @@ typedef struct coll_posting {
   bool together;            /* weft_coll_call.together */
   const char *name;         /* weft_coll_site.instruction, for profiles as the next two are; NULL: unknown */
   int64_t program, run;     /* weft_coll_call.program and run */
+  uint64_t place;           /* what `place` has told on every rank; COLL_NO_PLACE: it has not told the same on all */
 } coll_posting;
+
+enum { COLL_NO_PLACE, COLL_ANY_PLACE }; /* coll_posting.place */
 
 /* How the ranks of a communicator become *parts*, communicators of their own. */
 typedef struct coll_division {
@@ -68,6 +71,12 @@ typedef struct coll_communicator_ops {
    * they have agreed on the division, and have no operation under way.  May block until the deadline.  Called with no
    * lock held.  After an error `c` may have failed, too.  NULL in the table: the communicator cannot be divided. */
   weft_status *(*divide)(coll_communicator *c, const coll_division *division, coll_communicator **out);
+
+  /* What all ranks must have in common so that a collective may use memory that the communicator has registered, or is
+   * to register for it: a number other than COLL_NO_PLACE; COLL_ANY_PLACE: the operation uses no such memory. The ranks
+   * compare their numbers while they meet.  Called with the group's lock held, when the rank's collectives before this
+   * one have been posted; posting->place is not set.  NULL in the table: COLL_ANY_PLACE. */
+  uint64_t (*place)(coll_communicator *c, const coll_posting *posting);
 
   /* Takes an operation whose turn has come.  Called with the group's lock held: it must neither block nor call back,
    * and the operation ends later.  Operations of one rank and stream are posted in order. */

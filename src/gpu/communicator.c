@@ -52,6 +52,11 @@ bool gpu_communicator_moves(const weft_platform *platform, weft_coll_kind kind, 
          gpu_nccl_moves(platform, kind, dtype, reduction);
 }
 
+bool gpu_communicator_registers(const weft_platform *platform)
+{
+  return !wants(platform, "peers") && !gpu_peer_any_shared(platform) && gpu_nccl_registers();
+}
+
 /* ---- the communicator ------------------------------------------------------------------------------------------- */
 
 static void destroy(coll_communicator *base) WEFT_UNSHARED
@@ -158,6 +163,13 @@ static bool goes_to_peers(const coll_posting *posting)
   return posting->problem->bytes <= PEER_BYTES;
 }
 
+static uint64_t place(coll_communicator *base, const coll_posting *posting)
+{
+  both *b = (both *)base;
+
+  return goes_to_peers(posting) ? COLL_ANY_PLACE : b->nccl->ops->place(b->nccl, posting);
+}
+
 static void post(coll_communicator *base, const coll_posting *posting)
 {
   both *b = (both *)base;
@@ -188,6 +200,7 @@ static void describe(const coll_communicator *base, char *out, size_t size)
 static const coll_communicator_ops both_communicators = {
   .name = "peers and NCCL",
   .divide = divide_both,
+  .place = place,
   .post = post,
   .abort = abort_both,
   .describe = describe,

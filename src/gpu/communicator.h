@@ -14,6 +14,8 @@ struct weft_platform;
 
 /* For weft_platform_ops.  The context of `create` is the platform. */
 extern const coll_communicator_ops gpu_communicator;
+/* Whether communicators may be NCCL's, and the library can register memory. */
+bool gpu_communicator_registers(const struct weft_platform *platform);
 bool gpu_communicator_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
                             weft_reduction reduction);
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "codegen/model/cost.h"
+#include "gpu/communicator.h"
 #include "gpu/makers.h"
 #include "lower/host_steps.h"
 #include "passes/pass.h"
@@ -172,6 +173,8 @@ static weft_status *lower(gpu_platform *platform, const weft_compile_options *op
   if (rt_trace_on) rt_trace_event("compile", "kernels", 0, begin);
   begin = weft_now_ns();
   gpu.code = out->code;
+  target.registers = (platform->settings.collective_memory || options->collective_memory) &&
+                     gpu_communicator_registers(&platform->base);
   if (gpu_stretcher_init(&stretcher, platform, options, out->module)) target.stretcher = &stretcher;
   WEFT_TRY(low_lower(&platform->base, &target, options, out));
   if (rt_trace_on) rt_trace_event("compile", "plan and thunks", 0, begin);

@@ -94,6 +94,7 @@ weft_status *gpu_device_open(gpu_device *gpu)
   weft_mutex_init(&gpu->mu);
   weft_mutex_init(&gpu->clock_mu);
   weft_mutex_init(&gpu->recording);
+  gpu_blocks_init(&gpu->blocks);
   gpu_libraries_init(&gpu->libraries);
   gpu_conditions_init(&gpu->conditions);
   WEFT_TRY(GPU_CALL(cuDevicePrimaryCtxRetain, &gpu->context, gpu->device));
@@ -135,6 +136,7 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
   for (int kind = 0; kind < GPU_EVENT_KINDS; kind++) free(gpu->events[kind].spare);
   free(gpu->reaches);
   gpu_libraries_fini(&gpu->libraries);
+  gpu_blocks_fini(&gpu->blocks);
   gpu_conditions_fini(&gpu->conditions);
   weft_mutex_fini(&gpu->recording);
   weft_mutex_fini(&gpu->clock_mu);

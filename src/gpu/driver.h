@@ -19,6 +19,9 @@
   X(cuStreamQuery, cuStreamQuery) X(cuStreamSynchronize, cuStreamSynchronize)                                      \
   X(cuStreamWaitEvent, cuStreamWaitEvent) X(cuEventCreate, cuEventCreate) X(cuEventDestroy, cuEventDestroy_v2)     \
   X(cuEventRecord, cuEventRecord) X(cuEventQuery, cuEventQuery) X(cuEventElapsedTime, cuEventElapsedTime_v2) X(cuMemAlloc, cuMemAlloc_v2)                       \
+  X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity) X(cuMemAddressReserve, cuMemAddressReserve)      \
+  X(cuMemAddressFree, cuMemAddressFree) X(cuMemCreate, cuMemCreate) X(cuMemRelease, cuMemRelease)                  \
+  X(cuMemMap, cuMemMap) X(cuMemUnmap, cuMemUnmap) X(cuMemSetAccess, cuMemSetAccess)                                \
   X(cuMemFree, cuMemFree_v2) X(cuMemHostAlloc, cuMemHostAlloc) X(cuMemFreeHost, cuMemFreeHost)                     \
   X(cuMemcpyAsync, cuMemcpyAsync) X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2) X(cuMemcpyPeerAsync, cuMemcpyPeerAsync) X(cuMemsetD8Async, cuMemsetD8Async)      \
   X(cuMemsetD32Async, cuMemsetD32Async) X(cuModuleLoadDataEx, cuModuleLoadDataEx)                                  \

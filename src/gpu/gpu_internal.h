@@ -4,6 +4,7 @@
 
 #include "base/options.h"
 #include "codegen/model/target.h"
+#include "gpu/collective_memory.h"
 #include "gpu/conditions.h"
 #include "gpu/driver.h"
 #include "gpu/libraries.h"
@@ -20,6 +21,7 @@ typedef struct gpu_settings {
   const char *dump_hlo; /* "": nowhere */
   int64_t timeout_ns;   /* time without progress after which a device counts as hung; 0: never */
   const char *collectives; /* "auto", "nccl" or "peers" */
+  bool collective_memory; /* temporaries of collectives lie in memory that NCCL registers */
   bool shrink;          /* survivors shrink NCCL's communicator */
   int64_t share;        /* devices that each GPU appears as */
   int64_t graphs;       /* least number of steps that become a graph; 0: no steps do */
@@ -62,6 +64,7 @@ typedef struct gpu_device {
   gpu_events events[GPU_EVENT_KINDS] WEFT_GUARDED_BY(mu);
   gpu_staging *staging[GPU_STAGING_CLASSES] WEFT_GUARDED_BY(mu); /* spare blocks, by size class */
   int64_t staging_bytes WEFT_GUARDED_BY(mu);
+  gpu_blocks blocks;         /* memory of collectives */
   gpu_libraries libraries;
   gpu_conditions conditions;
   weft_mutex recording;      /* order: before `launching`, a library's lock and `mu` */

@@ -1,6 +1,7 @@
 libweftcore_la_SOURCES += \
   %D%/assemble.c %D%/assemble.h \
   %D%/blas.c %D%/blas.h \
+  %D%/collective_memory.c %D%/collective_memory.h \
   %D%/communicator.c %D%/communicator.h \
   %D%/compiler.c \
   %D%/conditions.c %D%/conditions.h \

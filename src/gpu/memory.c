@@ -27,7 +27,8 @@ static weft_status *describe_shortage(weft_device *device, int space, int64_t by
   return weft_status_note(st, __FILE__, __LINE__,
                           "cannot allocate %s (%" PRId64 " bytes) of %s memory on device %" PRId64
                           ": %s are in use, %s are cached, the device has %s",
-                          WEFT_BYTES(bytes), bytes, gpu_memory_spaces[space].kind, device->id,
+                          WEFT_BYTES(bytes), bytes,
+                          space == WEFT_COLLECTIVE_SPACE ? "collective" : gpu_memory_spaces[space].kind, device->id,
                           WEFT_BYTES(WEFT_MAX(held.bytes_in_use - bytes, 0)), WEFT_BYTES(held.cached_bytes),
                           WEFT_BYTES(gpu_of(device)->bytes));
 }
@@ -39,7 +40,9 @@ weft_status *gpu_allocate(weft_device *device, int space, int64_t bytes, void **
 
   *out_data = NULL;
   WEFT_TRY(gpu_enter(gpu_of(device)));
-  if (space == 0) {
+  if (space == WEFT_COLLECTIVE_SPACE) {
+    st = gpu_block_allocate(gpu_platform_of(device), gpu_of(device), bytes, out_data);
+  } else if (space == 0) {
     st = GPU_CALL(cuMemAlloc, &at, (size_t)bytes);
     *out_data = (void *)(uintptr_t)at;
   } else {
@@ -55,7 +58,8 @@ void gpu_deallocate(weft_device *device, int space, void *data, int64_t bytes)
 
   (void)bytes;
   if (!st) {
-    if (space == 0) gpu_cu.cuMemFree((wcu_ptr)(uintptr_t)data);
+    if (space == WEFT_COLLECTIVE_SPACE) gpu_block_give_back(gpu_of(device), data);
+    else if (space == 0) gpu_cu.cuMemFree((wcu_ptr)(uintptr_t)data);
     else gpu_cu.cuMemFreeHost(data);
     gpu_leave();
   }

@@ -9,6 +9,14 @@
  * A communicator is divided by its owners (ncclCommSplit), each of which hands what it has made to the owner of the
  * rank in the part.
  *
+ * Memory of collectives (collective_memory.h) is registered with the library by the first collective that uses it, if
+ * all ranks have told each other the same *place*: for the operand and the result, the number of the registration of
+ * the block in which it lies, or that there is none, and the offset in the block.  So all ranks register the same
+ * blocks in the same order, and addresses of an operation have the same offsets in their windows.  Where places differ, every
+ * rank first ends its registrations of the operation's blocks; after MOST_DIFFERENCES such operations no rank registers
+ * anything any more.  `place` and `post` keep the books, under the group's lock; owners call the library, in the order
+ * of the operations.
+ *
  * Locks: a rank's lock is taken under the group's lock and under the completer's; it is a leaf, as the ender's is. */
 #include <config.h>
 
@@ -26,6 +34,8 @@
 
 enum { LEAST_POLL_US = 10, MOST_POLL_US = 1000, LOOK_MS = 20, ID_SLICE_MS = 50, GONE_MS = 200, REVOKE_MS = 2000, KEPT_MS = 60000,
        JOIN_MS = 10000, GRACE_MS = 700, MOST_TOGETHER = 64 };
+enum { MOST_DIFFERENCES = 16 };
+enum { WINDOWS_SINCE = 22700 };
 enum { SHRINKS_SINCE = 22700 }; /* the version of the library from which on it shrinks communicators */
 #define FINALIZE_NS (5 * WEFT_NS_PER_S)
 
@@ -44,6 +54,26 @@ typedef struct branch {
   wnc_comm made;
   weft_status *error;
 } branch;
+
+/* A block that a rank has registered, or is to register.  The list of the rank has it until a job takes it to end the
+ * registration, or it is gone; the owner frees it. */
+typedef struct registration {
+  gpu_block_hold hold;     /* first; the owner's */
+  struct registration *next;
+  rank *of;
+  gpu_extent at;
+  uint64_t number;         /* 1, 2, ...: the same on all ranks */
+  bool made;               /* the owner's: the library knows it */
+  bool gone;               /* guarded by the rank's lock: the runtime has given the block back */
+  void *handle;            /* the owner's: of the library; NULL: the library does without */
+} registration;
+
+/* What an operation does to the registrations of its rank before it begins. */
+typedef struct job {
+  gpu_job base;            /* first */
+  registration *ends;      /* a list, which the job has */
+  registration *begins[2]; /* of the rank's list; NULL: none */
+} job;
 
 struct rank {
   communicator *all;
@@ -67,6 +97,10 @@ struct rank {
   gpu_jobs landed WEFT_GUARDED_BY(mu);
   int flying WEFT_GUARDED_BY(mu);
   branch *wanted WEFT_GUARDED_BY(mu); /* the division that the owner has not begun; holds the owner's reference */
+  registration *registrations WEFT_GUARDED_BY(mu); /* a list: there are few */
+  uint64_t registered WEFT_GUARDED_BY(mu); /* number of the last registration */
+  int differences WEFT_GUARDED_BY(mu);     /* operations whose ranks had different places */
+  bool block_gone WEFT_GUARDED_BY(mu);     /* a registration is `gone` */
   bool ready WEFT_GUARDED_BY(mu);   /* the library's communicator has been made, or `failure` is set */
   bool stop WEFT_GUARDED_BY(mu);
   weft_status *failure WEFT_GUARDED_BY(mu); /* error of making the communicator */
@@ -168,7 +202,174 @@ static void abort_one(const rank *r, wnc_comm comm)
   weft_status_free(st);
 }
 
-static void abort_comm(rank *r) { abort_one(r, WEFT_MOVE(r->comm)); }
+/* ---- registered memory ------------------------------------------------------------------------------------------ */
+
+static bool has_windows(int version)
+{
+  return version >= WINDOWS_SINCE && gpu_nccl()->ncclCommWindowRegister && gpu_nccl()->ncclCommWindowDeregister;
+}
+
+bool gpu_nccl_registers(void)
+{
+  int version;
+  weft_status *st = gpu_nccl_open(&version);
+  bool registers = !st && (has_windows(version) || (gpu_nccl()->ncclCommRegister && gpu_nccl()->ncclCommDeregister));
+
+  weft_status_free(st);
+  return registers;
+}
+
+static void free_registration(rank *r, registration *g)
+{
+  gpu_block_release(r->gpu, &g->hold);
+  free(g);
+}
+
+static void free_registrations(rank *r, registration *first)
+{
+  for (registration *g = first, *next; g; g = next) {
+    next = g->next;
+    free_registration(r, g);
+  }
+}
+
+/* The library's communicator has ended, and its registrations with it. */
+static void forget_registrations(rank *r)
+{
+  weft_mutex_lock(&r->mu);
+  registration *all = WEFT_MOVE(r->registrations);
+  weft_mutex_unlock(&r->mu);
+  free_registrations(r, all);
+}
+
+static void abort_comm(rank *r)
+{
+  abort_one(r, WEFT_MOVE(r->comm));
+  forget_registrations(r);
+}
+
+/* gpu_block_hold.given_back */
+static void block_given_back(gpu_block_hold *hold)
+{
+  registration *g = (registration *)hold;
+  rank *r = g->of;
+
+  weft_mutex_lock(&r->mu);
+  g->gone = r->block_gone = true;
+  weft_cond_broadcast(&r->wake);
+  weft_mutex_unlock(&r->mu);
+}
+
+static weft_status *make_registration(rank *r, registration *g)
+{
+  const gpu_nccl_entries *calls = gpu_nccl();
+  void *at = (void *)(uintptr_t)g->at.base; /* NOLINT */
+  bool windows = has_windows(r->all->version);
+  const char *call = windows ? "ncclCommWindowRegister" : "ncclCommRegister";
+  wnc_window window = NULL;
+
+  if (!gpu_block_take_hold(r->gpu, g->at.base, &g->hold)) return WEFT_ERR(INTERNAL, "a block of collectives has gone");
+  set_state(r, "registering memory");
+  wnc_result result =
+    windows ? calls->ncclCommWindowRegister(r->comm, at, (size_t)g->at.bytes, &window, WNC_WIN_COLL_SYMMETRIC)
+            : calls->ncclCommRegister(r->comm, at, (size_t)g->at.bytes, &g->handle);
+  WEFT_TRY(gpu_nccl_error(result, call, r->comm));
+  if (result == WNC_InProgress) WEFT_TRY(await_call(r, call, aborted)); /* writes the handle */
+  if (windows) g->handle = window;
+  g->made = true;
+  WEFT_LOG("gpu", DEBUG, "rank %d: %lld bytes are registered with NCCL", r->rank, (long long)g->at.bytes);
+  return NULL;
+}
+
+/* Ends a registration, which is no longer in the list.  Frees it, also after an error. */
+static weft_status *end_registration(rank *r, registration *g)
+{
+  const gpu_nccl_entries *calls = gpu_nccl();
+  bool windows = has_windows(r->all->version);
+  const char *call = windows ? "ncclCommWindowDeregister" : "ncclCommDeregister";
+  weft_status *st = NULL;
+
+  if (g->made && g->handle && r->comm) {
+    wnc_result result = windows ? calls->ncclCommWindowDeregister(r->comm, g->handle)
+                                : calls->ncclCommDeregister(r->comm, g->handle);
+    st = gpu_nccl_error(result, call, r->comm);
+    if (!st && result == WNC_InProgress) st = await_call(r, call, aborted);
+  }
+  free_registration(r, g);
+  return st;
+}
+
+/* Ends registrations of a list, which the caller has taken. */
+static weft_status *end_registrations(rank *r, registration *first)
+{
+  weft_status *st = NULL;
+
+  for (registration *g = first, *next; g; g = next) {
+    next = g->next;
+    weft_status *own = end_registration(r, g);
+    if (st) weft_status_free(own);
+    else st = own;
+  }
+  return st;
+}
+
+static weft_status *end_all_registrations(rank *r)
+{
+  weft_mutex_lock(&r->mu);
+  registration *all = WEFT_MOVE(r->registrations);
+  weft_mutex_unlock(&r->mu);
+  return end_registrations(r, all);
+}
+
+/* Ends registrations of blocks that the runtime has given back: no operation uses them. */
+static void end_gone(rank *r)
+{
+  registration *gone = NULL;
+
+  weft_mutex_lock(&r->mu);
+  r->block_gone = false;
+  for (registration **at = &r->registrations, *g; (g = *at);) {
+    if (!g->gone) {
+      at = &g->next;
+      continue;
+    }
+    *at = g->next;
+    g->next = gone;
+    gone = g;
+  }
+  weft_mutex_unlock(&r->mu);
+  weft_status *st = end_registrations(r, gone);
+  if (st) WEFT_LOG("gpu", WARN, "rank %d: %s", r->rank, weft_status_message(st));
+  weft_status_free(st);
+}
+
+/* Waits until no operation is on the stream: the library does not say that registrations may end before. */
+static weft_status *await_landing(rank *r)
+{
+  bool flies = true;
+
+  while (flies) {
+    WEFT_TRY(aborted(r));
+    weft_mutex_lock(&r->mu);
+    flies = r->flying > 0;
+    if (flies) weft_cond_wait(&r->wake, &r->mu, weft_deadline_after_ms(LOOK_MS));
+    weft_mutex_unlock(&r->mu);
+  }
+  return NULL;
+}
+
+/* Does what a job wants to be done to registrations before its operation. */
+static weft_status *change_registrations(rank *r, job *j)
+{
+  weft_status *st = j->ends ? await_landing(r) : NULL;
+  weft_status *ended = end_registrations(r, WEFT_MOVE(j->ends));
+
+  if (st) weft_status_free(ended);
+  else st = ended;
+  for (size_t i = 0; i < WEFT_COUNT(j->begins) && !st; i++)
+    if (j->begins[i]) st = make_registration(r, j->begins[i]);
+  return st;
+}
 
 /* Notes that the library's communicator of the rank is about to stop: for the reason `why`, or for the group's. */
 static void note_stop(rank *r, const weft_status *why)
@@ -214,6 +415,7 @@ static void end_comm(rank *r)
   weft_mutex_unlock(&r->mu);
   if (r->comm && calls->ncclCommRevoke) st = stop_device(r);
   else if (r->comm && busy) st = WEFT_ERR(UNAVAILABLE, "this NCCL has no ncclCommRevoke");
+  if (!st) st = end_all_registrations(r);
   if (st) {
     WEFT_LOG("gpu", INFO, "rank %d: nothing is left to survivors: %s", r->rank, weft_status_message(st));
     abort_comm(r);
@@ -324,6 +526,7 @@ static weft_status *queue(rank *r, gpu_job *first)
 
   /* if that stream is broken, `land` gets the stream's error */
   for (gpu_job *j = first; j; j = j->next) WEFT_TRY(gpu_await_input(r->stream, &j->posting));
+  for (gpu_job *j = first; j; j = j->next) WEFT_TRY(change_registrations(r, (job *)j));
   rt_trace_step about = gpu_job_trace(first, ordinal_of(r));
   gpu_stream_time(r->stream, &about, &timed);
   set_state(r, "in a call of the library");
@@ -345,6 +548,7 @@ static void launch(rank *r, gpu_job *first)
   }
   for (gpu_job *j = first, *next; j; j = next) {
     next = j->next;
+    free_registrations(r, WEFT_MOVE(((job *)j)->ends)); /* those that an error has left */
     j->error = weft_status_dup(st);
     weft_mutex_lock(&r->mu);
     r->flying++;
@@ -432,7 +636,7 @@ static void take_branch(rank *r, branch *b)
 typedef struct turn {
   gpu_job *landed, *next; /* next: jobs that the library gets at once, linked */
   branch *branch;
-  bool stop, looks;
+  bool stop, looks, gone;
 } turn;
 
 /* Takes the job that has waited longest, and those behind it that may end together with it. */
@@ -460,7 +664,9 @@ static turn next_turn(rank *r)
   for (;;) {
     bool must_abort = atomic_load(&r->abort) && (r->comm || (r->all->heirloom && !r->kept_until.at_ns));
     bool may_divide = r->wanted && !r->flying;
-    if (r->landed.first || r->waiting.first || must_abort || may_divide || t.looks || (r->stop && !r->flying)) break;
+    if (r->landed.first || r->waiting.first || must_abort || may_divide || t.looks || r->block_gone ||
+        (r->stop && !r->flying))
+      break;
     weft_deadline until = r->flying && r->comm  ? weft_deadline_after_ms(LOOK_MS)
                           : r->kept_until.at_ns ? r->kept_until
                                                 : WEFT_NO_DEADLINE;
@@ -469,6 +675,7 @@ static turn next_turn(rank *r)
   t.landed = gpu_jobs_pop_all(&r->landed);
   t.next = take_waiting_locked(r);
   if (!t.next && !r->flying) t.branch = WEFT_MOVE(r->wanted); /* the library divides what has no operations */
+  t.gone = r->block_gone;
   t.stop = r->stop && !r->flying && !t.landed && !t.next;
   if (!t.next && !r->flying) r->state = "idle";
   weft_mutex_unlock(&r->mu);
@@ -487,6 +694,7 @@ static void work(rank *r)
     }
     if (atomic_load(&r->abort)) end_comm(r);
     if (r->kept_until.at_ns && weft_deadline_passed(r->kept_until)) drop_kept(r);
+    if (t.gone) end_gone(r);
     if (t.branch) take_branch(r, t.branch);
     if (t.next) launch(r, t.next);
     else if (t.looks) look_for_errors(r);
@@ -506,7 +714,8 @@ static void leave(rank *r)
 {
   if (!r->comm) return;
   r->leave_by = weft_deadline_after_ns(FINALIZE_NS);
-  weft_status *st = gpu_nccl_error(gpu_nccl()->ncclCommFinalize(r->comm), "ncclCommFinalize", r->comm);
+  weft_status *st = end_all_registrations(r);
+  if (!st) st = gpu_nccl_error(gpu_nccl()->ncclCommFinalize(r->comm), "ncclCommFinalize", r->comm);
   if (!st) st = await_call(r, "ncclCommFinalize", finalizing_ends);
   if (!st) {
     st = gpu_nccl_error(gpu_nccl()->ncclCommDestroy(r->comm), "ncclCommDestroy", NULL);
@@ -533,6 +742,7 @@ static void *owner_run(void *arg)
     leave(r);
     drop_kept(r);
   }
+  if (entered) forget_registrations(r);
   if (entered) gpu_leave();
   return NULL;
 }
@@ -616,7 +826,7 @@ static weft_status *init_rank(communicator *c, int i, const weft_comm_spec *spec
   gpu_jobs_init(&r->landed);
   weft_mutex_init(&r->mu);
   weft_cond_init(&r->wake);
-  return gpu_job_pool_init(&r->pool, sizeof(gpu_job));
+  return gpu_job_pool_init(&r->pool, sizeof(job));
 }
 
 /* Finds the device of each rank, and makes its stream. */
@@ -982,14 +1192,118 @@ static weft_status *divide(coll_communicator *base, const coll_division *divisio
   return st;
 }
 
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+/* The blocks in which an operand and a result lie; bytes 0: in none. */
+typedef struct extents { gpu_extent of[2]; } extents;
+
+static extents extents_of(rank *r, const coll_posting *posting)
+{
+  const void *at[2] = {posting->args->send, posting->args->recv};
+  extents e = {0};
+
+  for (int i = 0; i < 2; i++)
+    if (!at[i] || !gpu_block_find(r->gpu, at[i], &e.of[i])) e.of[i] = (gpu_extent){0};
+  return e;
+}
+
+static registration *registration_at(rank *r, gpu_extent extent) WEFT_REQUIRES(r->mu)
+{
+  registration *g = r->registrations;
+
+  weft_mutex_assert_held(&r->mu);
+  while (g && (g->gone || extent.bytes == 0 || g->at.base != extent.base)) g = g->next;
+  return g;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t word) { return (hash ^ word) * 0x9e3779b97f4a7c15u ^ hash >> 29; }
+
+/* Only collectives whose ranks meet have places. */
+static bool has_place(const coll_posting *posting)
+{
+  weft_coll_kind kind = posting->args->kind;
+
+  return kind != WEFT_SEND && kind != WEFT_RECV && kind != WEFT_RAGGED_ALL_TO_ALL && kind != WEFT_BARRIER;
+}
+
+static uint64_t place(coll_communicator *base, const coll_posting *posting)
+{
+  communicator *c = (communicator *)base;
+  rank *r = &c->ranks[posting->local];
+  const char *at[2] = {posting->args->send, posting->args->recv};
+
+  if (c->size == 1 || !has_place(posting)) return COLL_ANY_PLACE;
+  extents e = extents_of(r, posting);
+  if (!e.of[0].bytes && !e.of[1].bytes) return COLL_ANY_PLACE;
+  int64_t ignored;
+  bool staged = gpu_operand_is_in_the_way(posting->problem, at[0], at[1], &ignored); /* so the operand is elsewhere */
+  uint64_t hash = mix(1 + staged, has_windows(c->version));
+  weft_mutex_lock(&r->mu);
+  bool gives_up = r->differences >= MOST_DIFFERENCES;
+  for (int i = 0; i < 2; i++) {
+    const registration *g = registration_at(r, e.of[i]);
+    hash = mix(mix(hash, g ? g->number : 0), (uint64_t)e.of[i].bytes);
+    if (e.of[i].bytes) hash = mix(hash, (uint64_t)(uintptr_t)at[i] - e.of[i].base);
+  }
+  weft_mutex_unlock(&r->mu);
+  return gives_up || hash <= COLL_ANY_PLACE ? COLL_ANY_PLACE : hash;
+}
+
+/* Moves the registrations of the blocks, or all, from the rank's list to the job, which ends them. */
+static void end_with(rank *r, job *j, const extents *e, bool all) WEFT_REQUIRES(r->mu)
+{
+  weft_mutex_assert_held(&r->mu);
+  for (registration **at = &r->registrations, *g; (g = *at);) {
+    if (!all && g->at.base != e->of[0].base && g->at.base != e->of[1].base) {
+      at = &g->next;
+      continue;
+    }
+    *at = g->next;
+    g->next = j->ends;
+    j->ends = g;
+  }
+}
+
+/* Adds a registration, which the job makes.  NULL: it is there, or there is no block. */
+static registration *begin_with(rank *r, gpu_extent extent) WEFT_REQUIRES(r->mu)
+{
+  weft_mutex_assert_held(&r->mu);
+  if (extent.bytes == 0 || registration_at(r, extent)) return NULL;
+  registration *g = calloc(1, sizeof *g);
+  if (!g) return NULL;
+  *g = (registration){.hold = {.given_back = block_given_back},
+                      .next = r->registrations,
+                      .of = r,
+                      .at = extent,
+                      .number = ++r->registered};
+  return r->registrations = g;
+}
+
+/* What the operation means for registered memory.  All ranks see the same place, and do the same. */
+static void keep_books(rank *r, job *j, const extents *e) WEFT_REQUIRES(r->mu)
+{
+  const coll_posting *posting = &j->base.posting;
+
+  weft_mutex_assert_held(&r->mu);
+  if (posting->place == COLL_ANY_PLACE || !has_place(posting)) return;
+  if (posting->place != COLL_NO_PLACE) {
+    for (int i = 0; i < 2; i++) j->begins[i] = begin_with(r, e->of[i]);
+    return;
+  }
+  r->differences++;
+  end_with(r, j, e, r->differences >= MOST_DIFFERENCES);
+}
+
 /* Under the group's lock, as `abort_all` and `describe` are. */
 static void post(coll_communicator *base, const coll_posting *posting)
 {
   rank *r = &((communicator *)base)->ranks[posting->local];
   gpu_job *j = gpu_job_new(&r->pool, posting);
+  extents e = extents_of(r, posting); /* before the rank's lock is taken */
 
   weft_mutex_lock(&r->mu);
   if (j) {
+    keep_books(r, (job *)j, &e);
     gpu_jobs_push(&r->waiting, j);
     r->state = "waiting for its thread";
     weft_cond_broadcast(&r->wake);
@@ -1035,6 +1349,7 @@ const coll_communicator_ops gpu_nccl_communicator = {
   .heritage = heritage,
   .inherit = inherit,
   .divide = divide,
+  .place = place,
   .post = post,
   .abort = abort_all,
   .describe = describe,

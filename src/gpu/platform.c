@@ -25,6 +25,7 @@ static const weft_option options[] = {
   {"WEFT_CUDA_TIMEOUT", WEFT_OPT_DURATION, "10m", offsetof(gpu_settings, timeout_ns), "Time without progress on any GPU after which a GPU counts as hung; 0: never"},
   {"WEFT_CUDA_COLLECTIVES", WEFT_OPT_STRING, "auto", offsetof(gpu_settings, collectives),
    "What moves data between GPUs: NCCL, kernels and copies between the GPUs of a process, or what suits the size", "auto|nccl|peers"},
+  {"WEFT_CUDA_COLLECTIVE_MEMORY", WEFT_OPT_BOOL, "0", offsetof(gpu_settings, collective_memory), "Let temporaries of collectives lie in memory that NCCL registers, as symmetric windows where the library has them"},
   {"WEFT_CUDA_SHRINK", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, shrink), "Shrink NCCL's communicator of a group that has lost members for the survivors, instead of making a new one"},
   {"WEFT_CUDA_SHARE", WEFT_OPT_INT, "1", offsetof(gpu_settings, share), "Devices that each GPU appears as, which share its memory; for tests of programs for several GPUs", "1..16"},
   {"WEFT_CUDA_GRAPHS", WEFT_OPT_INT, "5", offsetof(gpu_settings, graphs), "Steps in a row that are queued as one CUDA graph, at least; 0: each step is queued by itself", "0..1000000"},

@@ -648,6 +648,12 @@ static bool platform_moves(const weft_platform *platform, const hlo_instr *instr
   return true;
 }
 
+bool low_collective_is_registered(const weft_platform *platform, const hlo_instr *instr)
+{
+  /* the offsets of the pieces that ragged-all-to-all moves differ between ranks */
+  return hlo_opcode_is_collective(instr->op) && instr->op != HLO_RAGGED_ALL_TO_ALL && platform_moves(platform, instr);
+}
+
 /* Finds the grouping of a collective, or adds it: it is number *out_index of the program's. Collectives of the same
  * groups share communicators if the same implementation moves their data. */
 static weft_status *find_grouping(low_module *m, const hlo_instr *instr, hlo_grouping *out_grouping, int *out_index)

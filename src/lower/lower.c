@@ -44,6 +44,13 @@ static double cost_ns(void *ctx, const hlo_instr *instr)
   return m->target->cost_ns(m->target->ctx, instr);
 }
 
+static bool is_collective(void *ctx, const hlo_instr *instr)
+{
+  const low_module *m = ctx;
+
+  return hlo_opcode_talks(instr->op) && low_collective_is_registered(m->platform, instr);
+}
+
 /* ---- plans of steps -------------------------------------------------------------------------------------------- */
 
 /* rt_compiled.step_plans */
@@ -293,7 +300,8 @@ static weft_status *use_slices(low_module *m)
 static weft_status *plan_and_lower(low_module *m)
 {
   buf_options plan = {.order = m->options->order, .budget_bytes = m->options->budget_bytes,
-                      .scratch_bytes = scratch_bytes, .cost_ns = cost_ns, .ctx = m};
+                      .scratch_bytes = scratch_bytes, .cost_ns = cost_ns,
+                      .is_collective = m->target->registers ? is_collective : NULL, .ctx = m};
   rt_compiled *out = m->out;
 
   WEFT_TRY(plan_steps(m));

@@ -28,6 +28,9 @@ struct low_target {
   weft_status *(*make)(void *ctx, low_step *step, rt_thunk **out_thunk);
   /* Groups steps that the device takes as one. NULL: the platform does not group steps. */
   const rt_stretcher *stretcher;
+  /* Temporaries of collectives whose data the platform's communicator moves lie in memory that it can register:
+   * BUF_COLLECTIVE. */
+  bool registers;
   /* Makes a reducer for a computation that is none of the usual operators; fills all members but `id`. Errors:
    * UNIMPLEMENTED. */
   weft_status *(*reducer)(void *ctx, const hlo_computation *computation, weft_reducer *out_reducer);

@@ -35,6 +35,8 @@ WEFT_NODISCARD weft_status *low_order_add(low_module *m, low_edges *edges, const
 /* ---- collective.c ---- */
 
 int64_t low_collective_scratch(const hlo_instr *instr);
+/* Whether the platform's communicator can use registered memory for the collective. */
+bool low_collective_is_registered(const weft_platform *platform, const hlo_instr *instr);
 WEFT_NODISCARD weft_status *low_collective_make(low_module *m, low_step *step, rt_thunk **out_thunk);
 
 /* ---- feed.c ---- */

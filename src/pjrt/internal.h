@@ -255,6 +255,7 @@ typedef struct pjrt_options {
   uint32_t graph_kinds;     /* xla_gpu_enable_command_buffer, as weft_compile_options.graph_kinds; 0: not given */
   bool no_graphs;           /* xla_gpu_enable_command_buffer is given, and empty */
   int64_t graph_least;      /* xla_gpu_graph_min_graph_size; 0: not given */
+  bool collective_memory;   /* xla_gpu_enable_nccl_user_buffers */
   buf_order order;        /* weft_memory */
   int64_t budget_bytes;
   char *cpus;             /* weft_cpu: processors that saved code is for; malloc'd or NULL */

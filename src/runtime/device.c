@@ -77,7 +77,7 @@ static bool trim(weft_device *device)
 
   weft_mutex_lock(&device->memory_mu);
   before = device->memory.cached_bytes;
-  for (int space = 0; space < WEFT_MEMORY_SPACES; space++)
+  for (int space = 0; space < RT_SPACES; space++)
     for (int class = 0; class < RT_SIZE_CLASSES; class ++) {
       rt_free_list *list = &device->free_blocks[space][class];
       int kept = 0;
@@ -329,7 +329,7 @@ void rt_device_fini(weft_device *device) WEFT_UNSHARED
 {
   for (int i = 0; i < WEFT_STREAM_PURPOSES; i++)
     if (device->streams[i]) device->ops->stream_destroy(device->streams[i]);
-  for (int space = 0; space < WEFT_MEMORY_SPACES; space++)
+  for (int space = 0; space < RT_SPACES; space++)
     for (int class = 0; class < RT_SIZE_CLASSES; class ++) {
       rt_free_list *list = &device->free_blocks[space][class];
       for (int i = 0; i < list->count; i++)

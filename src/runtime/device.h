@@ -48,6 +48,9 @@ typedef struct weft_memory_space {
   bool is_host_visible; /* the host can use addresses of this space */
 } weft_memory_space;
 enum { WEFT_MEMORY_SPACES = 3 };
+/* A space that clients do not see: device memory that communicators can register (BUF_COLLECTIVE). Only platforms whose
+ * programs have such memory need to allocate it. */
+enum { WEFT_COLLECTIVE_SPACE = WEFT_MEMORY_SPACES };
 
 /* A stream is a queue of work on one device: what is queued on it is done in order. A *point* of a stream stands for
  * all work that was queued before it. Points are numbered from 1 on, in the order in which they are recorded. */

@@ -54,7 +54,7 @@ struct weft_run {
   void **base;              /* by allocation */
   rt_packed **forms;        /* by slot: packed forms that the run reads */
   rt_form *packed;          /* by slot: their bytes */
-  void *temp;
+  void *temp, *collective;  /* the arenas */
   struct rt_hold *hold;     /* cliques, or NULL; released at the end */
   weft_event_waiter hold_waiter;
   weft_comm **comms;        /* by grouping */
@@ -578,14 +578,32 @@ static weft_status *copy_kept_parameter(weft_run *run, weft_storage **param)
   return st;
 }
 
+static int64_t arena_bytes(const weft_run *run, int space, int alloc)
+{
+  int64_t bytes = buf_plan_alloc(run->exe->parts.plan, alloc)->bytes;
+
+  return space == WEFT_COLLECTIVE_SPACE ? WEFT_ALIGN_UP(bytes, (int64_t)RT_COLLECTIVE_UNIT) : bytes;
+}
+
+/* Takes the memory of an arena in a space. */
+static weft_status *bind_arena(weft_run *run, int space, int alloc, void **out_memory)
+{
+  int64_t bytes = arena_bytes(run, space, alloc);
+
+  run->base[alloc] = nothing;
+  if (bytes == 0) return NULL;
+  weft_status *st = rt_device_take(run->device, space, bytes, RT_COMPUTE, out_memory);
+  if (WEFT_UNLIKELY(st != NULL)) return name_memory(st, run->exe->parts.plan);
+  run->base[alloc] = *out_memory;
+  return NULL;
+}
+
 /* Binds the run's memory: inputs (in place, or copied where the program writes into an input that others still use),
- * outputs, the arena. */
+ * outputs, the arenas. */
 static weft_status *bind(weft_run *run)
 {
   weft_executable *exe = run->exe;
   const buf_plan *plan = exe->parts.plan;
-  int temp = buf_plan_temp_alloc(plan);
-  int64_t temp_bytes = buf_plan_alloc(plan, temp)->bytes;
 
   for (int p = 0; p < exe->param_count; p++) {
     bool sole;
@@ -608,12 +626,8 @@ static weft_status *bind(weft_run *run)
     if (WEFT_UNLIKELY(st != NULL)) return name_memory(st, plan);
     run->base[alloc] = run->output_memory[o]->data;
   }
-  run->base[temp] = nothing;
-  if (temp_bytes > 0) {
-    weft_status *st = rt_device_take(run->device, 0, temp_bytes, RT_COMPUTE, &run->temp);
-    if (WEFT_UNLIKELY(st != NULL)) return name_memory(st, plan);
-    run->base[temp] = run->temp;
-  }
+  WEFT_TRY(bind_arena(run, 0, buf_plan_temp_alloc(plan), &run->temp));
+  WEFT_TRY(bind_arena(run, WEFT_COLLECTIVE_SPACE, buf_plan_collective_alloc(plan), &run->collective));
   WEFT_TRY(rt_frame_acquire(exe->parts.program, &run->frame));
   rt_frame_bind(run->frame, run->base);
   if (exe->constants[run->index]) rt_frame_bind_constants(run->frame, exe->constants[run->index]);
@@ -668,13 +682,16 @@ static void let_peers_know(weft_run *run, const weft_status *st)
   weft_status_free(reason);
 }
 
-/* Frees the arena, and gives the outputs their bytes unless the run has failed (`st`, borrowed). */
+/* Frees the arenas, and gives the outputs their bytes unless the run has failed (`st`, borrowed). */
 static inline void hand_over_memory(weft_run *run, const weft_status *st)
 {
-  if (run->temp)
-    rt_device_give(run->device, 0, run->temp,
-                   buf_plan_alloc(run->exe->parts.plan, buf_plan_temp_alloc(run->exe->parts.plan))->bytes);
-  run->temp = NULL;
+  const buf_plan *plan = run->exe->parts.plan;
+
+  if (run->temp) rt_device_give(run->device, 0, run->temp, arena_bytes(run, 0, buf_plan_temp_alloc(plan)));
+  if (WEFT_UNLIKELY(run->collective != NULL))
+    rt_device_give(run->device, WEFT_COLLECTIVE_SPACE, run->collective,
+                   arena_bytes(run, WEFT_COLLECTIVE_SPACE, buf_plan_collective_alloc(plan)));
+  run->temp = run->collective = NULL;
   for (int o = 0; !st && o < run->exe->output_count; o++)
     if (run->output_memory[o]) {
       rt_buffer_fill(run->outputs[o], run->output_memory[o]);

@@ -60,6 +60,9 @@ typedef struct weft_compile_options {
    * 0: the platform's settings. */
   uint32_t graph_kinds;
   int64_t graph_least;                    /* INT64_MAX: no graphs */
+  /* Temporaries of collectives lie in memory that the platform's communicators can register; false: the platform's
+   * setting says whether they do. */
+  bool collective_memory;
   bool keep_text;                         /* keep the kernels' IR and assembly */
   bool no_excess_precision;               /* every operation on floats narrower than f32 is rounded to its type */
   /* Observes the passes (see pass_observer); NULL: none. */

@@ -63,6 +63,10 @@ typedef struct rt_free_block {
 /* Free blocks of one size, last in, first out; on a machine of several nodes a thread takes one of its own node if the
  * last few have one. There are eight sizes to each power of two. */
 enum { RT_SIZE_CLASSES = 8 * 48 };
+enum { RT_SPACES = WEFT_COLLECTIVE_SPACE + 1 };
+/* Memory of collectives is taken in multiples of this many bytes: a driver gives no less, and small programs share
+ * blocks. */
+enum { RT_COLLECTIVE_UNIT = 2 << 20 };
 typedef struct rt_free_list {
   rt_free_block *blocks;
   int count, capacity;
@@ -85,7 +89,7 @@ struct weft_device {
   struct rt_feed *infeed, *outfeed;
 
   weft_mutex memory_mu;
-  rt_free_list free_blocks[WEFT_MEMORY_SPACES][RT_SIZE_CLASSES] WEFT_GUARDED_BY(memory_mu);
+  rt_free_list free_blocks[RT_SPACES][RT_SIZE_CLASSES] WEFT_GUARDED_BY(memory_mu);
   weft_memory_stats memory WEFT_GUARDED_BY(memory_mu);
   int64_t cache_limit;
 

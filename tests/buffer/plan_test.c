@@ -472,6 +472,91 @@ TEST(steps_that_run_in_order_share_by_the_schedule)
   hlo_module_free(module);
 }
 
+static bool is_all_reduce(void *ctx, const hlo_instr *instr)
+{
+  (void)ctx;
+  return instr->op == HLO_ALL_REDUCE;
+}
+
+static void check_collective_arena(const hlo_module *module, const buf_plan *p)
+{
+  const buf_stats *stats = buf_plan_stats(p);
+  int arena = buf_plan_collective_alloc(p), inside = 0;
+
+  HLO_FOREACH_COMPUTATION(comp, module)
+    HLO_FOREACH(instr, comp) {
+      if (instr->op != HLO_ALL_REDUCE) continue;
+      if (buf_plan_slice(p, instr, 0).alloc != arena) fail_msg("%s is in the wrong arena", instr->name);
+      if (buf_plan_slice(p, instr->operands[0], 0).alloc != arena) fail_msg("%s's operand is", instr->name);
+      inside++;
+    }
+  T_EQ_INT(inside, 3);
+  T_TRUE(stats->temp_bytes > stats->collective_bytes); /* the loop's counter */
+  T_EQ_INT(buf_plan_alloc(p, arena)->kind, BUF_COLLECTIVE);
+  T_EQ_INT(buf_plan_alloc(p, arena)->bytes, stats->collective_bytes);
+  T_EQ_INT(buf_plan_alloc(p, buf_plan_temp_alloc(p))->bytes, stats->temp_bytes - stats->collective_bytes);
+  T_TRUE(stats->collective_bytes >= 256 && stats->collective_bytes <= 4 * 256); /* of six values */
+}
+
+/* What collectives read and write lies in an arena of its own, also inside loops, and is reused there. */
+TEST(collectives_have_an_arena)
+{
+  static const buf_order orders[] = {BUF_TOPOLOGICAL, BUF_SEQUENTIAL, BUF_BUDGET};
+  hlo_module *module;
+  buf_plan *p;
+  int copies;
+
+  module = prepare("HloModule m, is_scheduled=true\n"
+                   "add {\n"
+                   "  a = f32[] parameter(0)\n"
+                   "  b = f32[] parameter(1)\n"
+                   "  ROOT s = f32[] add(a, b)\n"
+                   "}\n"
+                   "body {\n"
+                   "  p = (s32[], f32[64]) parameter(0)\n"
+                   "  i = s32[] get-tuple-element(p), index=0\n"
+                   "  x = f32[64] get-tuple-element(p), index=1\n"
+                   "  one = s32[] constant(1)\n"
+                   "  j = s32[] add(i, one)\n"
+                   "  m = f32[64] multiply(x, x)\n"
+                   "  r = f32[64] all-reduce(m), replica_groups={}, to_apply=add\n"
+                   "  q = f32[64] sine(r)\n"
+                   "  ROOT t = (s32[], f32[64]) tuple(j, q)\n"
+                   "}\n"
+                   "cond {\n"
+                   "  p = (s32[], f32[64]) parameter(0)\n"
+                   "  i = s32[] get-tuple-element(p), index=0\n"
+                   "  n = s32[] constant(5)\n"
+                   "  ROOT l = pred[] compare(i, n), direction=LT\n"
+                   "}\n"
+                   "ENTRY e {\n"
+                   "  p = f32[64] parameter(0)\n"
+                   "  z = s32[] constant(0)\n"
+                   "  a = f32[64] cosine(p)\n"
+                   "  u = f32[64] all-reduce(a), replica_groups={}, to_apply=add\n"
+                   "  b = f32[64] sine(u)\n"
+                   "  c = f32[64] all-reduce(b), replica_groups={}, to_apply=add\n"
+                   "  d = f32[64] sine(c)\n"
+                   "  t = (s32[], f32[64]) tuple(z, d)\n"
+                   "  w = (s32[], f32[64]) while(t), condition=cond, body=body\n"
+                   "  y = f32[64] get-tuple-element(w), index=1\n"
+                   "  ROOT r = f32[64] reverse(y), dimensions={0}\n"
+                   "}\n",
+                   &copies);
+  for (size_t o = 0; o < WEFT_COUNT(orders); o++) {
+    buf_options options = {.order = orders[o], .budget_bytes = 64, .is_collective = is_all_reduce};
+    T_OK(buf_plan_new(module, &options, &p));
+    T_OK(buf_plan_check(p));
+    check_collective_arena(module, p);
+    buf_plan_free(p);
+  }
+  buf_stats with = plan_with(module, (buf_options){.order = BUF_TOPOLOGICAL, .is_collective = is_all_reduce});
+  buf_stats without = plan_with(module, (buf_options){.order = BUF_TOPOLOGICAL});
+  T_EQ_INT(without.collective_bytes, 0);
+  T_EQ_INT(with.added_edge_count, 0);
+  hlo_module_free(module);
+}
+
 /* x + sum(x): the sum reads x too, but has ended when the addition starts. The step that reads y is not ordered with
  * the others. */
 TEST(an_operand_is_overwritten_once_all_its_readers_are_done)
@@ -561,5 +646,5 @@ TEST(random_graphs_pass_the_checker_in_every_order)
 }
 
 TEST_MAIN(UNIT(copies_are_those_that_sharing_needs), UNIT(topological_adds_no_dependence_and_sequential_is_smallest),
-          UNIT(steps_that_run_in_order_share_by_the_schedule), UNIT(drafts_share_no_memory),
+          UNIT(steps_that_run_in_order_share_by_the_schedule), UNIT(collectives_have_an_arena), UNIT(drafts_share_no_memory),
           UNIT(an_operand_is_overwritten_once_all_its_readers_are_done), UNIT(random_graphs_pass_the_checker_in_every_order))

@@ -15,6 +15,9 @@
 
 enum { GPUS = 8 };
 
+/* Operands and results lie in memory that communicators register; WEFT_TEST_COLLECTIVE_MEMORY sets it. */
+static bool gpus_registered;
+
 /* The platform of the process, made when it is first needed; WEFT_CUDA_COLLECTIVES says what moves the data. */
 static weft_platform *gpus_platform;
 
@@ -45,6 +48,7 @@ static WEFT_UNUSED void gpus_use(const char *what)
 {
   gpus_close();
   setenv("WEFT_CUDA_COLLECTIVES", what, 1);
+  gpus_registered = getenv("WEFT_TEST_COLLECTIVE_MEMORY") != NULL;
 }
 
 /* The communicators that `spec` describes have the platform's; rank r is device r. */
@@ -96,12 +100,18 @@ static WEFT_UNUSED void gpus_extents(int rank, int size, const weft_coll_op *op,
                                                                          : count;
 }
 
+static int gpus_space(void) { return gpus_registered ? WEFT_COLLECTIVE_SPACE : 0; }
+static int64_t gpus_block_bytes(int64_t bytes)
+{
+  return gpus_registered ? WEFT_ALIGN_UP(bytes, (int64_t)RT_COLLECTIVE_UNIT) : bytes;
+}
+
 static WEFT_UNUSED char *gpus_copy_in(weft_device *device, const char *from, int64_t bytes)
 {
   void *to = NULL;
 
   if (bytes == 0) return NULL;
-  T_OK(rt_device_take(device, 0, bytes, RT_ANYONE, &to));
+  T_OK(rt_device_take(device, gpus_space(), gpus_block_bytes(bytes), RT_ANYONE, &to));
   T_OK(weft_device_write(device, NULL, to, from, bytes));
   return to;
 }
@@ -149,7 +159,7 @@ static WEFT_UNUSED void gpus_unstage(gpu_operands *s)
 
   if (s->recv) T_OK(weft_device_read(device, NULL, s->host_recv, s->recv, s->recv_bytes));
   for (int i = 0; i < 2; i++)
-    if (s->block[i]) rt_device_give(device, 0, s->block[i], s->bytes[i]);
+    if (s->block[i]) rt_device_give(device, gpus_space(), s->block[i], gpus_block_bytes(s->bytes[i]));
 }
 
 #endif

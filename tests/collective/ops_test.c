@@ -1374,8 +1374,29 @@ TEST(gpus_by_nccl) { between_gpus("nccl", false, GPUS); }
 TEST(gpus_by_what_suits_the_size) { between_gpus("auto", false, 2); }
 TEST(gpus_of_processes_by_nccl) { between_gpus("nccl", true, 3); }
 
+/* Blocks come from the cache in any order, so places differ between ranks, too. */
+static void with_registered_memory(bool processes, int most, const char *library)
+{
+  uint64_t (*calls)(const char *);
+
+  setenv("WEFT_TEST_COLLECTIVE_MEMORY", "1", 1);
+  setenv("WEFT_EMU_NCCL", library, 1);
+  *(void **)&calls = emulated_symbol("libcuda.so.1", "weft_emu_calls");
+  bool windows = !strstr(library, "version");
+  uint64_t before = calls(windows ? "ncclCommWindowRegister" : "ncclCommRegister");
+  between_gpus("nccl", processes, most);
+  T_TRUE(calls(windows ? "ncclCommWindowRegister" : "ncclCommRegister") > before);
+  unsetenv("WEFT_EMU_NCCL");
+  unsetenv("WEFT_TEST_COLLECTIVE_MEMORY");
+}
+
+TEST(gpus_by_nccl_with_windows) { with_registered_memory(false, GPUS, "polls:2"); }
+TEST(gpus_of_processes_by_nccl_with_windows) { with_registered_memory(true, 3, "polls:0"); }
+TEST(gpus_of_processes_by_nccl_with_registered_memory) { with_registered_memory(true, 3, "version:22400"); }
+
 TEST_MAIN(UNIT(gpus_between_peers), UNIT(gpus_by_nccl), UNIT(gpus_by_what_suits_the_size),
-          UNIT(gpus_of_processes_by_nccl), UNIT(gpus_are_split_between_peers), UNIT(gpus_are_split_by_nccl),
+          UNIT(gpus_of_processes_by_nccl), UNIT(gpus_by_nccl_with_windows), UNIT(gpus_of_processes_by_nccl_with_windows),
+          UNIT(gpus_of_processes_by_nccl_with_registered_memory), UNIT(gpus_are_split_between_peers), UNIT(gpus_are_split_by_nccl),
           UNIT(gpus_are_split_by_what_suits_the_size), UNIT(gpus_are_split_by_a_library_that_takes_its_time),
           UNIT(a_split_that_fails_ends_in_time))
 #else

@@ -349,6 +349,109 @@ TEST(broken_rules_are_noticed)
   T_EQ_INT(misuses(), before + 11);
 }
 
+/* Opens a window of `bytes` bytes of every rank's memory. */
+static void open_windows(wnc_comm *c, void **at, const size_t *bytes, wnc_window *windows, int ranks)
+{
+  for (int r = 0; r < ranks; r++) {
+    CU(cuCtxSetCurrent(contexts[r]));
+    NC_IS(nccl.ncclCommWindowRegister(c[r], at[r], bytes[r], &windows[r], WNC_WIN_COLL_SYMMETRIC), WNC_InProgress);
+  }
+}
+
+/* Memory of ncclMemAlloc, zeroed. */
+static void shared_memory(void **at, int ranks)
+{
+  for (int r = 0; r < ranks; r++) {
+    CU(cuCtxSetCurrent(contexts[r]));
+    NC(nccl.ncclMemAlloc(&at[r], 1 << 16));
+    CU(cuMemsetD32_v2((wcu_ptr)(uintptr_t)at[r], 0, 1 << 14));
+  }
+}
+
+TEST(windows_are_opened_by_all_ranks_and_used_at_one_offset)
+{
+  enum { RANKS = 2, BYTES = 1 << 16 };
+  static const size_t sizes[] = {BYTES, BYTES};
+  wnc_comm c[RANKS];
+  wnc_window windows[RANKS] = {NULL};
+  void *at[RANKS];
+  int before = misuses();
+
+  make_comms(c, RANKS);
+  shared_memory(at, RANKS);
+  CU(cuCtxSetCurrent(contexts[0]));
+  NC_IS(nccl.ncclCommWindowRegister(c[0], at[0], BYTES, &windows[0], WNC_WIN_COLL_SYMMETRIC), WNC_InProgress);
+  NC_IS(state_of(c[0]), WNC_InProgress); /* the other rank has not come */
+  NC_IS(nccl.ncclAllReduce(at[0], at[0], 8, WNC_Float32, WNC_Sum, c[0], streams[0]), WNC_InvalidUsage);
+  CU(cuCtxSetCurrent(contexts[1]));
+  NC_IS(nccl.ncclCommWindowRegister(c[1], at[1], BYTES, &windows[1], WNC_WIN_COLL_SYMMETRIC), WNC_InProgress);
+  for (int r = 0; r < RANKS; r++) NC_IS(state_of(c[r]), WNC_Success);
+  for (int r = 0; r < RANKS; r++) assert_non_null(windows[r]);
+  for (int r = 0; r < RANKS; r++) NC(nccl.ncclAllReduce(at[r], at[r], 8, WNC_Float32, WNC_Sum, c[r], streams[r]));
+  sync_all(RANKS);
+  NC(nccl.ncclCommWindowDeregister(c[1], windows[1])); /* each rank by itself */
+  NC_IS(nccl.ncclCommWindowDeregister(c[1], windows[1]), WNC_InvalidArgument);
+  NC(nccl.ncclCommWindowDeregister(c[0], windows[0]));
+  T_EQ_INT(misuses(), before + 2);
+  /* other offsets */
+  open_windows(c, at, sizes, windows, RANKS);
+  for (int r = 0; r < RANKS; r++) NC_IS(state_of(c[r]), WNC_Success);
+  for (int r = 0; r < RANKS; r++)
+    NC(nccl.ncclAllReduce((char *)at[r] + 64 * r, (char *)at[r] + 64 * r, 8, WNC_Float32, WNC_Sum, c[r], streams[r]));
+  for (int i = 0; i < 10000 && (state_of(c[0]) == WNC_Success || state_of(c[1]) == WNC_Success); i++) usleep(1000);
+  for (int r = 0; r < RANKS; r++) NC_IS(state_of(c[r]), WNC_InvalidUsage);
+  assert_non_null(strstr(nccl.ncclGetLastError(c[0]), "other places of symmetric windows in AllReduce"));
+  for (int r = 0; r < RANKS; r++) NC(nccl.ncclCommAbort(c[r]));
+  sync_all(RANKS);
+  for (int r = 0; r < RANKS; r++) NC(nccl.ncclMemFree(at[r]));
+  NC_IS(nccl.ncclMemFree(at[0]), WNC_InvalidArgument);
+}
+
+TEST(windows_that_break_rules_are_noticed)
+{
+  enum { RANKS = 2, BYTES = 1 << 16 };
+  wnc_comm c[RANKS];
+  wnc_window windows[RANKS] = {NULL};
+  void *at[RANKS];
+  wcu_ptr plain = floats_on(0, BYTES / 4, 1, 0);
+
+  make_comms(c, RANKS);
+  shared_memory(at, RANKS);
+  CU(cuCtxSetCurrent(contexts[0]));
+  NC_IS(nccl.ncclCommWindowRegister(c[0], (char *)at[0] + 64, 64, windows, WNC_WIN_COLL_SYMMETRIC),
+        WNC_InvalidArgument);
+  NC_IS(nccl.ncclCommWindowRegister(c[0], (void *)(uintptr_t)((plain + 4095) & ~(wcu_ptr)4095), 64, windows,
+                                    WNC_WIN_COLL_SYMMETRIC),
+        WNC_InvalidArgument); /* memory of cuMemAlloc */
+  open_windows(c, at, (size_t[]){BYTES, BYTES}, windows, RANKS);
+  for (int r = 0; r < RANKS; r++) NC_IS(state_of(c[r]), WNC_Success);
+  NC(nccl.ncclMemFree(at[1]));
+  NC_IS(nccl.ncclCommWindowDeregister(c[1], windows[1]), WNC_InvalidUsage); /* freed before */
+  int before = misuses();
+  NC(nccl.ncclCommFinalize(c[0]));
+  NC(nccl.ncclCommDestroy(c[0])); /* a window is left */
+  T_EQ_INT(misuses(), before + 1);
+  NC(nccl.ncclCommAbort(c[1]));
+  NC(nccl.ncclMemFree(at[0]));
+  /* different sizes */
+  make_comms(c, RANKS);
+  shared_memory(at, RANKS);
+  open_windows(c, at, (size_t[]){BYTES, BYTES / 2}, windows, RANKS);
+  for (int r = 0; r < RANKS; r++) NC_IS(state_of(c[r]), WNC_InvalidUsage);
+  assert_non_null(strstr(nccl.ncclGetLastError(c[0]), "ranks register different windows"));
+  for (int r = 0; r < RANKS; r++) NC(nccl.ncclCommAbort(c[r]));
+  /* another order of windows and operations */
+  make_comms(c, RANKS);
+  NC(nccl.ncclAllReduce(at[0], at[0], 8, WNC_Float32, WNC_Sum, c[0], streams[0]));
+  open_windows(c, at, (size_t[]){BYTES, BYTES}, windows, RANKS);
+  for (int r = 0; r < RANKS; r++) NC_IS(state_of(c[r]), WNC_InvalidUsage);
+  assert_non_null(strstr(nccl.ncclGetLastError(c[0]), "after 1 operations"));
+  for (int r = 0; r < RANKS; r++) NC(nccl.ncclCommAbort(c[r]));
+  sync_all(RANKS);
+  for (int r = 0; r < RANKS; r++) NC(nccl.ncclMemFree(at[r]));
+  free_device(1, &plain);
+}
+
 TEST(two_ranks_on_one_device_are_refused)
 {
   wnc_config config = WNC_CONFIG(WNC_VERSION);
@@ -530,6 +633,7 @@ int main(void)
     UNIT(a_rank_that_does_not_come_leaves_the_others_in_progress_until_an_abort),
     UNIT(a_device_that_hangs_is_drained_by_aborts), UNIT(an_error_shows_at_its_rank_and_the_others_hang),
     UNIT(ranks_that_do_different_operations_are_told), UNIT(broken_rules_are_noticed),
+    UNIT(windows_are_opened_by_all_ranks_and_used_at_one_offset), UNIT(windows_that_break_rules_are_noticed),
     UNIT(two_ranks_on_one_device_are_refused), UNIT(a_split_makes_communicators_of_its_colours),
     UNIT(survivors_of_a_hang_go_on_after_a_shrink), UNIT(a_revoked_communicator_can_only_be_shrunk_split_or_ended), UNIT(calls_fail_when_asked), UNIT(ranks_may_be_processes),
   };

@@ -28,7 +28,7 @@ typedef struct test_case {
 typedef struct outcome {
   bool ended;
   atomic_int sums;                /* communicators that have added */
-  unsigned long shrinks, revokes, inits;
+  unsigned long shrinks, revokes, inits, windows, ended_windows;
   int64_t most_ms;                /* the longest creation of a communicator of survivors */
   char text[TEXT];                /* what went wrong, or empty */
 } outcome;
@@ -143,7 +143,9 @@ static void be_rank(const test_case *t, int own)
   o->shrinks = emu_calls("ncclCommShrink");
   o->revokes = emu_calls("ncclCommRevoke");
   o->inits = emu_calls("ncclCommInitRankConfig");
+  o->windows = emu_calls("ncclCommWindowRegister");
   if (!st) gpus_close(); /* checks that NCCL was used well, and that nothing is left */
+  o->ended_windows = emu_calls("ncclCommWindowDeregister");
   o->ended = true;
   _exit(0);
 }
@@ -195,6 +197,16 @@ TEST(calls_of_the_library_may_be_in_progress)
     &(test_case){
       .size = 3, .victims = {2}, .victim_count = 1, .faulty = -1, .name = "WEFT_EMU_NCCL", .value = "polls:3"},
     1, 1);
+}
+
+/* Windows end when a communicator is revoked, and before their memory does. */
+TEST(registered_memory_is_no_obstacle)
+{
+  play(
+    &(test_case){
+      .size = 3, .victims = {2}, .victim_count = 1, .faulty = -1, .name = "WEFT_TEST_COLLECTIVE_MEMORY", .value = "1"},
+    1, 1);
+  for (int r = 0; r < 2; r++) T_TRUE(outcomes[r].windows >= 2 && outcomes[r].windows == outcomes[r].ended_windows);
 }
 
 TEST(without_the_setting_or_the_library_a_new_one_is_made)
@@ -280,7 +292,7 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(survivors_shrink_their_communicator), UNIT(what_was_shrunk_is_shrunk_again),
-    UNIT(calls_of_the_library_may_be_in_progress), UNIT(without_the_setting_or_the_library_a_new_one_is_made),
+    UNIT(calls_of_the_library_may_be_in_progress), UNIT(registered_memory_is_no_obstacle), UNIT(without_the_setting_or_the_library_a_new_one_is_made),
     UNIT(ranks_make_the_same_choice), UNIT(a_shrink_that_does_not_return_delays_nobody),
     UNIT(a_shrink_that_fails_is_followed_by_a_new_communicator_on_all_ranks),
     UNIT(an_owner_that_does_not_return_is_waited_for_once)};

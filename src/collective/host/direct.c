@@ -475,6 +475,22 @@ static weft_status *exchange_ragged_sizes(coll_group *g, uint64_t seq)
   return NULL;
 }
 
+/* The place that all ranks have in common. */
+static uint64_t agree_on_place(coll_group *g, uint64_t seq)
+{
+  weft_mutex_assert_held(&g->mu);
+  coll_op *any = NULL;
+
+  for (int r = 0; r < g->size; r++) {
+    coll_op *op = operation_of(g, r, seq);
+    if (!op) continue;
+    coll_engine_place_locked(op);
+    if (any) coll_op_meet_place(any, op->place);
+    else any = op;
+  }
+  return any ? any->place : COLL_NO_PLACE;
+}
+
 /* Hands each rank's operation of number `seq` over to the platform's communicator. */
 static void hand_over_all(coll_group *g, uint64_t seq)
 {
@@ -485,10 +501,12 @@ static void hand_over_all(coll_group *g, uint64_t seq)
   weft_status *st = any && any->args.kind == WEFT_RAGGED_ALL_TO_ALL ? exchange_ragged_sizes(g, seq) : NULL;
 
   if (st) coll_group_fail_locked(g, st);
+  uint64_t place = agree_on_place(g, seq);
   for (int r = 0; r < g->size && !g->error; r++) {
     coll_op *op = operation_of(g, r, seq);
     if (!op) continue;
     if (last >= 0) coll_comm_waited(op->comm, last, late_ns);
+    op->place = place;
     coll_engine_hand_over_locked(op);
   }
 }

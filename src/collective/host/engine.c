@@ -58,6 +58,7 @@ static bool transfer(coll_group *g, coll_msg *from, coll_msg *to)
     coll_group_fail_locked(g, coll_op_disagreement(from->op, to->op));
     return false;
   }
+  coll_op_meet_place(to->op, from->op->place);
   coll_engine_deliver(to, coll_msg_source(from), (size_t)coll_msg_bytes(from));
   to->op->last_peer = from->op->comm->rank;
   coll_engine_msg_done_locked(from);
@@ -209,6 +210,7 @@ static weft_status *load_first(coll_op *op)
 {
   op->started = true;
   coll_flight_started(op);
+  if (coll_op_goes_below(op)) coll_engine_place_locked(op);
   if (op->args.kind != WEFT_RAGGED_ALL_TO_ALL)
     return coll_op_goes_below(op) ? load_meeting(op) : load_schedule(op, &op->problem);
   if (op->memory[COLL_IN] != op->args.send) op->phase = 2; /* staged: see take_ragged_sizes */

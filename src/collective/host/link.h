@@ -13,7 +13,7 @@ typedef struct coll_header {
   uint8_t type; /* coll_message_type */
   uint8_t kind, dtype, reduction;
   uint64_t seq, bytes, count, fingerprint;
-  uint64_t tag;   /* point-to-point: its tag; else 0 */
+  uint64_t tag;   /* point-to-point: its tag; else coll_op.place */
   uint64_t id;    /* number of the message on this link, or of the send that it belongs to */
   int32_t root;
   uint32_t check; /* checksum of the bytes before it */

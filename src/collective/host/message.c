@@ -30,7 +30,7 @@ static coll_header header_of(const coll_op *op, int type, uint64_t id, int64_t b
   coll_header h = {.type = (uint8_t)type, .kind = (uint8_t)op->args.kind,
                    .dtype = (uint8_t)op->args.dtype, .reduction = (uint8_t)op->args.reduction, .seq = op->seq,
                    .bytes = (uint64_t)bytes, .count = op->args.count, .fingerprint = op->fingerprint,
-                   .tag = op->args.tag, .id = id, .root = op->problem.root};
+                   .tag = op->collective ? op->place : op->args.tag, .id = id, .root = op->problem.root};
   return h;
 }
 
@@ -175,7 +175,7 @@ bool coll_link_send_steps(coll_link *link)
 }
 
 /* Reads the header of the next message.  False if it has not come, or the group failed. */
-static bool open_step(coll_link *link, const coll_op *op)
+static bool open_step(coll_link *link, coll_op *op)
 {
   coll_stream *s = link->stream;
   const void *at;
@@ -205,6 +205,7 @@ static bool open_step(coll_link *link, const coll_op *op)
     coll_link_garbage(link, "a message came twice, or one got lost");
     return false;
   }
+  coll_op_meet_place(op, h.tag);
   link->rx_count[0]++;
   link->rx = h;
   link->rx_open = true;

@@ -64,13 +64,37 @@ void coll_engine_make_runnable_locked(coll_op *op)
   g->runnable_tail = &op->next_runnable;
 }
 
+static coll_posting posting_of(coll_op *op)
+{
+  return (coll_posting){.op = op,
+                        .rank = op->comm->rank,
+                        .local = op->comm->local,
+                        .seq = op->seq,
+                        .args = &op->args,
+                        .problem = &op->problem,
+                        .stream = op->stream,
+                        .stream_point = op->stream_point,
+                        .together = op->together,
+                        .name = op->site.instruction,
+                        .program = op->program,
+                        .run = op->run,
+                        .place = op->place};
+}
+
+void coll_engine_place_locked(coll_op *op)
+{
+  weft_mutex_assert_held(&op->comm->group->mu);
+  coll_communicator *c = op->comm->group->communicator;
+  coll_posting posting = posting_of(op);
+
+  op->place = c->ops->place ? c->ops->place(c, &posting) : COLL_ANY_PLACE;
+}
+
 void coll_engine_hand_over_locked(coll_op *op)
 {
   weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
-  coll_posting posting = {.op = op, .rank = op->comm->rank, .local = op->comm->local, .seq = op->seq, .args = &op->args,
-                          .problem = &op->problem, .stream = op->stream, .stream_point = op->stream_point,
-                          .together = op->together, .name = op->site.instruction, .program = op->program, .run = op->run};
+  coll_posting posting = posting_of(op);
 
   op->below = true;
   g->below_count++;

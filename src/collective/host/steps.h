@@ -20,6 +20,14 @@ void coll_engine_make_runnable_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->co
 
 /* All ranks have met at the operation, or it is a send or receive: posts it to the platform's communicator.  The
  * rank's next collective may then begin to meet. */
+/* Asks the platform's communicator for the operation's place (coll_communicator_ops.place).  It goes with the messages
+ * of the meeting: coll_op.place becomes COLL_NO_PLACE when another rank has another one. */
+void coll_engine_place_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
+static inline void coll_op_meet_place(coll_op *op, uint64_t other)
+{
+  if (op->place != other) op->place = COLL_NO_PLACE;
+}
+
 void coll_engine_hand_over_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
 
 #endif

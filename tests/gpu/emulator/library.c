@@ -47,6 +47,13 @@ EMU_LIBRARY_API void *weft_emu_keep(size_t bytes)
   return out;
 }
 
+EMU_LIBRARY_API bool weft_emu_is_mapped(uint64_t at)
+{
+  emu_block b;
+
+  return emu_lookup(at, &b) && b.kind == EMU_MAPPED;
+}
+
 EMU_LIBRARY_API void *weft_emu_reach(int device, uint64_t at, size_t bytes, bool write, char *error, size_t size)
 {
   char why[200];

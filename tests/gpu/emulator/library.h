@@ -29,6 +29,9 @@ int weft_emu_enqueue(struct wcu_stream_st *stream, weft_emu_job *job, const void
  * blocks: small ones, each allocated among memory that is freed again, would keep a page each. */
 void *weft_emu_keep(size_t bytes);
 
+/* True if the memory at device address `at` is mapped by the virtual memory calls, so that others can map it too. */
+bool weft_emu_is_mapped(uint64_t at);
+
 /* Where the host finds `bytes` bytes at device address `at`, for a job.  NULL: the device may not use them; `error`
  * then says why. */
 void *weft_emu_reach(int device, uint64_t at, size_t bytes, bool write, char *error, size_t size);

@@ -36,10 +36,16 @@ API int weft_emu_nccl_jobs(void);
 extern wcu_result cuCtxGetDevice(wcu_device *device);
 extern wcu_result cuCtxSetCurrent(wcu_context context);
 extern wcu_result cuDevicePrimaryCtxRetain(wcu_context *context, wcu_device device);
-extern wcu_result cuMemAlloc_v2(wcu_ptr *at, size_t bytes);
-extern wcu_result cuMemFree_v2(wcu_ptr at);
+extern wcu_result cuMemAddressReserve(wcu_ptr *at, size_t bytes, size_t align, wcu_ptr wish, unsigned long long flags);
+extern wcu_result cuMemAddressFree(wcu_ptr at, size_t bytes);
+extern wcu_result cuMemCreate(wcu_mem_handle *handle, size_t bytes, const wcu_mem_allocation_prop *prop,
+                              unsigned long long flags);
+extern wcu_result cuMemRelease(wcu_mem_handle handle);
+extern wcu_result cuMemMap(wcu_ptr at, size_t bytes, size_t offset, wcu_mem_handle handle, unsigned long long flags);
+extern wcu_result cuMemUnmap(wcu_ptr at, size_t bytes);
+extern wcu_result cuMemSetAccess(wcu_ptr at, size_t bytes, const wcu_mem_access_desc *rights, size_t count);
 
-enum { MAGIC = 0x6e63636c, GONE = 0x656e6421, GROUP_OPS = 4096, GROUP_INITS = 64, SCALED_OPS = 64, FIRST_SCALED = 512 };
+enum { MAGIC = 0x6e63636c, GONE = 0x656e6421, GROUP_OPS = 4096, GROUP_INITS = 64, SCALED_OPS = 64, FIRST_SCALED = 512, SHARED_GRANULE = 2 << 20 };
 
 static atomic_int misuses, jobs_queued;
 static _Thread_local char last_text[NCCL_TEXT];
@@ -48,6 +54,17 @@ static pthread_mutex_t scaled_mu = PTHREAD_MUTEX_INITIALIZER;
 
 API int weft_emu_nccl_misuses(void) { return atomic_load(&misuses); }
 API int weft_emu_nccl_jobs(void) { return atomic_load(&jobs_queued); }
+
+/* Memory that is registered with a communicator. */
+typedef struct emu_nccl_registration {
+  struct emu_nccl_registration *next; /* of windows */
+  wnc_comm comm;
+  void *at;
+  size_t bytes;
+  bool live, symmetric;
+  uint64_t number;     /* of a window */
+  wnc_window *out;     /* of a window that is being opened */
+} registration;
 
 static wnc_result spoil_group(int fault);
 #define ENTER() do { int fault_ = weft_emu_fault(__func__); if (fault_) return spoil_group(fault_); } while (0)
@@ -365,8 +382,31 @@ static void go_on_splitting(wnc_comm c)
   else arrive(c);
 }
 
+/* Goes on with opening a window: once all ranks have come, they must want the same. */
+static void go_on_opening(wnc_comm c)
+{
+  registration *w = c->opening;
+  const emu_nccl_window_about *mine = &c->world->members[c->rank].window[w->number & 1];
+
+  for (int r = 0; r < c->size; r++)
+    if (atomic_load(&c->world->members[r].windows) < w->number) return;
+  c->opening = NULL;
+  for (int r = 0; r < c->size; r++) {
+    const emu_nccl_window_about *other = &c->world->members[r].window[w->number & 1];
+    if (other->bytes == mine->bytes && other->flags == mine->flags && other->ops == mine->ops) continue;
+    emu_nccl_fail(c, WNC_InvalidUsage,
+                  "ranks register different windows: rank %d %llu bytes (flags %d) after %llu operations, rank %d %llu "
+                  "(flags %d) after %llu",
+                  c->rank, (unsigned long long)mine->bytes, mine->flags, (unsigned long long)mine->ops, r,
+                  (unsigned long long)other->bytes, other->flags, (unsigned long long)other->ops);
+    return;
+  }
+  *w->out = (wnc_window)(void *)w;
+}
+
 static void advance(wnc_comm c)
 {
+  if (c->opening && !atomic_load(&c->error)) go_on_opening(c);
   if (c->part) go_on_splitting(c->part);
   if (c->parent && !c->world && c->parent->part == c) go_on_splitting(c);
   if (c->world) meet(c);
@@ -414,7 +454,7 @@ static wnc_result check(wnc_comm c, const char *call)
   if (c->magic != MAGIC) return misuse(WNC_InvalidArgument, "%s: not a communicator", call);
   if (atomic_load(&c->error)) return (wnc_result)atomic_load(&c->error);
   if (!c->met && c->blocking) return misuse(WNC_InvalidUsage, "%s: the communicator is being made", call);
-  if (!c->met || c->polls != 0)
+  if (!c->met || c->polls != 0 || c->opening)
     return misuse(WNC_InvalidUsage, "%s: the call before it is in progress (ncclCommGetAsyncError)", call);
   return WNC_Success;
 }
@@ -435,7 +475,7 @@ API wnc_result ncclCommGetAsyncError(wnc_comm c, wnc_result *result)
   if (!is_live(c) || !result) return misuse(WNC_InvalidArgument, "ncclCommGetAsyncError: not a live communicator");
   advance(c);
   if (atomic_load(&c->error)) *result = (wnc_result)atomic_load(&c->error);
-  else if (c->part || !c->met) *result = WNC_InProgress;
+  else if (c->part || !c->met || c->opening) *result = WNC_InProgress;
   else if (c->polls > 0) c->polls--, *result = WNC_InProgress; /* of the init */
   else if (c->polls < 0) *result = ++c->polls < 0 ? WNC_InProgress : WNC_Success;
   else if ((c->finalized || atomic_load(&c->revoked)) && atomic_load(&c->jobs) > 0) *result = WNC_InProgress;
@@ -545,21 +585,51 @@ API wnc_result ncclCommAbort(wnc_comm c)
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
 
+typedef struct shared_memory { struct shared_memory *next; wcu_ptr at; size_t bytes; } shared_memory;
+static _Atomic(shared_memory *) all_shared;
+
+static wcu_result map_shared(wcu_device device, size_t bytes, wcu_ptr *out)
+{
+  wcu_mem_allocation_prop prop = {.type = WCU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .requestedHandleTypes = WCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                  .location = {WCU_MEM_LOCATION_TYPE_DEVICE, device}};
+  wcu_mem_access_desc rights = {prop.location, WCU_MEM_ACCESS_READWRITE};
+  wcu_mem_handle handle;
+
+  wcu_result result = cuMemCreate(&handle, bytes, &prop, 0);
+  if (result) return result;
+  result = cuMemAddressReserve(out, bytes, 0, 0, 0);
+  if (!result) result = cuMemMap(*out, bytes, 0, handle, 0);
+  if (!result) result = cuMemSetAccess(*out, bytes, &rights, 1);
+  cuMemRelease(handle); /* the mapping keeps the memory */
+  return result;
+}
+
 API wnc_result ncclMemAlloc(void **at, size_t bytes)
 {
-  wcu_ptr p;
+  size_t granules = (bytes + SHARED_GRANULE - 1) / SHARED_GRANULE * SHARED_GRANULE;
+  wcu_device device;
+
   ENTER();
-  if (!at || cuMemAlloc_v2(&p, bytes)) return WNC_UnhandledCudaError;
-  *at = (void *)(uintptr_t)p; /* NOLINT */
+  shared_memory *m = weft_emu_keep(sizeof *m);
+  if (!at || !m || cuCtxGetDevice(&device) || map_shared(device, granules, &m->at)) return WNC_UnhandledCudaError;
+  m->bytes = granules;
+  m->next = atomic_load(&all_shared);
+  while (!atomic_compare_exchange_weak(&all_shared, &m->next, m)) {}
+  *at = (void *)(uintptr_t)m->at; /* NOLINT */
   return WNC_Success;
 }
 API wnc_result ncclMemFree(void *at)
 {
   ENTER();
-  return cuMemFree_v2((wcu_ptr)(uintptr_t)at) ? WNC_UnhandledCudaError : WNC_Success;
+  for (shared_memory *m = atomic_load(&all_shared); m; m = m->next) {
+    if (!m->bytes || m->at != (wcu_ptr)(uintptr_t)at) continue;
+    size_t bytes = m->bytes;
+    m->bytes = 0;
+    return cuMemUnmap(m->at, bytes) || cuMemAddressFree(m->at, bytes) ? WNC_UnhandledCudaError : WNC_Success;
+  }
+  return misuse(WNC_InvalidArgument, "ncclMemFree: not memory of ncclMemAlloc");
 }
-
-typedef struct registration { wnc_comm comm; void *at; size_t bytes; bool live; } registration;
 
 static registration *registered(wnc_comm c, void *at, size_t bytes, int *count)
 {
@@ -568,7 +638,7 @@ static registration *registered(wnc_comm c, void *at, size_t bytes, int *count)
 
   if (bytes && weft_emu_reach(c->device, (uintptr_t)at, bytes, true, error, sizeof error)) r = weft_emu_keep(sizeof *r);
   if (!r) return NULL;
-  *r = (registration){c, at, bytes, true};
+  *r = (registration){.comm = c, .at = at, .bytes = bytes, .live = true};
   ++*count;
   return r;
 }
@@ -599,20 +669,42 @@ API wnc_result ncclCommDeregister(wnc_comm c, void *handle)
   CHECK(c);
   return deregistered(c, handle, &c->registered, __func__);
 }
+/* All ranks of the communicator call it; memory that others cannot map would be of no use. */
 API wnc_result ncclCommWindowRegister(wnc_comm c, void *at, size_t bytes, wnc_window *window, int flags)
 {
   ENTER();
   CHECK(c);
+  if (c->finalized || atomic_load(&c->revoked))
+    return misuse(WNC_InvalidUsage, "ncclCommWindowRegister: the communicator is finalized or revoked");
   if ((uintptr_t)at % 4096)
     return misuse(WNC_InvalidArgument, "ncclCommWindowRegister: an address that is not aligned to 4096");
   if (flags & ~WNC_WIN_COLL_SYMMETRIC) return misuse(WNC_InvalidArgument, "ncclCommWindowRegister: flags %d", flags);
-  *window = (wnc_window)(void *)registered(c, at, bytes, &c->windows);
-  return *window ? answer(c) : misuse(WNC_InvalidArgument, "ncclCommWindowRegister: not memory of the device");
+  if (!weft_emu_is_mapped((uintptr_t)at))
+    return misuse(WNC_InvalidArgument, "ncclCommWindowRegister: not memory of the virtual memory calls");
+  registration *w = registered(c, at, bytes, &c->windows);
+  if (!w) return misuse(WNC_InvalidArgument, "ncclCommWindowRegister: not memory of the device");
+  w->symmetric = flags & WNC_WIN_COLL_SYMMETRIC;
+  w->number = ++c->window_number;
+  w->out = window;
+  w->next = c->window_list;
+  c->window_list = c->opening = w;
+  emu_nccl_member *me = &c->world->members[c->rank];
+  me->window[w->number & 1] = (emu_nccl_window_about){bytes, c->queued, flags};
+  atomic_store(&me->windows, w->number);
+  while (c->blocking && c->opening && !atomic_load(&c->error) && !atomic_load(&c->aborted)) {
+    advance(c);
+    if (c->opening) usleep(200);
+  }
+  if (!c->blocking) answer(c); /* the polls begin when the ranks have come */
+  return c->blocking ? (wnc_result)atomic_load(&c->error) : WNC_InProgress;
 }
+/* Ends this rank's part of the window: the other ranks need not call it. */
 API wnc_result ncclCommWindowDeregister(wnc_comm c, wnc_window window)
 {
   ENTER();
   CHECK(c);
+  if (atomic_load(&c->jobs) > 0 && !atomic_load(&c->revoked))
+    return misuse(WNC_InvalidUsage, "ncclCommWindowDeregister: operations of the communicator are under way");
   return deregistered(c, (registration *)(void *)window, &c->windows, __func__);
 }
 
@@ -733,6 +825,15 @@ static wnc_result check_op(const emu_nccl_op *op, const char *call)
   return in_place ? WNC_Success : misuse(WNC_InvalidArgument, "%s: the result overlaps the operand", call);
 }
 
+/* Where an address lies in the communicator's symmetric windows; 0: in none. */
+static uint64_t place_of(wnc_comm c, uint64_t at)
+{
+  for (const registration *w = c->window_list; w; w = w->next)
+    if (w->live && w->symmetric && at - (uintptr_t)w->at < w->bytes)
+      return w->number << 48 | (at - (uintptr_t)w->at + 1);
+  return 0;
+}
+
 static wnc_result post(emu_nccl_op op, const char *call)
 {
   op.scale = 1;
@@ -745,6 +846,9 @@ static wnc_result post(emu_nccl_op op, const char *call)
     if (group.depth > 0 && !group.error) group.error = bad;
     return bad;
   }
+  op.send_place = place_of(op.comm, op.send);
+  op.recv_place = place_of(op.comm, op.recv);
+  if (op.kind != EMU_SEND && op.kind != EMU_RECV) op.comm->queued++;
   if (group.depth == 0) return queue_all(&op, 1);
   if (group.count == group.room && !grow_group()) return group.error = WNC_InternalError;
   group.ops[group.count++] = op;

@@ -29,11 +29,16 @@ typedef struct emu_nccl_op {
   wnc_type type;
   int op, peer;
   uint64_t send, recv, count;
+  uint64_t send_place, recv_place; /* in symmetric windows: which window, and where in it; 0: in none */
   double scale; /* of a reduction made by ncclRedOpCreatePreMulSum; else 1 */
 } emu_nccl_op;
 
 /* What the ranks must agree on. */
 typedef struct emu_nccl_about { int kind, type, op, root; uint64_t count, bytes; } emu_nccl_about;
+typedef struct emu_nccl_places { uint64_t send, recv; } emu_nccl_places;
+
+/* What the ranks must agree on when they register a window; `ops`: operations that the rank has queued before. */
+typedef struct emu_nccl_window_about { uint64_t bytes, ops; int flags; } emu_nccl_window_about;
 
 /* The way of bytes from one rank to another. */
 typedef struct emu_nccl_box { _Alignas(64) _Atomic uint64_t written, read; char bytes[NCCL_BOX]; } emu_nccl_box;
@@ -46,6 +51,9 @@ typedef struct emu_nccl_member {
   int color, key;
   uint64_t token;                              /* random: names the world of a part that this rank leads */
   emu_nccl_about about;
+  emu_nccl_places places;
+  _Atomic uint64_t windows;                    /* number of its windows; of the last two is known: */
+  emu_nccl_window_about window[2];
   char chunk[NCCL_CHUNK];
 } emu_nccl_member;
 
@@ -81,6 +89,9 @@ struct wnc_comm_st {
   uint64_t phase, ops;          /* under `running` */
   char text[NCCL_TEXT];
   int polls, registered, windows;
+  struct emu_nccl_registration *window_list; /* all that there ever were */
+  struct emu_nccl_registration *opening;     /* a window whose ranks have not all come */
+  uint64_t window_number, queued; /* windows, and collectives queued, so far */
   /* faults of WEFT_EMU_NCCL for this rank; 0: none */
   bool absent;
   uint64_t silent_at, async_at, kill_at;

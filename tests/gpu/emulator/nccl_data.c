@@ -118,14 +118,35 @@ static bool await_all(wnc_comm c, uint64_t phase, bool taken)
 static const char *const kind_names[] = {"AllReduce", "Reduce", "Broadcast", "ReduceScatter", "AllGather", "AlltoAll",
                                          "Gather", "Scatter", "Send", "Recv"};
 
+static bool sends(const emu_nccl_op *op, int rank);
+static bool receives(const emu_nccl_op *op, int rank);
+
+/* Operands and results must lie at the same place of the same symmetric window on all ranks, or in none. */
+static bool same_places(wnc_comm c, const emu_nccl_op *op, int other)
+{
+  const emu_nccl_places *a = &c->world->members[c->rank].places, *b = &c->world->members[other].places;
+  bool same = (a->send == b->send || !sends(op, c->rank) || !sends(op, other)) &&
+              (a->recv == b->recv || !receives(op, c->rank) || !receives(op, other));
+
+  if (same) return true;
+  emu_nccl_fail(c, WNC_InvalidUsage,
+                "ranks use other places of symmetric windows in %s: rank %d %#llx and %#llx, rank %d %#llx and %#llx",
+                kind_names[op->kind], c->rank, (unsigned long long)a->send, (unsigned long long)a->recv, other,
+                (unsigned long long)b->send, (unsigned long long)b->recv);
+  return false;
+}
+
 /* All ranks must do the same operation. */
-static bool agree(wnc_comm c)
+static bool agree(wnc_comm c, const emu_nccl_op *op)
 {
   const emu_nccl_about *mine = &c->world->members[c->rank].about;
 
   for (int r = 0; r < c->size; r++) {
     const emu_nccl_about *other = &c->world->members[r].about;
-    if (memcmp(mine, other, sizeof *mine) == 0) continue;
+    if (memcmp(mine, other, sizeof *mine) == 0) {
+      if (same_places(c, op, r)) continue;
+      return false;
+    }
     emu_nccl_fail(
       c, WNC_InvalidUsage,
       "ranks do different operations: rank %d %s of %llu (type %d, op %d, root %d), rank %d %s of %llu (type "
@@ -238,12 +259,13 @@ static int collective(const emu_nccl_op *op, wnc_comm c, int device, char *error
     if (at == 0) {
       memset(&me->about, 0, sizeof me->about);
       me->about = (emu_nccl_about){(int)op->kind, (int)op->type, op->op, op->peer, op->count, bytes};
+      me->places = (emu_nccl_places){op->send_place, op->recv_place};
     }
     if (send) memcpy(me->chunk, send + at, n);
     if (send) scale_chunk(op, me->chunk, n);
     atomic_store_explicit(&me->posted, c->phase, memory_order_release);
     /* a rank that needs nothing of the others ends before they have come, as the library's does */
-    if (!is_one_sided(op, c->rank) && (!await_all(c, c->phase, false) || (at == 0 && !agree(c)))) break;
+    if (!is_one_sided(op, c->rank) && (!await_all(c, c->phase, false) || (at == 0 && !agree(c, op)))) break;
     if (recv) take(op, c, recv, at, n, acc);
     atomic_store_explicit(&me->taken, c->phase, memory_order_release);
     if (n == 0) break;
