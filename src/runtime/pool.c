@@ -123,7 +123,8 @@ static worker *pop_sleeper(rt_pool *pool, int node)
   return w;
 }
 
-/* Marks one sleeper as awake, of node `node` if there is one. Returns the word that it waits on; NULL: nobody sleeps. */
+/* Marks one sleeper as awake, of node `node` if there is one, and returns the word that it waits on. NULL: nobody
+ * sleeps. */
 static atomic_int *rouse_one(rt_pool *pool, int node)
 {
   worker *w;
@@ -517,7 +518,7 @@ static void open_slot(rt_pool *pool, int at, loop *l, int tickets)
   atomic_fetch_or_explicit(&pool->open, 1ull << at, memory_order_relaxed);
   atomic_fetch_add(&pool->wanted, 1);
   atomic_store(&pool->slots[at].tickets, tickets);
-  COUNT(pool, shared, 4);
+  COUNT(pool, shared, 5); /* and the bit of take_slot */
 }
 
 /* Takes back the tickets, and waits until those who took one have left. */
@@ -525,7 +526,7 @@ static void wait_for_helpers(rt_pool *pool, int at, loop *l, int helpers)
 {
   int unused = atomic_exchange_explicit(&pool->slots[at].tickets, 0, memory_order_relaxed), left;
 
-  COUNT(pool, shared, 2);
+  COUNT(pool, shared, 3); /* with the bit that is given back below */
   if (unused > 0) close_slot(pool, at);
   helpers -= unused;
   left = atomic_fetch_sub_explicit(&l->left, helpers, memory_order_acquire) - helpers;

@@ -222,6 +222,10 @@ def processes_are_bound():
       assert r.returncode == 0 and set(eval(r.stdout[4:])) <= set(cpus), r # pylint: disable=eval-used
     n = len(cores)
     for where in ['-n', str(n)], ['--hosts', f'node1:{n}']:
+      r = f.launch(*where, *shell('echo $WEFT_LOCAL_PROCESSES'))
+      assert sorted(r.stdout.split()[1::2]) == [str(n)] * n, r # all share all CPUs
+      r = f.launch(*where, '--bind-to', 'core', *shell('echo $WEFT_LOCAL_PROCESSES'))
+      assert sorted(r.stdout.split()[1::2]) == ['1'] * n, r
       r = f.launch(*where, '--bind-to', 'core', *shell(show))
       seen = [c for line in r.stdout.splitlines() for c in eval(line.split(' ', 1)[1])] # pylint: disable=eval-used
       assert r.returncode == 0 and sorted(seen) == cpus, r # each core once
