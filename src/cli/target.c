@@ -43,8 +43,9 @@ static void print_launches(const gen_artefact *a)
 {
   for (int i = 0; i < a->launch_count; i++) {
     const gen_launch *l = &a->launches[i];
-    printf("// launch %d: %s, %" PRId64 " blocks of %d threads%s\n", i, l->entry, l->blocks, l->threads,
-           l->copy_from >= 0 ? ", nothing if done in place" : "");
+    printf("// launch %d: %s, %" PRId64 " blocks of %d threads", i, l->entry, l->blocks, l->threads);
+    if (l->shared_bytes) printf(" with %d bytes of dynamic shared memory", l->shared_bytes);
+    printf("%s\n", l->copy_from >= 0 ? ", nothing if done in place" : "");
   }
   printf("// %d arguments, %" PRId64 " bytes of scratch\n%s\n", a->arg_count, a->scratch_bytes, a->text);
 }

@@ -63,6 +63,7 @@ libweftcore_la_SOURCES += \
   %D%/nvptx/bytes.c \
   %D%/nvptx/columns.c \
   %D%/nvptx/grid.c %D%/nvptx/grid.h \
+  %D%/nvptx/held.c \
   %D%/nvptx/join.c \
   %D%/nvptx/launch.c \
   %D%/nvptx/nvptx.h \
@@ -76,4 +77,5 @@ libweftcore_la_SOURCES += \
   %D%/nvptx/sort.c %D%/nvptx/sort.h \
   %D%/nvptx/sorted.c \
   %D%/nvptx/turn.c \
-  %D%/nvptx/update.c
+  %D%/nvptx/update.c \
+  %D%/nvptx/weights.c

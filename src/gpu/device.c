@@ -43,7 +43,7 @@ static int node_of(wcu_device device)
 
 weft_status *gpu_device_read(int ordinal, gpu_device *out_gpu)
 {
-  int major, minor;
+  int major, minor, shared;
   size_t bytes;
 
   memset(out_gpu, 0, sizeof *out_gpu);
@@ -54,6 +54,9 @@ weft_status *gpu_device_read(int ordinal, gpu_device *out_gpu)
   WEFT_TRY(GPU_CALL(cuDeviceGetAttribute, &minor, WCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, out_gpu->device));
   WEFT_TRY(
     GPU_CALL(cuDeviceGetAttribute, &out_gpu->processors, WCU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, out_gpu->device));
+  WEFT_TRY(
+    GPU_CALL(cuDeviceGetAttribute, &shared, WCU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, out_gpu->device));
+  out_gpu->shared_bytes = shared;
   out_gpu->bytes = (int64_t)bytes;
   out_gpu->node = node_of(out_gpu->device);
   out_gpu->capability = 10 * major + minor;

@@ -28,7 +28,8 @@
   X(cuStreamBeginCapture, cuStreamBeginCapture_v2) X(cuStreamEndCapture, cuStreamEndCapture)                       \
   X(cuGraphInstantiate, cuGraphInstantiateWithFlags) X(cuGraphExecUpdate, cuGraphExecUpdate_v2)                    \
   X(cuGraphLaunch, cuGraphLaunch) X(cuGraphExecDestroy, cuGraphExecDestroy) X(cuGraphDestroy, cuGraphDestroy)      \
-  X(cuModuleUnload, cuModuleUnload) X(cuModuleGetFunction, cuModuleGetFunction) X(cuLaunchKernel, cuLaunchKernel) \
+  X(cuModuleUnload, cuModuleUnload) X(cuModuleGetFunction, cuModuleGetFunction) X(cuFuncSetAttribute, cuFuncSetAttribute) \
+  X(cuLaunchKernel, cuLaunchKernel) \
   X(cuLinkCreate, cuLinkCreate_v2) X(cuLinkAddData, cuLinkAddData_v2) X(cuLinkComplete, cuLinkComplete)              \
   X(cuLinkDestroy, cuLinkDestroy)
 

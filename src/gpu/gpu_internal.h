@@ -54,6 +54,7 @@ typedef struct gpu_device {
   char kind[128];            /* the driver's name: "NVIDIA H200" */
   int capability;            /* 90 for compute capability 9.0 */
   int processors;            /* streaming multiprocessors */
+  int64_t shared_bytes;      /* the most shared memory that a block may ask for */
   const gen_target *target;  /* the newest processor whose code the device can run */
   int64_t bytes;             /* size of the device's memory */
   int node;                  /* the NUMA node of the host that is nearest; GPU_NO_NODE: not known, or not to be used */

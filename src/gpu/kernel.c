@@ -121,7 +121,7 @@ static weft_status *list_kernels(gpu_code *code, const hlo_module *module, weft_
 typedef struct making {
   gpu_code *code;
   const gen_options *options;
-  const char *processor;
+  gen_target target;
 } making;
 
 /* Compiles one kernel. Any error becomes `refused`. */
@@ -131,20 +131,23 @@ static void make_one(void *ctx, int64_t index)
   gpu_kernel *kernel = &m->code->kernels[index];
   gen_artefact *artefact = &kernel->artefact;
 
-  kernel->refused = gen_nvptx_compile(kernel->fusion, m->processor, m->options, artefact);
+  kernel->refused = gen_nvptx_compile_for(kernel->fusion, &m->target, m->options, artefact);
   if (kernel->refused || artefact->arg_count + GEN_LAUNCH_NUMBERS <= GPU_MOST_PARAMETERS) return;
   kernel->refused = WEFT_ERR(UNIMPLEMENTED, "a kernel with %d arguments", artefact->arg_count);
   gen_artefact_fini(artefact);
 }
 
-static weft_status *make_kernels(gpu_code *code, const weft_compile_options *options, const char *processor)
+static weft_status *make_kernels(gpu_code *code, const weft_compile_options *options)
 {
+  const gpu_device *gpu = &code->platform->gpus[0];
   gen_options gen;
+  making m = {.code = code, .options = &gen, .target = *gpu->target};
 
+  m.target.most_shared_bytes = WEFT_MIN(m.target.most_shared_bytes, gpu->shared_bytes);
   WEFT_TRY(gen_options_load(&gen));
   gen.keep_text = options->keep_text;
   gen.allow_excess_precision = !options->no_excess_precision;
-  rt_parallel_for(code->platform->base.pool, code->kernel_count, make_one, &(making){code, &gen, processor});
+  rt_parallel_for(code->platform->base.pool, code->kernel_count, make_one, &m);
   for (int i = 0; i < code->kernel_count; i++) {
     gpu_kernel *kernel = &code->kernels[i];
     if (kernel->refused && weft_status_code(kernel->refused) != WEFT_UNIMPLEMENTED)
@@ -159,12 +162,12 @@ static weft_status *make_kernels(gpu_code *code, const weft_compile_options *opt
  *   code    := target, kernels, kernel*, what is kept (gpu/kept.h)
  *   kernel  := the reason why there is none, or "" and then:
  *              strategy, arguments, bytes of scratch, launches, launch*, PTX
- *   launch  := entry, blocks, threads, numbers, number, number, copy_from, copy_to
+ *   launch  := entry, blocks, threads, bytes of dynamic shared memory, numbers, number, number, copy_from, copy_to
  *
  * Kernels are in the order of list_kernels.  The bytes may come from an untrusted source: what the launches do with
  * memory of the host is checked here, what the kernels do with the device's memory cannot be checked. */
 
-enum { LEAST_LAUNCH_BYTES = 64, LEAST_KERNEL_BYTES = 8, MOST_LAUNCH_THREADS = 1024 };
+enum { LEAST_LAUNCH_BYTES = 72, LEAST_KERNEL_BYTES = 8, MOST_LAUNCH_THREADS = 1024 };
 
 static void put_artefact(weft_writer *w, const gen_artefact *a)
 {
@@ -177,6 +180,7 @@ static void put_artefact(weft_writer *w, const gen_artefact *a)
     weft_put_text(w, launch->entry);
     weft_put_u64(w, (uint64_t)launch->blocks);
     weft_put_u64(w, (uint64_t)launch->threads);
+    weft_put_u64(w, (uint64_t)launch->shared_bytes);
     weft_put_u64(w, (uint64_t)launch->number_count);
     for (int k = 0; k < GEN_LAUNCH_NUMBERS; k++) weft_put_u64(w, (uint64_t)launch->numbers[k]);
     weft_put_u64(w, (uint64_t)(int64_t)launch->copy_from);
@@ -220,6 +224,7 @@ static void get_launch(weft_reader *r, int arg_count, weft_arena *scratch, gen_l
   else strcpy(out->entry, entry);
   out->blocks = get_within(r, 0, INT32_MAX);
   out->threads = (int)get_within(r, 1, MOST_LAUNCH_THREADS);
+  out->shared_bytes = (int)get_within(r, 0, INT32_MAX);
   out->number_count = (int)get_within(r, 0, GEN_LAUNCH_NUMBERS);
   for (int k = 0; k < GEN_LAUNCH_NUMBERS; k++) out->numbers[k] = (int64_t)weft_get_u64(r);
   out->copy_from = (int)get_within(r, -1, arg_count - 1);
@@ -254,6 +259,22 @@ static weft_status *get_artefact(weft_reader *r, const hlo_instr *instr, weft_ar
   return NULL;
 }
 
+/* A kernel's blocks may want more shared memory than this machine's devices have, although these run its code. */
+static weft_status *check_shared(const gpu_code *code, const gpu_kernel *kernel)
+{
+  int64_t have = code->platform->gpus[0].shared_bytes;
+
+  for (int k = 0; k < kernel->artefact.launch_count; k++) {
+    int wanted = kernel->artefact.launches[k].shared_bytes;
+    if (wanted > have)
+      return WEFT_ERR(FAILED_PRECONDITION,
+                      "the program was saved for a device whose blocks have more shared memory: the kernel of \"%s\" "
+                      "takes %d bytes, the devices here have %lld",
+                      kernel->fusion->name, wanted, (long long)have);
+  }
+  return NULL;
+}
+
 /* Reads the kernels that gpu_code_save has written. */
 static weft_status *read_kernels(gpu_code *code, const void *data, size_t size, weft_arena *scratch)
 {
@@ -270,6 +291,7 @@ static weft_status *read_kernels(gpu_code *code, const void *data, size_t size, 
     const char *refused = weft_get_text(&r, scratch);
     if (*refused) kernel->refused = weft_status_new(WEFT_UNIMPLEMENTED, __FILE__, __LINE__, "%s", refused);
     else if (!r.failed) WEFT_TRY(get_artefact(&r, kernel->fusion, scratch, &kernel->artefact));
+    if (!r.failed) WEFT_TRY(check_shared(code, kernel));
     if (!kernel->refused && !r.failed) code->bytes += (int64_t)strlen(kernel->artefact.text);
   }
   if (!r.failed) WEFT_TRY(gpu_kept_get(code->kept, &r));
@@ -390,6 +412,16 @@ static weft_status *load_image(gpu_code *code, gpu_kernel *kernel, int ordinal)
   return load_module(kernel->artefact.text, module);
 }
 
+/* Finds the function, which makes a driver that loads kernels at first use load the kernel now. A launch with more
+ * dynamic shared memory than every kernel may have must be announced. */
+static weft_status *find_function(wcu_module module, const gen_launch *launch, wcu_function *out_function)
+{
+  WEFT_TRY(GPU_CALL(cuModuleGetFunction, out_function, module, launch->entry));
+  if (launch->shared_bytes == 0) return NULL;
+  return GPU_CALL(cuFuncSetAttribute, *out_function, WCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                  launch->shared_bytes);
+}
+
 static weft_status *load_kernel(gpu_code *code, gpu_kernel *kernel, int ordinal)
 {
   const gen_artefact *artefact = &kernel->artefact;
@@ -405,9 +437,8 @@ static weft_status *load_kernel(gpu_code *code, gpu_kernel *kernel, int ordinal)
   weft_status *st = kernel->image && code->platform->gpus[ordinal].capability == code->capability
                       ? load_image(code, kernel, ordinal)
                       : load_module(artefact->text, &kernel->modules[ordinal]);
-  for (int i = 0; i < launches && !st; i++) /* makes a driver that loads kernels at first use load the kernel now */
-    st = GPU_CALL(cuModuleGetFunction, &kernel->functions[ordinal * launches + i], kernel->modules[ordinal],
-                  artefact->launches[i].entry);
+  for (int i = 0; i < launches && !st; i++)
+    st = find_function(kernel->modules[ordinal], &artefact->launches[i], &kernel->functions[ordinal * launches + i]);
   weft_mutex_unlock(&code->platform->launching);
   return st;
 }
@@ -438,8 +469,7 @@ static weft_status *fill(gpu_code *code, const hlo_module *module, const weft_co
   WEFT_TRY(gpu_kept_new(&code->kept));
   weft_arena_init(&scratch);
   weft_status *st = list_kernels(code, module, &scratch);
-  if (!st)
-    st = saved ? read_kernels(code, saved->data, saved->size, &scratch) : make_kernels(code, options, code->target);
+  if (!st) st = saved ? read_kernels(code, saved->data, saved->size, &scratch) : make_kernels(code, options);
   if (!st) st = assemble_kernels(code, on_device, &scratch);
   weft_arena_fini(&scratch);
   WEFT_TRY(st);

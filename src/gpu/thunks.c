@@ -63,7 +63,8 @@ static weft_status *launch_one(const gpu_kernel *kernel, int ordinal, int index,
   }
   void *extra[] = {(void *)BUFFER_POINTER, (void *)parameters, (void *)BUFFER_SIZE, &bytes, (void *)END};
   return GPU_CALL(cuLaunchKernel, kernel->functions[ordinal * kernel->artefact.launch_count + index],
-                  (unsigned)launch->blocks, 1, 1, (unsigned)launch->threads, 1, 1, 0, stream, NULL, extra);
+                  (unsigned)launch->blocks, 1, 1, (unsigned)launch->threads, 1, 1, (unsigned)launch->shared_bytes,
+                  stream, NULL, extra);
 }
 
 static bool does_nothing(const gen_launch *launch, void *const *args)

@@ -107,7 +107,8 @@ static bool run_or_fault(const gen_artefact *a, const hlo_literal *const *inputs
     const gen_launch *l = &a->launches[k];
     uint64_t all[RUN_ARRAYS + GEN_LAUNCH_NUMBERS];
     ptx_launch launch = {.grid = {(unsigned)l->blocks}, .block = {(unsigned)l->threads}, .order = orders[round % 3],
-                         .seed = (uint64_t)round, .checks = stats ? 0 : PTX_CHECK_RACES | PTX_CHECK_BARRIERS,
+                         .seed = (uint64_t)round, .dynamic_shared = (unsigned)l->shared_bytes,
+                         .checks = stats ? 0 : PTX_CHECK_RACES | PTX_CHECK_BARRIERS,
                          .count_sectors = stats != NULL};
     if (!l->blocks || (d.kind == DROPPED && k == d.a)) continue;
     if (k == d.a) damage_launch(d, &launch);
@@ -197,9 +198,12 @@ static void print_tally(const tally *t)
 static void compare_on(const hlo_instr *fusion, const hlo_literal *const *inputs, const hlo_literal *want,
                        const char *processor, int round, const char *what, weft_arena *arena, tally *t)
 {
+  gen_target target = *gen_gpu_target(processor);
   gen_artefact a;
 
-  weft_status *st = gen_nvptx_compile(fusion, processor, &options, &a);
+  /* a machine that a small kernel fills: threads make several rows, and blocks have little shared memory */
+  if (round % 2) target.cores = 1, target.memory_gb_s = 0.001, target.most_shared_bytes = 16 << 10;
+  weft_status *st = gen_nvptx_compile_for(fusion, &target, &options, &a);
   if (weft_status_code(st) == WEFT_UNIMPLEMENTED) {
     if (!strstr(weft_status_message(st), "nvptx: ")) fail_msg("%s: %s", what, weft_status_message(st));
     if (getenv("WEFT_TEST_VERBOSE")) print_message("# %s: %s\n", what, weft_status_message(st));
@@ -693,6 +697,72 @@ static const theme themes[] = {
    "  u = @[C,9] parameter(2)\n"
    "  ROOT r = @[A,70] fusion(x, i, u), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
    "}\n", {400, 0, 300}, false},
+  {"elements with weights",
+   "f {\n"
+   "  x = @[A,C,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  p = @[C,B] parameter(2)\n"
+   "  wb = @[A,C,B] broadcast(w), dimensions={2}\n"
+   "  pb = @[A,C,B] broadcast(p), dimensions={1,2}\n"
+   "  y = @[A,C,B] multiply(x, wb)\n"
+   "  z = @[A,C,B] add(y, pb)\n"
+   "  ROOT r = (@[A,C,B], @[A,C,B]) tuple(z, y)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,C,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  p = @[C,B] parameter(2)\n"
+   "  ROOT r = (@[A,C,B], @[A,C,B]) fusion(x, w, p), kind=kLoop, calls=f\n"
+   "}\n", {50, 130, 20}, false},
+  {"norm with two weights",
+   ADD MAX
+   "f {\n"
+   "  x = @[A,C,B] parameter(0)\n"
+   "  w = @[C,B] parameter(1)\n"
+   "  v = @[B] parameter(2)\n"
+   "  z = @[] constant(0)\n"
+   "  m = @[A] reduce(x, z), dimensions={1,2}, to_apply=max\n"
+   "  mb = @[A,C,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,C,B] subtract(x, mb)\n"
+   "  s = @[A] reduce(d, z), dimensions={1,2}, to_apply=add\n"
+   "  sb = @[A,C,B] broadcast(s), dimensions={0}\n"
+   "  wb = @[A,C,B] broadcast(w), dimensions={1,2}\n"
+   "  vb = @[A,C,B] broadcast(v), dimensions={2}\n"
+   "  y = @[A,C,B] multiply(d, wb)\n"
+   "  u = @[A,C,B] add(y, vb)\n"
+   "  q = @[A,C,B] add(u, sb)\n"
+   "  ROOT t = (@[A,C,B], @[A]) tuple(q, s)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,C,B] parameter(0)\n"
+   "  w = @[C,B] parameter(1)\n"
+   "  v = @[B] parameter(2)\n"
+   "  ROOT r = (@[A,C,B], @[A]) fusion(x, w, v), kind=kCustom, calls=f\n"
+   "}\n", {200, 300, 9}, false},
+  {"long rows",
+   ADD MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[A,B] parameter(1)\n"
+   "  w = @[B] parameter(2)\n"
+   "  z = @[] constant(0)\n"
+   "  h = @[A,B] add(x, y)\n"
+   "  m = @[A] reduce(h, z), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  s = @[A] reduce(d, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  u = @[A,B] multiply(y, wb)\n"
+   "  r = @[A,B] add(u, sb)\n"
+   "  ROOT t = (@[A,B], @[A]) tuple(r, m)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  y = @[A,B] parameter(1)\n"
+   "  w = @[B] parameter(2)\n"
+   "  ROOT r = (@[A,B], @[A]) fusion(x, y, w), kind=kCustom, calls=f\n"
+   "}\n", {3, 100000, 0}, false},
 };
 
 static const char *const theme_types[] = {"f32", "s32", "bf16", "f64", "s8", "f32", "u16", "f16", "s64", "c64"};
@@ -932,8 +1002,9 @@ static bool break_text(gen_artefact *a, const char *from, const char *to)
 
 /* Sorts of a key with payloads: `key` has a comparator in which JAX's order of floats is %3$s. opaque: the same
  * comparator in a form that is not read as one by keys, so that the sort is by merging. moved: at most so many times
- * the sectors that operands and results have, 0 for small sorts; launches: of the sort by radix. */
-typedef struct radix_sort { const char *type, *payloads[3], *direction; int outer, n, inner; bool is_jax; double moved; int launches; } radix_sort;
+ * the sectors that operands and results have, 0 for small sorts; launches: of the sort by radix. key: the operand that
+ * is the key; the payloads are the others. */
+typedef struct radix_sort { const char *type, *payloads[3], *direction; int outer, n, inner; bool is_jax; double moved; int launches, key; } radix_sort;
 static const radix_sort radix_sorts[] = {
   {"f32", {NULL}, "LT", 1, 32768, 1, true, 10.3, 12}, {"f32", {"s32"}, "LT", 1, 32768, 1, true, 7.0, 12},
   {"f32", {"s32", "f64"}, "GT", 2, 20001, 1, true, 0, 14}, {"s8", {"s32"}, "LT", 2, 10241, 1, false, 0, 6},
@@ -954,26 +1025,38 @@ static const radix_sort radix_sorts[] = {
   {"s32", {"c128"}, "GT", 1, 10239, 1, false, 0, 1}, {"u64", {"u64"}, "LT", 1, 1025, 1, false, 0, 1},
   {"s16", {"f32", "u8", "s64"}, "LT", 2, 2300, 2, false, 0, 1}, {"s4", {"s32"}, "LT", 1, 4500, 1, false, 0, 1},
   {"u32", {NULL}, "GT", 3, 1537, 1, false, 0, 1}, {"u64", {"c128"}, "GT", 2, 6016, 1, false, 0, 1},
+  {"f32", {"s32"}, "LT", 3, 4099, 1, true, 1.2, 1, 1}, {"bf16", {"f64", "s32"}, "GT", 2, 2050, 3, true, 0, 1, 1},
+  {"s64", {"u8", "f32", "c128"}, "LT", 1, 6000, 1, false, 0, 1, 3}, {"f32", {"s32"}, "LT", 1, 16500, 1, true, 0, 12, 1},
 };
+
+/* The type of operand number `operand` of the sort; NULL: there is none. */
+static const char *operand_type(const radix_sort *s, int operand)
+{
+  if (operand == s->key) return s->type;
+  int payload = operand - (operand > s->key);
+  return payload < 3 ? s->payloads[payload] : NULL;
+}
 
 static void write_radix(const radix_sort *s, bool opaque, char *out, size_t size)
 {
-  char shape[64], fields[256] = "", types[256];
+  char shape[64], fields[256] = "", types[256] = "";
   size_t at = (size_t)snprintf(out, size,
                                "HloModule m\n"
-                               "p {\n"
-                               "  a = %1$s[] parameter(0)\n"
-                               "  b = %1$s[] parameter(1) ",
-                               s->type);
+                               "p {\n");
   int count = 0;
 
   snprintf(shape, sizeof shape, "[%d,%d,%d]", s->outer, s->n, s->inner);
-  snprintf(types, sizeof types, "%s%s", s->type, shape);
-  for (; count < 3 && s->payloads[count]; count++) {
-    at += (size_t)snprintf(out + at, size - at, "c%1$d = %2$s[] parameter(%3$d) d%1$d = %2$s[] parameter(%4$d) ", count,
-                           s->payloads[count], 2 * count + 2, 2 * count + 3);
-    snprintf(fields + strlen(fields), sizeof fields - strlen(fields), ", y%d", count);
-    snprintf(types + strlen(types), sizeof types - strlen(types), ", %s%s", s->payloads[count], shape);
+  for (const char *type; (type = operand_type(s, count)); count++) {
+    if (count == s->key)
+      at += (size_t)snprintf(out + at, size - at,
+                             "a = %1$s[] parameter(%2$d)\n"
+                             "b = %1$s[] parameter(%3$d)\n",
+                             type, 2 * count, 2 * count + 1);
+    else
+      at += (size_t)snprintf(out + at, size - at, "c%1$d = %2$s[] parameter(%3$d) d%1$d = %2$s[] parameter(%4$d) ",
+                             count, type, 2 * count, 2 * count + 1);
+    snprintf(fields + strlen(fields), sizeof fields - strlen(fields), "%sx%d", count ? ", " : "", count);
+    snprintf(types + strlen(types), sizeof types - strlen(types), "%s%s%s", count ? ", " : "", type, shape);
   }
   if (s->is_jax)
     at += (size_t)snprintf(out + at, size - at,
@@ -1002,11 +1085,11 @@ static void write_radix(const radix_sort *s, bool opaque, char *out, size_t size
     memcpy(less, "ROOT ", 5);
     at = strlen(out);
   }
-  at += (size_t)snprintf(out + at, size - at, "ENTRY e { x = %s%s parameter(0) ", s->type, shape);
+  at += (size_t)snprintf(out + at, size - at, "ENTRY e { ");
   for (int i = 0; i < count; i++)
-    at += (size_t)snprintf(out + at, size - at, "y%d = %s%s parameter(%d) ", i, s->payloads[i], shape, i + 1);
-  snprintf(out + at, size - at, "ROOT r = %s%s%s sort(x%s), dimensions={1}, is_stable=true, to_apply=p }\n",
-           count ? "(" : "", types, count ? ")" : "", fields);
+    at += (size_t)snprintf(out + at, size - at, "x%d = %s%s parameter(%d) ", i, operand_type(s, i), shape, i);
+  snprintf(out + at, size - at, "ROOT r = %s%s%s sort(%s), dimensions={1}, is_stable=true, to_apply=p }\n",
+           count > 1 ? "(" : "", types, count > 1 ? ")" : "", fields);
 }
 
 /* Keys of all magnitudes, equal ones among them; of floats, both zeros, infinities and NaNs of both signs. */
@@ -1053,11 +1136,11 @@ static int run_radix(const radix_sort *s, bool opaque, size_t k, weft_arena *are
   for (int i = 0; i < module->entry->param_count; i++) {
     hlo_literal *x;
     T_OK(hlo_literal_new(arena, module->entry->params[i]->shape, &x));
-    if (i == 0) fill_keys(x, &numbers, s->is_jax);
+    if (i == s->key) fill_keys(x, &numbers, s->is_jax);
     else
       for (int64_t n = 0; n < hlo_shape_elems(x->shape); n++)
         hlo_literal_set_f64(x, n, x->shape->type == WEFT_PRED ? (double)(n % 2) : (double)(n % 120), 0);
-    if (i > 0 && x->shape->type == WEFT_S32)
+    if (i != s->key && x->shape->type == WEFT_S32)
       for (int64_t n = 0; n < hlo_shape_elems(x->shape); n++) ((int32_t *)x->data)[n] = (int32_t)n;
     inputs[i] = x;
   }
@@ -1378,196 +1461,6 @@ TEST(rows_are_permuted_by_their_exchanges)
   for (int k = 0; k < (int)WEFT_COUNT(sizes); k++) check_permutation(sizes[k][0], sizes[k][1], sizes[k][2], k);
 }
 
-/* ---- NVIDIA's assembler ------------------------------------------------------------------------------------------ */
-
-/* Sums over all kernels that ptxas assembled. */
-typedef struct assembled {
-  const char *ptxas;
-  char folder[64];
-  int kernels, most_registers, stack, spilled;
-} assembled;
-
-/* Gives the instruction's kernels to ptxas. An error of ptxas fails the test; kernels whose registers are spilled to
- * memory are named and counted. */
-static void assemble(const hlo_instr *root, const char *processor, const char *what, assembled *all)
-{
-  char path[128], command[512], line[512];
-  gen_artefact a;
-
-  T_OK(gen_nvptx_compile(root, processor, &options, &a));
-  snprintf(path, sizeof path, "%s/kernel.ptx", all->folder);
-  FILE *f = fopen(path, "w");
-  T_TRUE(f && fputs(a.text, f) >= 0 && fclose(f) == 0);
-  snprintf(command, sizeof command, "'%s' -v -arch=%s -o '%s/kernel.cubin' '%s' 2>&1", all->ptxas, processor,
-           all->folder, path);
-  FILE *log = popen(command, "r");
-  T_TRUE(log);
-  while (fgets(line, sizeof line, log)) {
-    int stack, stores, loads, registers;
-    const char *used = strstr(line, "Used ");
-    if (strstr(line, "error") || strstr(line, "fatal")) fail_msg("%s (%s): %s\n%s", what, processor, line, a.text);
-    if (used && sscanf(used, "Used %d registers", &registers) == 1) {
-      all->kernels++;
-      all->most_registers = WEFT_MAX(all->most_registers, registers);
-    }
-    if (sscanf(line, " %d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stack, &stores, &loads) !=
-        3)
-      continue;
-    if (stores + loads) print_message("# %s (%s): %d bytes of registers spilled\n", what, processor, stores);
-    if (stores + loads && getenv("WEFT_TEST_VERBOSE")) print_message("%s\n", a.text);
-    all->spilled += stores + loads > 0;
-    if (stack) print_message("# %s (%s): %d bytes of stack\n", what, processor, stack);
-    all->stack += stack > 0;
-  }
-  if (pclose(log)) fail_msg("%s (%s): ptxas failed\n%s", what, processor, a.text);
-  gen_artefact_fini(&a);
-}
-
-static void assemble_text(const char *text, const char *what, assembled *all)
-{
-  WEFT_AUTO(hlo_module) module = NULL;
-  weft_status *st = hlo_parse(text, strlen(text), &module);
-
-  if (st) fail_msg("%s: %s\n%s", what, weft_status_message(st), text);
-  for (size_t p = 0; p < WEFT_COUNT(processors); p++) assemble(module->entry->root, processors[p], what, all);
-}
-
-/* WEFT_CUDA_PTXAS names the program; else it is looked for where programs are.
- * WEFT_TEST_SEEDS counts the random programs. */
-TEST(ptxas_takes_all_kernels_and_spills_no_register)
-{
-  const char *seeds = getenv("WEFT_TEST_SEEDS"), *first = getenv("WEFT_TEST_SEED"), *named = getenv("WEFT_CUDA_PTXAS");
-  assembled all = {.ptxas = named ? named : "ptxas", .folder = "/tmp/weft-ptxas-XXXXXX"};
-  int count = seeds ? atoi(seeds) : 4, from = first ? atoi(first) : 1;
-  char command[512], what[128], text[4096];
-
-  snprintf(command, sizeof command, "'%s' --version >/dev/null 2>&1", all.ptxas);
-  if (system(command))
-    T_SKIP("there is no ptxas: WEFT_CUDA_PTXAS names none, and PATH has none (pip install nvidia-cuda-nvcc-cu12)");
-  T_TRUE(mkdtemp(all.folder));
-  /* Eight reductions of 31 bytes, and sines in a loop: as straight code, they want more registers than there are.
-   * Five reductions inside each other: ptxas spills some of 88 registers where it chooses how many blocks fit. */
-  static const int found[] = {271, 47, 338};
-  for (int i = 0; i < count + (int)WEFT_COUNT(found); i++) {
-    int seed = i < count ? from + i : found[i - count];
-    const hlo_literal *arguments[ARGUMENTS];
-    weft_arena arena;
-    weft_arena_init(&arena);
-    WEFT_AUTO(hlo_module) module = random_kernel((uint64_t)seed, false, &arena, arguments);
-    if (i == 0) skip_without_target(module->entry->root);
-    snprintf(what, sizeof what, "seed %d", seed);
-    for (size_t p = 0; p < WEFT_COUNT(processors); p++) assemble(module->entry->root, processors[p], what, &all);
-    weft_arena_fini(&arena);
-  }
-  for (size_t k = 0; k < WEFT_COUNT(themes); k++) {
-    int sizes[3] = {themes[k].most[0], themes[k].most[1], themes[k].most[2]};
-    for (int i = 0; i < 3; i++) sizes[i] = WEFT_MAX(sizes[i], 5);
-    write_theme(&themes[k], themes[k].floats ? "f32" : theme_types[k % 5], sizes, text, sizeof text);
-    assemble_text(text, themes[k].name, &all);
-  }
-  for (size_t k = 0; k < WEFT_COUNT(radix_sorts); k++) {
-    snprintf(what, sizeof what, "radix sort %d", (int)k);
-    write_radix(&radix_sorts[k], k % 4 == 3, text, sizeof text);
-    assemble_text(text, what, &all);
-  }
-  for (size_t k = 0; k < WEFT_COUNT(scans); k++) {
-    snprintf(what, sizeof what, "scan %d", (int)k);
-    write_scan(k, text, sizeof text);
-    assemble_text(text, what, &all);
-  }
-  print_message("# %d kernels, at most %d registers, %d with a stack\n", all.kernels, all.most_registers, all.stack);
-  snprintf(command, sizeof command, "rm -r '%s'", all.folder);
-  T_EQ_INT(system(command), 0);
-  T_EQ_INT(all.spilled, 0);
-}
-
-/* ---- broken kernels --------------------------------------------------------------------------------------------- */
-
-/* A kernel of the theme number `theme`, in whose text every `from` is `to` instead. */
-static const struct { int theme, a, b, c; const char *from, *to; } breaks[] = {
-  {0, 5, 300, 1, "bar.sync \t0;", ""}, {0, 5, 300, 1, "add.rn.f32", "sub.rn.f32"}, {0, 5, 300, 1, "max.NaN.f32", "min.NaN.f32"},
-  {0, 5, 300, 1, "shfl.sync.bfly.b32", "shfl.sync.down.b32"}, {0, 5, 300, 1, "st.global.f32", "st.global.f64"},
-  {1, 7, 200, 1, "mul.rn.f32", "add.rn.f32"}, {1, 7, 200, 1, "shr.u32", "shl.b32"}, {1, 7, 200, 1, ", 16, 31, ", ", 8, 31, "},
-  {2, 1, 70000, 1, "add.rn.f32", "sub.rn.f32"}, {2, 1, 70000, 1, "bar.sync \t0;", ""},
-  {5, 300, 40, 1, "bar.sync \t0;", ""}, {5, 300, 40, 1, "add.rn.f32", "sub.rn.f32"}, {5, 300, 40, 1, "ld.shared.f32", "ld.shared.f64"},
-  {9, 40, 50, 1, "bar.sync \t0;", ""}, {9, 40, 50, 1, "sub.rn.f32", "add.rn.f32"}, {9, 40, 50, 1, "st.shared.f32", "st.shared.f64"},
-  {12, 30, 40, 1, "add.rn.f32", "sub.rn.f32"}, {12, 30, 40, 1, "shl.b64", "shr.u64"},
-  {14, 20, 50, 1, "add.rn.f32", "sub.rn.f32"}, {15, 30, 40, 20, "add.rn.f32", "sub.rn.f32"}, {19, 30, 40, 20, "shl.b64", "shr.u64"},
-  {20, 20, 30, 1, "add.rn.f32", "sub.rn.f32"}, {4, 6, 200, 1, "setp.lt.s32", "setp.gt.s32"}, {4, 6, 200, 1, "bar.sync \t0;", ""},
-  {21, 40, 16, 600, "bar.sync \t0;", ""}, {21, 40, 16, 600, "max.s64", "min.s64"}, {21, 40, 16, 600, "popc.b32", "clz.b32"},
-  {22, 90, 1, 300, "bar.sync \t0;", ""},
-};
-
-/* A kernel of the theme number `theme` whose text is right, and whose arguments or launches are not. */
-static const struct { int theme, a, b, c; damage damage; } misuses[] = {
-  {0, 5, 300, 1, {SHORTER, 0, 0}}, {0, 5, 300, 1, {SHORTER, 1, 0}}, {0, 5, 300, 1, {SHORTER, 2, 0}}, {0, 5, 300, 1, {MISPLACED, 0, 0}},
-  {0, 5, 300, 1, {MISPLACED, 2, 0}}, {0, 5, 300, 1, {EXCHANGED, 1, 2}}, {0, 5, 300, 1, {FREED, 0, 0}}, {0, 5, 300, 1, {FREED, 1, 0}},
-  {0, 5, 300, 1, {FEWER_BLOCKS, 0, 0}}, {0, 5, 300, 1, {FEWER_THREADS, 0, 0}}, {0, 5, 300, 1, {SAME, 2, 1}},
-  {1, 7, 200, 1, {EXCHANGED, 0, 1}},
-  {2, 1, 70000, 1, {SHORTER, 1, 0}}, {2, 1, 70000, 1, {FREED, 2, 0}}, {2, 1, 70000, 1, {SAME, 2, 0}}, {2, 1, 70000, 1, {DROPPED, 0, 0}},
-  {2, 1, 70000, 1, {DROPPED, 1, 0}}, {2, 1, 70000, 1, {BACKWARDS, 0, 0}}, {2, 1, 70000, 1, {FEWER_BLOCKS, 0, 0}},
-  {5, 4000, 40, 1, {BACKWARDS, 0, 0}}, {5, 4000, 40, 1, {MORE_THREADS, 0, 0}},
-  {9, 40, 40, 1, {SAME, 1, 0}}, {9, 40, 50, 1, {FEWER_THREADS, 0, 0}}, {9, 40, 50, 1, {MORE_THREADS, 0, 0}},
-  {15, 30, 40, 20, {TWICE, 1, 0}}, {15, 30, 40, 20, {DROPPED, 0, 0}}, {15, 30, 40, 20, {BACKWARDS, 0, 0}}, {15, 30, 40, 20, {SAME, 3, 2}},
-  {20, 20, 30, 1, {SAME, 1, 0}}, {21, 40, 16, 600, {FEWER_THREADS, 1, 0}}, {21, 40, 16, 600, {TWICE, 1, 0}},
-};
-
-/* A kernel of a theme; its text is changed from `from` to `to` if there is one, and it is used as `d` says: that gives
- * a fault, or another result. */
-static void check_notices(int number, const int *sizes, const char *from, const char *to, damage d, const char *what)
-{
-  const theme *theme = &themes[number];
-  const hlo_literal *inputs[4];
-  WEFT_AUTO(hlo_module) module = NULL;
-  weft_arena arena;
-  gen_artefact a;
-  char text[4096];
-  uint64_t numbers = 1;
-  int fault = 0;
-
-  write_theme(theme, "f32", sizes, text, sizeof text);
-  weft_arena_init(&arena);
-  T_OK(hlo_parse(text, strlen(text), &module));
-  skip_without_target(module->entry->root);
-  for (int i = 0; i < module->entry->param_count; i++) {
-    hlo_literal *x;
-    const hlo_shape *shape = module->entry->params[i]->shape;
-    T_OK(hlo_literal_new(&arena, shape, &x));
-    fill_theme(x, &numbers, shape->type == WEFT_S32);
-    inputs[i] = x;
-  }
-  T_OK(gen_nvptx_compile(module->entry->root, "sm_90", &options, &a));
-  hlo_literal *want = empty_literal(&arena, module->entry->root->shape),
-              *got = empty_literal(&arena, module->entry->root->shape);
-  run_artefact(&a, inputs, module->entry->param_count, want, 0, NULL, what);
-  if (from && !break_text(&a, from, to)) fail_msg("%s: the text has none", what);
-  run_or_fault(&a, inputs, module->entry->param_count, got, 0, d, NULL, &fault, what);
-  if (!fault && same_bits(got, want)) fail_msg("%s: nobody noticed", what);
-  gen_artefact_fini(&a);
-  weft_arena_fini(&arena);
-}
-
-TEST(broken_kernels_are_noticed)
-{
-  for (size_t k = 0; k < WEFT_COUNT(breaks); k++) {
-    char what[128];
-    snprintf(what, sizeof what, "%s with \"%s\" for \"%s\"", themes[breaks[k].theme].name, breaks[k].to,
-             breaks[k].from);
-    check_notices(breaks[k].theme, (const int[]){breaks[k].a, breaks[k].b, breaks[k].c}, breaks[k].from, breaks[k].to,
-                  (damage){NO_DAMAGE}, what);
-  }
-}
-
-TEST(wrong_arguments_and_launches_are_noticed)
-{
-  for (size_t k = 0; k < WEFT_COUNT(misuses); k++) {
-    char what[128];
-    snprintf(what, sizeof what, "misuse %d, of %s", (int)k, themes[misuses[k].theme].name);
-    check_notices(misuses[k].theme, (const int[]){misuses[k].a, misuses[k].b, misuses[k].c}, NULL, NULL,
-                  misuses[k].damage, what);
-  }
-}
-
 /* ---- what kernels move ----------------------------------------------------------------------------------------- */
 
 #define SUM \
@@ -1576,9 +1469,10 @@ TEST(wrong_arguments_and_launches_are_noticed)
   "  b = @[] parameter(1)\n" \
   "  ROOT c = @[] add(a, b)\n" \
   "}\n"
-/* Fusions of one or two arrays of A x B elements: each operand is to be read once, and each result written once, but
- * for a tenth more. `sectors`: at most so many times the sectors that hold these bytes. type: NULL is f32. */
-static const struct { const char *name, *text; int a, b; double bytes, sectors; int least_blocks; const char *type; } movers[] = {
+/* Fusions of arrays of A x B elements, and of rows of weights: each operand is to be read once, and each result written
+ * once, but for a tenth more. `sectors`: at most so many times the sectors that hold these bytes. type: NULL is f32.
+ * issue: the instructions may take so many times as long as the memory; 0 is 1. */
+static const struct { const char *name, *text; int a, b; double bytes, sectors; int least_blocks; const char *type; double issue; } movers[] = {
   {"elements",
    "f {\n"
    "  x = @[A,B] parameter(0)\n"
@@ -1601,7 +1495,55 @@ static const struct { const char *name, *text; int a, b; double bytes, sectors; 
    "  x = @[A,B] parameter(0)\n"
    "  w = @[B] parameter(1)\n"
    "  ROOT r = @[A,B] fusion(x, w), kind=kLoop, calls=f\n"
-   "}\n", 512, 512, 1.6, 1.6, 132},
+   "}\n", 4096, 1024, 1.1, 1.1, 132},
+  {"elements with a scale and a bias",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  v = @[B] parameter(2)\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  vb = @[A,B] broadcast(v), dimensions={1}\n"
+   "  y = @[A,B] multiply(x, wb)\n"
+   "  ROOT r = @[A,B] add(y, vb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  v = @[B] parameter(2)\n"
+   "  ROOT r = @[A,B] fusion(x, w, v), kind=kLoop, calls=f\n"
+   "}\n", 8192, 1024, 1.1, 1.1, 132},
+  {"elements with weights of odd rows",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  v = @[B] parameter(2)\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  vb = @[A,B] broadcast(v), dimensions={1}\n"
+   "  y = @[A,B] multiply(x, wb)\n"
+   "  ROOT r = @[A,B] add(y, vb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  v = @[B] parameter(2)\n"
+   "  ROOT r = @[A,B] fusion(x, w, v), kind=kLoop, calls=f\n"
+   "}\n", 8195, 1001, 1.4, 1.4, 132},
+  {"elements with weights of bf16",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  v = @[B] parameter(2)\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  vb = @[A,B] broadcast(v), dimensions={1}\n"
+   "  y = @[A,B] multiply(x, wb)\n"
+   "  ROOT r = @[A,B] add(y, vb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  v = @[B] parameter(2)\n"
+   "  ROOT r = @[A,B] fusion(x, w, v), kind=kLoop, calls=f\n"
+   "}\n", 16384, 640, 1.1, 1.1, 132, "bf16"},
   {"sums of rows",
    SUM
    "f {\n"
@@ -1649,7 +1591,7 @@ static const struct { const char *name, *text; int a, b; double bytes, sectors; 
    "  x = @[A,B] parameter(0)\n"
    "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
    "}\n", 4, 32768, 1.1, 1.1, 4},
-  {"softmax of rows half in registers",
+  {"softmax of rows partly in shared memory",
    SUM MAX
    "f {\n"
    "  x = @[A,B] parameter(0)\n"
@@ -1666,7 +1608,134 @@ static const struct { const char *name, *text; int a, b; double bytes, sectors; 
    "ENTRY e {\n"
    "  x = @[A,B] parameter(0)\n"
    "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
-   "}\n", 4, 65536, 1.55, 1.55, 4},
+   "}\n", 4, 131072, 1.4, 1.4, 4},
+  {"softmax of a vocabulary of 32000",
+   SUM MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  l = @[] constant(-inf)\n"
+   "  m = @[A] reduce(x, l), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  e = @[A,B] exponential(d)\n"
+   "  s = @[A] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  ROOT r = @[A,B] divide(e, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 2, 32000, 1.1, 1.1, 2},
+  {"softmax of a vocabulary of 50257",
+   SUM MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  l = @[] constant(-inf)\n"
+   "  m = @[A] reduce(x, l), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  e = @[A,B] exponential(d)\n"
+   "  s = @[A] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  ROOT r = @[A,B] divide(e, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 2, 50257, 1.1, 1.3, 2},
+  {"softmax of 32000 in bf16",
+   SUM MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  l = @[] constant(-inf)\n"
+   "  m = @[A] reduce(x, l), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  e = @[A,B] exponential(d)\n"
+   "  s = @[A] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  ROOT r = @[A,B] divide(e, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 2, 32000, 1.1, 1.1, 2, "bf16", 4},
+  {"softmax of 50257 in bf16",
+   SUM MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  l = @[] constant(-inf)\n"
+   "  m = @[A] reduce(x, l), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  e = @[A,B] exponential(d)\n"
+   "  s = @[A] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  sb = @[A,B] broadcast(s), dimensions={0}\n"
+   "  ROOT r = @[A,B] divide(e, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 2, 50257, 1.1, 1.3, 2, "bf16", 4},
+  {"logsumexp of a vocabulary of 50257",
+   SUM MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  l = @[] constant(-inf)\n"
+   "  m = @[A] reduce(x, l), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  e = @[A,B] exponential(d)\n"
+   "  s = @[A] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  g = @[A] log(s)\n"
+   "  ROOT r = @[A] add(g, m)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 2, 50257, 1.1, 1.3, 2, NULL, 2},
+  {"logsumexp of a vocabulary of 50257 in bf16",
+   SUM MAX
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  z = @[] constant(0)\n"
+   "  l = @[] constant(-inf)\n"
+   "  m = @[A] reduce(x, l), dimensions={1}, to_apply=max\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  e = @[A,B] exponential(d)\n"
+   "  s = @[A] reduce(e, z), dimensions={1}, to_apply=add\n"
+   "  g = @[A] log(s)\n"
+   "  ROOT r = @[A] add(g, m)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A] fusion(x), kind=kCustom, calls=f\n"
+   "}\n", 2, 50257, 1.1, 1.3, 2, "bf16", 6},
+  {"norm of rows of 40000",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  z = @[] constant(0)\n"
+   "  q = @[A,B] multiply(x, x)\n"
+   "  s = @[A] reduce(q, z), dimensions={1}, to_apply=add\n"
+   "  v = @[A] rsqrt(s)\n"
+   "  sb = @[A,B] broadcast(v), dimensions={0}\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  y = @[A,B] multiply(x, wb)\n"
+   "  ROOT r = @[A,B] multiply(y, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f\n"
+   "}\n", 3, 40000, 1.55, 1.55, 3},
   {"softmax of short rows",
    SUM MAX
    "f {\n"
@@ -1703,6 +1772,102 @@ static const struct { const char *name, *text; int a, b; double bytes, sectors; 
    "  w = @[A,B] parameter(1)\n"
    "  ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f\n"
    "}\n", 256, 4096, 1.1, 1.1, 132},
+  {"norm with a row of weights",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  z = @[] constant(0)\n"
+   "  q = @[A,B] multiply(x, x)\n"
+   "  s = @[A] reduce(q, z), dimensions={1}, to_apply=add\n"
+   "  v = @[A] rsqrt(s)\n"
+   "  sb = @[A,B] broadcast(v), dimensions={0}\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  y = @[A,B] multiply(x, wb)\n"
+   "  ROOT r = @[A,B] multiply(y, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f\n"
+   "}\n", 16384, 768, 1.1, 1.1, 132},
+  {"layer norm with weights",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  b = @[B] parameter(2)\n"
+   "  z = @[] constant(0)\n"
+   "  n = @[] constant(0.001)\n"
+   "  nb = @[A] broadcast(n), dimensions={}\n"
+   "  t = @[A] reduce(x, z), dimensions={1}, to_apply=add\n"
+   "  m = @[A] multiply(t, nb)\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  q = @[A,B] multiply(d, d)\n"
+   "  s = @[A] reduce(q, z), dimensions={1}, to_apply=add\n"
+   "  v = @[A] rsqrt(s)\n"
+   "  sb = @[A,B] broadcast(v), dimensions={0}\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  bb = @[A,B] broadcast(b), dimensions={1}\n"
+   "  y = @[A,B] multiply(d, sb)\n"
+   "  u = @[A,B] multiply(y, wb)\n"
+   "  ROOT r = @[A,B] add(u, bb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  b = @[B] parameter(2)\n"
+   "  ROOT r = @[A,B] fusion(x, w, b), kind=kCustom, calls=f\n"
+   "}\n", 4096, 4096, 1.1, 1.1, 132},
+  {"layer norm of short rows",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  b = @[B] parameter(2)\n"
+   "  z = @[] constant(0)\n"
+   "  n = @[] constant(0.001)\n"
+   "  nb = @[A] broadcast(n), dimensions={}\n"
+   "  t = @[A] reduce(x, z), dimensions={1}, to_apply=add\n"
+   "  m = @[A] multiply(t, nb)\n"
+   "  mb = @[A,B] broadcast(m), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  q = @[A,B] multiply(d, d)\n"
+   "  s = @[A] reduce(q, z), dimensions={1}, to_apply=add\n"
+   "  v = @[A] rsqrt(s)\n"
+   "  sb = @[A,B] broadcast(v), dimensions={0}\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  bb = @[A,B] broadcast(b), dimensions={1}\n"
+   "  y = @[A,B] multiply(d, sb)\n"
+   "  u = @[A,B] multiply(y, wb)\n"
+   "  ROOT r = @[A,B] add(u, bb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  b = @[B] parameter(2)\n"
+   "  ROOT r = @[A,B] fusion(x, w, b), kind=kCustom, calls=f\n"
+   "}\n", 30000, 512, 1.1, 1.1, 132},
+  {"norm of bf16 with a row of weights",
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  z = @[] constant(0)\n"
+   "  q = @[A,B] multiply(x, x)\n"
+   "  s = @[A] reduce(q, z), dimensions={1}, to_apply=add\n"
+   "  v = @[A] rsqrt(s)\n"
+   "  sb = @[A,B] broadcast(v), dimensions={0}\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  y = @[A,B] multiply(x, wb)\n"
+   "  ROOT r = @[A,B] multiply(y, sb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f\n"
+   "}\n", 8192, 2048, 1.1, 1.1, 132, "bf16"},
   {"sums of columns",
    SUM
    "f {\n"
@@ -1814,16 +1979,211 @@ static const struct { const char *name, *text; int a, b; double bytes, sectors; 
    "}\n", 511, 513, 1.1, 1.5, 132},
 };
 
+/* ---- NVIDIA's assembler ------------------------------------------------------------------------------------------ */
+
+/* Sums over all kernels that ptxas assembled. */
+typedef struct assembled {
+  const char *ptxas;
+  char folder[64];
+  int kernels, most_registers, stack, spilled;
+} assembled;
+
+/* Gives the instruction's kernels to ptxas. An error of ptxas fails the test; kernels whose registers are spilled to
+ * memory are named and counted. */
+static void assemble(const hlo_instr *root, const char *processor, const char *what, assembled *all)
+{
+  char path[128], command[512], line[512];
+  gen_artefact a;
+
+  T_OK(gen_nvptx_compile(root, processor, &options, &a));
+  snprintf(path, sizeof path, "%s/kernel.ptx", all->folder);
+  FILE *f = fopen(path, "w");
+  T_TRUE(f && fputs(a.text, f) >= 0 && fclose(f) == 0);
+  snprintf(command, sizeof command, "'%s' -v -arch=%s -o '%s/kernel.cubin' '%s' 2>&1", all->ptxas, processor,
+           all->folder, path);
+  FILE *log = popen(command, "r");
+  T_TRUE(log);
+  while (fgets(line, sizeof line, log)) {
+    int stack, stores, loads, registers;
+    const char *used = strstr(line, "Used ");
+    if (strstr(line, "error") || strstr(line, "fatal")) fail_msg("%s (%s): %s\n%s", what, processor, line, a.text);
+    if (used && sscanf(used, "Used %d registers", &registers) == 1) {
+      all->kernels++;
+      all->most_registers = WEFT_MAX(all->most_registers, registers);
+    }
+    if (sscanf(line, " %d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stack, &stores, &loads) !=
+        3)
+      continue;
+    if (stores + loads) print_message("# %s (%s): %d bytes of registers spilled\n", what, processor, stores);
+    if (stores + loads && getenv("WEFT_TEST_VERBOSE")) print_message("%s\n", a.text);
+    all->spilled += stores + loads > 0;
+    if (stack) print_message("# %s (%s): %d bytes of stack\n", what, processor, stack);
+    all->stack += stack > 0;
+  }
+  if (pclose(log)) fail_msg("%s (%s): ptxas failed\n%s", what, processor, a.text);
+  gen_artefact_fini(&a);
+}
+
+static void assemble_text(const char *text, const char *what, assembled *all)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  weft_status *st = hlo_parse(text, strlen(text), &module);
+
+  if (st) fail_msg("%s: %s\n%s", what, weft_status_message(st), text);
+  for (size_t p = 0; p < WEFT_COUNT(processors); p++) assemble(module->entry->root, processors[p], what, all);
+}
+
+/* WEFT_CUDA_PTXAS names the program; else it is looked for where programs are.
+ * WEFT_TEST_SEEDS counts the random programs. */
+TEST(ptxas_takes_all_kernels_and_spills_no_register)
+{
+  const char *seeds = getenv("WEFT_TEST_SEEDS"), *first = getenv("WEFT_TEST_SEED"), *named = getenv("WEFT_CUDA_PTXAS");
+  assembled all = {.ptxas = named ? named : "ptxas", .folder = "/tmp/weft-ptxas-XXXXXX"};
+  int count = seeds ? atoi(seeds) : 4, from = first ? atoi(first) : 1;
+  char command[512], what[128], text[4096];
+
+  snprintf(command, sizeof command, "'%s' --version >/dev/null 2>&1", all.ptxas);
+  if (system(command))
+    T_SKIP("there is no ptxas: WEFT_CUDA_PTXAS names none, and PATH has none (pip install nvidia-cuda-nvcc-cu12)");
+  T_TRUE(mkdtemp(all.folder));
+  /* Eight reductions of 31 bytes, and sines in a loop: as straight code, they want more registers than there are.
+   * Five reductions inside each other: ptxas spills some of 88 registers where it chooses how many blocks fit. */
+  static const int found[] = {271, 47, 338};
+  for (int i = 0; i < count + (int)WEFT_COUNT(found); i++) {
+    int seed = i < count ? from + i : found[i - count];
+    const hlo_literal *arguments[ARGUMENTS];
+    weft_arena arena;
+    weft_arena_init(&arena);
+    WEFT_AUTO(hlo_module) module = random_kernel((uint64_t)seed, false, &arena, arguments);
+    if (i == 0) skip_without_target(module->entry->root);
+    snprintf(what, sizeof what, "seed %d", seed);
+    for (size_t p = 0; p < WEFT_COUNT(processors); p++) assemble(module->entry->root, processors[p], what, &all);
+    weft_arena_fini(&arena);
+  }
+  for (size_t k = 0; k < WEFT_COUNT(themes); k++) {
+    int sizes[3] = {themes[k].most[0], themes[k].most[1], themes[k].most[2]};
+    for (int i = 0; i < 3; i++) sizes[i] = WEFT_MAX(sizes[i], 5);
+    write_theme(&themes[k], themes[k].floats ? "f32" : theme_types[k % 5], sizes, text, sizeof text);
+    assemble_text(text, themes[k].name, &all);
+  }
+  for (size_t k = 0; k < WEFT_COUNT(movers); k++) {
+    int sizes[3] = {movers[k].a, movers[k].b, 0};
+    write_theme(&(theme){.text = movers[k].text}, movers[k].type ? movers[k].type : "f32", sizes, text, sizeof text);
+    assemble_text(text, movers[k].name, &all);
+  }
+  for (size_t k = 0; k < WEFT_COUNT(radix_sorts); k++) {
+    snprintf(what, sizeof what, "radix sort %d", (int)k);
+    write_radix(&radix_sorts[k], k % 4 == 3, text, sizeof text);
+    assemble_text(text, what, &all);
+  }
+  for (size_t k = 0; k < WEFT_COUNT(scans); k++) {
+    snprintf(what, sizeof what, "scan %d", (int)k);
+    write_scan(k, text, sizeof text);
+    assemble_text(text, what, &all);
+  }
+  print_message("# %d kernels, at most %d registers, %d with a stack\n", all.kernels, all.most_registers, all.stack);
+  snprintf(command, sizeof command, "rm -r '%s'", all.folder);
+  T_EQ_INT(system(command), 0);
+  T_EQ_INT(all.spilled, 0);
+}
+
+/* ---- broken kernels --------------------------------------------------------------------------------------------- */
+
+/* A kernel of the theme number `theme`, in whose text every `from` is `to` instead. */
+static const struct { int theme, a, b, c; const char *from, *to; } breaks[] = {
+  {0, 5, 300, 1, "bar.sync \t0;", ""}, {0, 5, 300, 1, "add.rn.f32", "sub.rn.f32"}, {0, 5, 300, 1, "max.NaN.f32", "min.NaN.f32"},
+  {0, 5, 300, 1, "shfl.sync.bfly.b32", "shfl.sync.down.b32"}, {0, 5, 300, 1, "st.global.f32", "st.global.f64"},
+  {1, 7, 200, 1, "mul.rn.f32", "add.rn.f32"}, {1, 7, 200, 1, "shr.u32", "shl.b32"}, {1, 7, 200, 1, ", 16, 31, ", ", 8, 31, "},
+  {2, 1, 70000, 1, "add.rn.f32", "sub.rn.f32"}, {2, 1, 70000, 1, "bar.sync \t0;", ""},
+  {5, 300, 40, 1, "bar.sync \t0;", ""}, {5, 300, 40, 1, "add.rn.f32", "sub.rn.f32"}, {5, 300, 40, 1, "ld.shared.f32", "ld.shared.f64"},
+  {9, 40, 50, 1, "bar.sync \t0;", ""}, {9, 40, 50, 1, "sub.rn.f32", "add.rn.f32"}, {9, 40, 50, 1, "st.shared.f32", "st.shared.f64"},
+  {12, 30, 40, 1, "add.rn.f32", "sub.rn.f32"}, {12, 30, 40, 1, "shl.b64", "shr.u64"},
+  {14, 20, 50, 1, "add.rn.f32", "sub.rn.f32"}, {15, 30, 40, 20, "add.rn.f32", "sub.rn.f32"}, {19, 30, 40, 20, "shl.b64", "shr.u64"},
+  {20, 20, 30, 1, "add.rn.f32", "sub.rn.f32"}, {4, 6, 200, 1, "setp.lt.s32", "setp.gt.s32"}, {4, 6, 200, 1, "bar.sync \t0;", ""},
+  {21, 40, 16, 600, "bar.sync \t0;", ""}, {21, 40, 16, 600, "max.s64", "min.s64"}, {21, 40, 16, 600, "popc.b32", "clz.b32"},
+  {22, 90, 1, 300, "bar.sync \t0;", ""},
+};
+
+/* A kernel of the theme number `theme` whose text is right, and whose arguments or launches are not. */
+static const struct { int theme, a, b, c; damage damage; } misuses[] = {
+  {0, 5, 300, 1, {SHORTER, 0, 0}}, {0, 5, 300, 1, {SHORTER, 1, 0}}, {0, 5, 300, 1, {SHORTER, 2, 0}}, {0, 5, 300, 1, {MISPLACED, 0, 0}},
+  {0, 5, 300, 1, {MISPLACED, 2, 0}}, {0, 5, 300, 1, {EXCHANGED, 1, 2}}, {0, 5, 300, 1, {FREED, 0, 0}}, {0, 5, 300, 1, {FREED, 1, 0}},
+  {0, 5, 300, 1, {FEWER_BLOCKS, 0, 0}}, {0, 5, 300, 1, {FEWER_THREADS, 0, 0}}, {0, 5, 300, 1, {SAME, 2, 1}},
+  {1, 7, 200, 1, {EXCHANGED, 0, 1}},
+  {2, 1, 70000, 1, {SHORTER, 1, 0}}, {2, 1, 70000, 1, {FREED, 2, 0}}, {2, 1, 70000, 1, {SAME, 2, 0}}, {2, 1, 70000, 1, {DROPPED, 0, 0}},
+  {2, 1, 70000, 1, {DROPPED, 1, 0}}, {2, 1, 70000, 1, {BACKWARDS, 0, 0}}, {2, 1, 70000, 1, {FEWER_BLOCKS, 0, 0}},
+  {5, 4000, 40, 1, {BACKWARDS, 0, 0}}, {5, 4000, 40, 1, {MORE_THREADS, 0, 0}},
+  {9, 40, 40, 1, {SAME, 1, 0}}, {9, 40, 50, 1, {FEWER_THREADS, 0, 0}}, {9, 40, 50, 1, {MORE_THREADS, 0, 0}},
+  {15, 30, 40, 20, {TWICE, 1, 0}}, {15, 30, 40, 20, {DROPPED, 0, 0}}, {15, 30, 40, 20, {BACKWARDS, 0, 0}}, {15, 30, 40, 20, {SAME, 3, 2}},
+  {20, 20, 30, 1, {SAME, 1, 0}}, {21, 40, 16, 600, {FEWER_THREADS, 1, 0}}, {21, 40, 16, 600, {TWICE, 1, 0}},
+};
+
+/* A kernel of a theme; its text is changed from `from` to `to` if there is one, and it is used as `d` says: that gives
+ * a fault, or another result. */
+static void check_notices(int number, const int *sizes, const char *from, const char *to, damage d, const char *what)
+{
+  const theme *theme = &themes[number];
+  const hlo_literal *inputs[4];
+  WEFT_AUTO(hlo_module) module = NULL;
+  weft_arena arena;
+  gen_artefact a;
+  char text[4096];
+  uint64_t numbers = 1;
+  int fault = 0;
+
+  write_theme(theme, "f32", sizes, text, sizeof text);
+  weft_arena_init(&arena);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  skip_without_target(module->entry->root);
+  for (int i = 0; i < module->entry->param_count; i++) {
+    hlo_literal *x;
+    const hlo_shape *shape = module->entry->params[i]->shape;
+    T_OK(hlo_literal_new(&arena, shape, &x));
+    fill_theme(x, &numbers, shape->type == WEFT_S32);
+    inputs[i] = x;
+  }
+  T_OK(gen_nvptx_compile(module->entry->root, "sm_90", &options, &a));
+  hlo_literal *want = empty_literal(&arena, module->entry->root->shape),
+              *got = empty_literal(&arena, module->entry->root->shape);
+  run_artefact(&a, inputs, module->entry->param_count, want, 0, NULL, what);
+  if (from && !break_text(&a, from, to)) fail_msg("%s: the text has none", what);
+  run_or_fault(&a, inputs, module->entry->param_count, got, 0, d, NULL, &fault, what);
+  if (!fault && same_bits(got, want)) fail_msg("%s: nobody noticed", what);
+  gen_artefact_fini(&a);
+  weft_arena_fini(&arena);
+}
+
+TEST(broken_kernels_are_noticed)
+{
+  for (size_t k = 0; k < WEFT_COUNT(breaks); k++) {
+    char what[128];
+    snprintf(what, sizeof what, "%s with \"%s\" for \"%s\"", themes[breaks[k].theme].name, breaks[k].to,
+             breaks[k].from);
+    check_notices(breaks[k].theme, (const int[]){breaks[k].a, breaks[k].b, breaks[k].c}, breaks[k].from, breaks[k].to,
+                  (damage){NO_DAMAGE}, what);
+  }
+}
+
+TEST(wrong_arguments_and_launches_are_noticed)
+{
+  for (size_t k = 0; k < WEFT_COUNT(misuses); k++) {
+    char what[128];
+    snprintf(what, sizeof what, "misuse %d, of %s", (int)k, themes[misuses[k].theme].name);
+    check_notices(misuses[k].theme, (const int[]){misuses[k].a, misuses[k].b, misuses[k].c}, NULL, NULL,
+                  misuses[k].damage, what);
+  }
+}
+
 TEST(kernels_move_little_more_than_they_must)
 {
   for (size_t k = 0; k < WEFT_COUNT(movers); k++) {
     int sizes[3] = {movers[k].a, movers[k].b, 0};
-    const hlo_literal *inputs[2];
+    const hlo_literal *inputs[4];
     WEFT_AUTO(hlo_module) module = NULL;
     gen_artefact a;
     ptx_stats stats = {0};
     weft_arena arena;
-    char text[2048];
+    char text[4096];
     uint64_t numbers = 1;
 
     write_theme(&(theme){.text = movers[k].text}, movers[k].type ? movers[k].type : "f32", sizes, text, sizeof text);
@@ -1848,7 +2208,7 @@ TEST(kernels_move_little_more_than_they_must)
       "an element, %.2f of the memory's time\n",
       movers[k].name, a.launch_count, (int)a.launches[0].blocks, a.launches[0].threads, bytes, sectors,
       (double)stats.warp_instructions / (movers[k].a * (double)movers[k].b) * 32, issue);
-    if (issue > WEFT_MAX(bytes, 1))
+    if (issue > WEFT_MAX(bytes, WEFT_MAX(movers[k].issue, 1)))
       fail_msg("%s: its instructions take %.2f times as long as the memory", movers[k].name, issue);
     if (bytes > movers[k].bytes || sectors > movers[k].sectors)
       fail_msg("%s: %.2f times the bytes that it must move, %.2f times the sectors", movers[k].name, bytes, sectors);

@@ -280,6 +280,90 @@ TEST(a_saved_program_may_be_damaged)
   free(data);
 }
 
+/* ---- shared memory --------------------------------------------------------------------------------------------- */
+
+enum { VOCABULARY = 50257, VOCABULARY_ROWS = 9 };
+static const char rows_text[] = "HloModule rows\n"
+                                "max {\n"
+                                "  a = f32[] parameter(0)\n"
+                                "  b = f32[] parameter(1)\n"
+                                "  ROOT r = f32[] maximum(a, b)\n"
+                                "}\n"
+                                "add {\n"
+                                "  a = f32[] parameter(0)\n"
+                                "  b = f32[] parameter(1)\n"
+                                "  ROOT r = f32[] add(a, b)\n"
+                                "}\n"
+                                "ENTRY e {\n"
+                                "  x = f32[9,50257] parameter(0)\n"
+                                "  l = f32[] constant(-inf)\n"
+                                "  z = f32[] constant(0)\n"
+                                "  m = f32[9] reduce(x, l), dimensions={1}, to_apply=max\n"
+                                "  b = f32[9,50257] broadcast(m), dimensions={0}\n"
+                                "  d = f32[9,50257] subtract(x, b)\n"
+                                "  s = f32[9] reduce(d, z), dimensions={1}, to_apply=add\n"
+                                "  ROOT r = (f32[9,50257], f32[9]) tuple(d, s)\n"
+                                "}";
+
+/* Rows of small integers, which give the same sums in any order. */
+static void run_rows(weft_executable *exe)
+{
+  float *x = malloc(sizeof(float) * VOCABULARY * VOCABULARY_ROWS),
+        *d = malloc(sizeof(float) * VOCABULARY * VOCABULARY_ROWS);
+  float s[VOCABULARY_ROWS], sum = 0;
+  const void *const inputs[] = {x};
+  void *const outputs[] = {d, s};
+
+  for (int i = 0; i < VOCABULARY * VOCABULARY_ROWS; i++) x[i] = (float)(i % VOCABULARY % 97 % 31 + i / VOCABULARY);
+  T_OK(test_run(exe, inputs, outputs));
+  for (int i = 0; i < VOCABULARY * VOCABULARY_ROWS; i++) {
+    float want = x[i] - (float)(30 + i / VOCABULARY);
+    if (d[i] != want) fail_msg("element %d is %g, not %g", i, d[i], want);
+    sum += i < VOCABULARY ? want : 0;
+  }
+  for (int i = 0; i < VOCABULARY_ROWS; i++) assert_float_equal(s[i], sum, 0);
+  free(x);
+  free(d);
+}
+
+/* The launch's shared memory follows its blocks and threads. */
+static char *find_shared_bytes(char *code, size_t size)
+{
+  const uint64_t launch[] = {VOCABULARY_ROWS, 1024};
+  char *at = memmem(code, size, launch, sizeof launch);
+
+  T_TRUE(at != NULL);
+  return at + sizeof launch;
+}
+
+TEST(rows_of_a_vocabulary_lie_in_dynamic_shared_memory)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) exe = test_compile(platform, rows_text, BUF_TOPOLOGICAL);
+  WEFT_AUTO(weft_executable) loaded = NULL;
+  weft_executable *other;
+  weft_saved saved;
+  uint64_t bytes;
+  void *data;
+  size_t size;
+
+  run_rows(exe);
+  T_OK(weft_executable_save(exe, NULL, "", NULL, 0, &data, &size));
+  T_OK(weft_saved_open(data, size, &saved));
+  T_OK(weft_executable_load(platform, &saved, &(weft_compile_options){0}, &loaded));
+  run_rows(loaded);
+  char *code = malloc(saved.code_size);
+  memcpy(code, saved.code, saved.code_size);
+  char *at = find_shared_bytes(code, saved.code_size);
+  memcpy(&bytes, at, sizeof bytes);
+  T_TRUE(bytes > 48 << 10); /* more than every kernel may have */
+  bytes = 300 << 10;
+  memcpy(at, &bytes, sizeof bytes);
+  T_FAILS(load_changed(platform, saved, code, saved.code_size, &other), "more shared memory");
+  free(code);
+  free(data);
+}
+
 static bool begins_as_elf(const char *folder, const char *name)
 {
   char path[700], begin[4] = "";
@@ -706,6 +790,7 @@ int main(int argc, char **argv)
   const struct CMUnitTest units[] = {
     UNIT(a_step_gives_the_right_result_again_and_again),
     UNIT(a_saved_program_keeps_its_ptx), UNIT(a_saved_step_runs_as_it_did), UNIT(a_saved_program_may_be_damaged),
+    UNIT(rows_of_a_vocabulary_lie_in_dynamic_shared_memory),
     UNIT(ptx_is_kept_in_the_folder_of_the_cache), UNIT(machine_code_is_kept_in_the_folder_of_the_cache),
     UNIT(a_saved_program_keeps_its_machine_code), UNIT(the_driver_stands_in_for_nvjitlink),
     UNIT(any_call_may_fail_at_any_time), UNIT(pieces_of_a_device_are_read_at_once), UNIT(a_device_that_is_lost_poisons_runs_and_the_process_lives),

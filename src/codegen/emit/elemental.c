@@ -57,6 +57,16 @@ static weft_status *memo_put(gen_emit *e, gen_env *env, const hlo_instr *instr, 
   return NULL;
 }
 
+weft_status *gen_remember(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value v)
+{
+  gen_value *kept = WEFT_ARENA_NEW(e->arena, gen_value);
+
+  WEFT_TRY_ALLOC(kept);
+  memo_of(e);
+  *kept = v;
+  return memo_put(e, env, instr, idx, kept);
+}
+
 int gen_memo_push(gen_emit *e) { return memo_of(e)->count; }
 
 void gen_memo_pop(gen_emit *e, int mark)

@@ -309,6 +309,9 @@ WEFT_NODISCARD weft_status *gen_emit_leaf(gen_emit *e, gen_env *env, const hlo_i
                                           const gen_index *idx, gen_value *out);
 /* Emits `x` here if it is a reduction to one element. Loops that begin after this find its value in the memo. */
 WEFT_NODISCARD weft_status *gen_hoist(gen_emit *e, gen_env *env, const hlo_instr *x);
+/* From here on, `instr`, an array, has the value `v` at `idx`. */
+WEFT_NODISCARD weft_status *gen_remember(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                                         gen_value v);
 /* Memo scopes. Values emitted since push are forgotten at pop: their code does not dominate the code that follows. */
 int gen_memo_push(gen_emit *e);
 void gen_memo_pop(gen_emit *e, int mark);
@@ -427,10 +430,12 @@ typedef struct gen_walk {
   gen_frame *f;
   int first, count;
   const hlo_instr **roots; /* the instruction that makes each of them */
-  int period;              /* how many elements of each leaf one call of gen_walk_body makes */
+  int period;              /* how many neighbours of each leaf one call of gen_walk_body makes */
+  int places;              /* at how many places; 0 means 1 */
+  int64_t apart;           /* elements from one place to the next */
 } gen_walk;
-/* Makes and stores the elements at the linear index `at`; ctx is the gen_walk. All values are made before the first
- * is stored, since a result may lie on an operand. */
+/* Makes and stores the elements at the linear index `at`, and those at the places behind it; ctx is the gen_walk. All
+ * values are made before the first is stored, since a result may lie on an operand. */
 weft_status *gen_walk_body(void *ctx, gen_emit *e, gen_affine at);
 /* Makes the elements of all results at the linear index `at` (at most HLO_MAX_RANK results), then stores them. */
 WEFT_NODISCARD weft_status *gen_store_results(gen_frame *f, gen_emit *e, gen_affine at);

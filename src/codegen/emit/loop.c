@@ -18,17 +18,23 @@ weft_status *gen_walk_body(void *ctx, gen_emit *e, gen_affine linear)
 {
   gen_walk *w = ctx;
   gen_frame *f = w->f;
-  gen_value *values = WEFT_ARENA_ARRAY(e->arena, gen_value, w->period * w->count);
+  int places = WEFT_MAX(w->places, 1), of_place = w->period * w->count;
+  gen_value *values = WEFT_ARENA_ARRAY(e->arena, gen_value, places * of_place);
 
   WEFT_TRY_ALLOC(values);
-  for (int i = 0; i < w->period; i++)
+  for (int p = 0; p < places; p++)
+    for (int i = 0; i < w->period; i++)
+      for (int r = 0; r < w->count; r++) {
+        const hlo_shape *shape = hlo_shape_leaf(f->fusion->shape, w->first + r);
+        const gen_index *at = gen_delinearize(e, shape, gen_affine_offset(linear, p * w->apart + i));
+        gen_value *v = &values[p * of_place + i * w->count + r];
+        WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, w->first + r, at, v));
+      }
+  for (int p = 0; p < places; p++)
     for (int r = 0; r < w->count; r++) {
-      const hlo_shape *shape = hlo_shape_leaf(f->fusion->shape, w->first + r);
-      const gen_index *at = gen_delinearize(e, shape, gen_affine_offset(linear, i));
-      WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, w->first + r, at, &values[i * w->count + r]));
+      gen_affine at = gen_affine_offset(linear, p * w->apart);
+      e->part->walker->store(e, &f->results[w->first + r], at, values + p * of_place + r, w->count, w->period);
     }
-  for (int r = 0; r < w->count; r++)
-    e->part->walker->store(e, &f->results[w->first + r], linear, values + r, w->count, w->period);
   return NULL;
 }
 
@@ -52,7 +58,7 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
   const hlo_instr **roots = WEFT_ARENA_ARRAY(part->arena, const hlo_instr *, leaves);
   WEFT_TRY_ALLOC(roots);
   for (int first = 0; first < leaves; first += together ? leaves : 1) {
-    gen_walk w = {f, first, together ? leaves : 1, roots, 1};
+    gen_walk w = {.f = f, .first = first, .count = together ? leaves : 1, .roots = roots, .period = 1};
     for (int r = 0; r < w.count; r++) {
       gen_env *env = &f->env;
       int leaf = first + r;

@@ -32,9 +32,9 @@ const gen_target gen_cpu_target = {
 
 /* Costs are not measured yet: they are zero. */
 static const gen_target gpus[] = {
-#define GEN_GPU(device_, processor, multiprocessors, mhz, gb_s, l2_mib, bf16)                                          \
+#define GEN_GPU(device_, processor, multiprocessors, mhz, gb_s, l2_mib, shared_kib, bf16)                              \
   {.name = processor, .device = device_, .vector_bytes = 128, .cores = multiprocessors,                                \
-   .cache_bytes = (int64_t)(l2_mib) << 20, .row_elems = 1 << 16, .dot_work = 1 << 10, .region_dot_work = 512, .shared_bytes = 48 << 10,        \
+   .cache_bytes = (int64_t)(l2_mib) << 20, .row_elems = 1 << 16, .dot_work = 1 << 10, .region_dot_work = 512, .shared_bytes = 48 << 10, .most_shared_bytes = (shared_kib) << 10,        \
    .busy_units = 8, .split_elems = 1 << 16, .split_block_elems = 1 << 14, .block_threads = 1024, .clock_mhz = mhz, .memory_gb_s = gb_s, .has_fma = true, .has_f16c = true,  \
    .has_bf16 = bf16},
 #include "codegen/model/gpus.def"

@@ -42,6 +42,7 @@ typedef struct gen_target {
   int64_t region_dot_work;   /* the same inside a region, where nothing dispatches the kernel; of a GPU: of a thread */
   int64_t region_row_work;   /* the same for a product by a few rows or columns, which has nothing to block */
   int64_t shared_bytes;      /* memory that the threads of a block share; 0: there are no blocks */
+  int64_t most_shared_bytes; /* the same, of a block that asks for it when it is launched */
   int block_threads;         /* most threads of a block; 1: there are no blocks */
   double clock_mhz, memory_gb_s; /* of a GPU, by its maker's figures; 0 for a CPU */
   gen_costs costs;

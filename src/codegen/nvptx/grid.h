@@ -105,6 +105,48 @@ bool gen_team_combines(const gen_acc *acc);
 WEFT_NODISCARD weft_status *gen_team_combine(gen_emit *e, const gen_team *team, const gen_acc *accs, int count,
                                              const gen_value *otherwise, gen_value *v);
 
+/* ---- weights (weights.c) --------------------------------------------------------------------------------------- */
+
+/* What a kernel over `elems` elements needs again for each row: operands of broadcasts along leading dimensions. */
+enum { GEN_MOST_WEIGHTS = 8 };
+typedef struct gen_weights {
+  int64_t elems;
+  const hlo_instr *arrays[GEN_MOST_WEIGHTS];
+  int count;
+  int read_bytes, row_bytes; /* that an element takes in memory: in operands of `elems` elements, or
+                              * in results if there are none; in both */
+} gen_weights;
+void gen_weights_of(const hlo_computation *comp, int64_t elems, gen_weights *out);
+/* The bytes of weights for an element, of those that rows of `cols` elements have in common. */
+int gen_weights_bytes(const gen_weights *w, int64_t cols);
+/* How many rows of `cols` elements a thread is to make so that the weights are a small part of the bytes that it moves;
+ * 1 if there are none. at_once: the bytes that all threads ask memory for at once if each of them makes one row. Enough
+ * must be left of them that memory is always busy. */
+int gen_weights_rows(const gen_weights *w, const gen_target *target, int64_t cols, int64_t at_once);
+
+/* ---- columns in shared memory (held.c) ------------------------------------------------------------------------- */
+
+/* Values of a row's columns that several stages need, in a block's dynamic shared memory. */
+enum { GEN_MOST_HELD = 8 };
+typedef struct gen_held {
+  const hlo_instr *values[GEN_MOST_HELD];
+  uint32_t stages[GEN_MOST_HELD]; /* that need the value, as bits; the last pass comes behind the stages */
+  gen_shared arrays[GEN_MOST_HELD];
+  int count;                      /* 0: nothing is worth holding */
+  int column_bytes;               /* of all values of a column */
+  int live_bytes;                 /* of registers for a column between two stages */
+  int64_t room;                   /* bytes that the target has for them */
+} gen_held;
+/* Finds the values; with `computed`, also those that take long to compute. */
+WEFT_NODISCARD weft_status *gen_held_find(gen_part *part, const gen_rows *form, const gen_acc *accs, int acc_count,
+                                          bool computed, gen_held *out);
+/* Gives the values memory for so many columns; returns the bytes that the launch must ask for. */
+int64_t gen_held_place(gen_held *h, gen_emit *e, int64_t columns);
+/* For `count` neighbouring columns, the first of which is element `linear` of the rows: loads what `stage` is the first
+ * to need and leaves it at `place`, an i64; takes from there what an earlier stage has left. */
+WEFT_NODISCARD weft_status *gen_held_open(const gen_held *h, gen_emit *e, gen_env *env, int stage, gen_affine linear,
+                                          gen_ssa place, int count);
+
 /* ---- finished code (bytes.c) ----------------------------------------------------------------------------------- */
 
 /* Makes loads of words of the module's loads of vectors of bytes. */
@@ -123,6 +165,8 @@ weft_status *gen_grid_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *c
 /* The kernels of a fusion by its strategy. */
 WEFT_NODISCARD weft_status *gen_grid_region(gen_grid *g, gen_grid_emitter *emit);
 WEFT_NODISCARD weft_status *gen_grid_rows(gen_grid *g);
+/* What one element costs, as a measure of the code's length: an element-wise operation counts 1. */
+int64_t gen_work_of(const hlo_computation *comp);
 WEFT_NODISCARD weft_status *gen_grid_columns(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_turn(gen_grid *g);
 WEFT_NODISCARD weft_status *gen_grid_update(gen_grid *g);

@@ -17,11 +17,12 @@
 
 enum { GEN_LAUNCH_NUMBERS = 2 };
 
-/* One launch: `blocks` blocks of `threads` threads, both in one dimension, without dynamic shared memory. */
+/* One launch: `blocks` blocks of `threads` threads, both in one dimension. */
 typedef struct gen_launch {
   char entry[16];     /* the kernel's name in the text; several launches may have the same */
   int64_t blocks;     /* at most 2^31 - 1; 0: there is nothing to do, so nothing is launched */
   int threads;
+  int shared_bytes;   /* of dynamic shared memory for each block */
   int number_count;   /* 0 or GEN_LAUNCH_NUMBERS */
   int64_t numbers[GEN_LAUNCH_NUMBERS];
   int copy_from, copy_to; /* The launch copies argument copy_from to argument copy_to. It does nothing if both are the
