@@ -153,6 +153,9 @@ typedef struct weft_coll_call {
   /* of a send or receive whose data is ready on both sides.  The operation may end as late as other operations of the
    * rank that have this flag, so a platform's communicator may queue them as a group */
   bool together;
+  /* for the platform's own code: what its communicator tells when all ranks have met, instead of queueing the
+   * operation; NULL: none */
+  void *hold;
 } weft_coll_call;
 
 /* ---- communicators ---- */

@@ -113,6 +113,7 @@ struct coll_op {
   bool by_host;           /* its buffers are the host's: no platform's communicator gets it */
   bool warned;
   bool together;          /* weft_coll_call.together */
+  void *hold;             /* weft_coll_call.hold */
   uint64_t place;         /* of one that goes below: what the ranks that this one has heard of have in common */
   coll_reducer reducer;
   weft_coll_site site;

@@ -76,6 +76,7 @@ static void set_call(coll_op *op, const weft_coll_call *call)
   op->stream = call ? call->stream : NULL;
   op->stream_point = call ? call->stream_point : 0;
   op->together = call && call->together;
+  op->hold = call ? call->hold : NULL;
   if (call && call->deadline.at_ns) op->deadline_ns = call->deadline.at_ns;
   else op->deadline_ns = g->timeout_ns > 0 && g->timeout_ns < INT64_MAX - now_ns ? now_ns + g->timeout_ns : INT64_MAX;
   op->warn_at_ns = warn_ns > 0 && warn_ns < INT64_MAX - now_ns ? now_ns + warn_ns : INT64_MAX;

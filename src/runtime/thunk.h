@@ -49,7 +49,9 @@ typedef struct rt_thunk_ops {
   /* Control flow, which the executor itself implements. Returns true when it is done, with its error in *out. */
   bool (*control)(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
   void (*destroy)(rt_thunk *thunk); /* optional: frees what lies outside the arena */
-  unsigned stretch; /* of `enqueue`: a bit that names the kind of step to rt_stretcher; 0: part of no stretch */
+  /* of `enqueue`, and of communication with `start`: a bit that names the kind of step to rt_stretcher; 0: part of no
+   * stretch */
+  unsigned stretch;
 } rt_thunk_ops;
 
 struct rt_thunk {

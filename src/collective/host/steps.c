@@ -75,6 +75,7 @@ static coll_posting posting_of(coll_op *op)
                         .stream = op->stream,
                         .stream_point = op->stream_point,
                         .together = op->together,
+                        .hold = op->hold,
                         .place = op->place};
 }
 
