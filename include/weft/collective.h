@@ -155,6 +155,9 @@ typedef struct weft_coll_call {
   bool together;
   /* numbers of a program and of one of its runs, for the profile of a platform that moves the data; 0: of none */
   int64_t program, run;
+  /* for the platform's own code: what its communicator tells when all ranks have met, instead of queueing the
+   * operation; NULL: none */
+  void *hold;
 } weft_coll_call;
 
 /* ---- communicators ---- */

@@ -47,6 +47,17 @@ void coll_communicator_ended(coll_op *op, weft_status *st)
   coll_group_unlock(g);
 }
 
+void coll_communicator_extend(coll_op *op, int times)
+{
+  coll_group *g = op->comm->group;
+  int64_t given_ns, now_ns = weft_now_ns();
+
+  coll_group_lock(g);
+  if (op->deadline_ns != INT64_MAX && !__builtin_mul_overflow(op->deadline_ns - op->posted_ns, times, &given_ns))
+    op->deadline_ns = given_ns < INT64_MAX - now_ns ? now_ns + given_ns : INT64_MAX;
+  coll_group_unlock(g);
+}
+
 void coll_communicator_failed(coll_communicator *c, weft_status *st)
 {
   WEFT_AUTO(coll_group) g = coll_group_retain(c->group);

@@ -34,6 +34,7 @@ typedef struct coll_posting {
   bool together;            /* weft_coll_call.together */
   const char *name;         /* weft_coll_site.instruction, for profiles as the next two are; NULL: unknown */
   int64_t program, run;     /* weft_coll_call.program and run */
+  void *hold;               /* weft_coll_call.hold */
   uint64_t place;           /* what `place` has told on every rank; COLL_NO_PLACE: it has not told the same on all */
 } coll_posting;
 
@@ -105,6 +106,14 @@ struct coll_communicator {
 /* An operation has ended and its buffers are free: well (NULL), or with an error (taken), which spends the
  * communicator.  After an abort the operation's owner gets the group's error instead. */
 void coll_communicator_ended(coll_op *op, weft_status *st);
+
+/* The operation's deadline becomes `times` times the time that it had when it was posted, from now on: it waits for
+ * work that is not its own. */
+void coll_communicator_extend(coll_op *op, int times);
+
+/* Describes an operation of a rank in bytes, as a posting has it.  Errors: those of the post. */
+WEFT_NODISCARD weft_status *coll_communicator_problem(weft_comm *comm, const weft_coll_op *args,
+                                                      struct coll_problem *out);
 
 /* The communicator has failed, but no particular operation has.  `st` is taken. */
 void coll_communicator_failed(coll_communicator *c, weft_status *st);

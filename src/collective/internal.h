@@ -114,6 +114,7 @@ struct coll_op {
   bool half_ended;        /* it was below when the group failed, and another rank had ended it well */
   bool warned;
   bool together;          /* weft_coll_call.together */
+  void *hold;             /* weft_coll_call.hold */
   uint64_t place;         /* of one that goes below: what the ranks that this one has heard of have in common */
   coll_reducer reducer;
   weft_coll_site site;

@@ -78,6 +78,7 @@ static void set_call(coll_op *op, const weft_coll_call *call)
   op->together = call && call->together;
   op->program = call ? call->program : 0;
   op->run = call ? call->run : 0;
+  op->hold = call ? call->hold : NULL;
   if (call && call->deadline.at_ns) op->deadline_ns = call->deadline.at_ns;
   else op->deadline_ns = g->timeout_ns > 0 && g->timeout_ns < INT64_MAX - now_ns ? now_ns + g->timeout_ns : INT64_MAX;
   op->warn_at_ns = warn_ns > 0 && warn_ns < INT64_MAX - now_ns ? now_ns + warn_ns : INT64_MAX;

@@ -276,6 +276,22 @@ weft_status *coll_op_prepare(coll_op *op, const weft_coll_op *args, const weft_c
   return NULL;
 }
 
+weft_status *coll_communicator_problem(weft_comm *comm, const weft_coll_op *args, coll_problem *out)
+{
+  coll_op *op = aligned_alloc(_Alignof(coll_op), sizeof *op);
+
+  WEFT_TRY_ALLOC(op);
+  memset(op, 0, sizeof *op);
+  op->comm = comm;
+  weft_status *st = coll_op_prepare(op, args, NULL);
+  *out = op->problem;
+  if (!st && (out->prefix || out->send_at)) st = WEFT_ERR(UNIMPLEMENTED, "an operation with arrays");
+  free(op->arrays);
+  free(op->stage);
+  free(op);
+  return st;
+}
+
 /* Blocks of each part, one for each rank or one in all: of the input, and of the result. */
 static int in_blocks(const weft_coll_op *op, int size) { return op->kind == WEFT_REDUCE_SCATTER ? size : 1; }
 static int out_blocks(const weft_coll_op *op, int size) { return op->kind == WEFT_ALL_GATHER ? size : 1; }

@@ -72,8 +72,8 @@ static weft_status *open_to_devices(const gpu_platform *platform, const gpu_devi
   WEFT_TRY_ALLOC(rights);
   for (int d = 0; d < platform->gpu_count; d++)
     if (d == own || (platform->gpus[d].reaches && platform->gpus[d].reaches[own]))
-      rights[count++] = (wcu_mem_access_desc){{WCU_MEM_LOCATION_TYPE_DEVICE, platform->gpus[d].device},
-                                              WCU_MEM_ACCESS_READWRITE};
+      rights[count++] =
+        (wcu_mem_access_desc){{WCU_MEM_LOCATION_TYPE_DEVICE, platform->gpus[d].device}, WCU_MEM_ACCESS_READWRITE};
   weft_status *st = GPU_CALL(cuMemSetAccess, at, (size_t)bytes, rights, (size_t)count);
   free(rights);
   return st;

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "collective/host/schedule.h"
+#include "collective/internal.h"
 #include "gpu/gpu_internal.h"
 #include "gpu/nccl.h"
 #include "gpu/peer.h"
@@ -176,6 +177,17 @@ static void post(coll_communicator *base, const coll_posting *posting)
   coll_communicator *to = goes_to_peers(posting) ? b->peers : b->nccl;
 
   to->ops->post(to, posting);
+}
+
+struct rank *gpu_communicator_nccl_rank(weft_comm *comm, const weft_coll_op *args, const coll_problem *problem)
+{
+  coll_communicator *c = comm->group->communicator;
+
+  if (c && c->ops == &both_communicators) {
+    if (goes_to_peers(&(coll_posting){.args = args, .problem = problem})) return NULL;
+    c = ((both *)c)->nccl;
+  }
+  return c && c->ops == &gpu_nccl_communicator ? gpu_nccl_local_rank(c, comm->local) : NULL;
 }
 
 static void abort_both(coll_communicator *base, const weft_status *why)

@@ -16,6 +16,8 @@ struct weft_platform;
 extern const coll_communicator_ops gpu_communicator;
 /* Whether communicators may be NCCL's, and the library can register memory. */
 bool gpu_communicator_registers(const struct weft_platform *platform);
+/* The rank of NCCL's communicator that has this operation of `comm`; NULL: NCCL does not have it. */
+struct rank *gpu_communicator_nccl_rank(weft_comm *comm, const weft_coll_op *args, const struct coll_problem *problem);
 bool gpu_communicator_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
                             weft_reduction reduction);
 

@@ -97,6 +97,7 @@ weft_status *gpu_device_open(gpu_device *gpu)
   weft_mutex_init(&gpu->mu);
   weft_mutex_init(&gpu->clock_mu);
   weft_mutex_init(&gpu->recording);
+  weft_mutex_init(&gpu->talk_mu);
   gpu_blocks_init(&gpu->blocks);
   gpu_libraries_init(&gpu->libraries);
   gpu_conditions_init(&gpu->conditions);
@@ -141,6 +142,7 @@ void gpu_device_close(gpu_device *gpu) WEFT_UNSHARED
   gpu_libraries_fini(&gpu->libraries);
   gpu_blocks_fini(&gpu->blocks);
   gpu_conditions_fini(&gpu->conditions);
+  weft_mutex_fini(&gpu->talk_mu);
   weft_mutex_fini(&gpu->recording);
   weft_mutex_fini(&gpu->clock_mu);
   weft_mutex_fini(&gpu->mu);

@@ -70,6 +70,7 @@ typedef struct gpu_device {
   gpu_conditions conditions;
   weft_mutex recording;      /* order: before `launching`, a library's lock and `mu` */
   wcu_stream recorder WEFT_GUARDED_BY(recording); /* work queued there becomes a graph (graph.c); NULL: not made yet */
+  weft_mutex talk_mu;        /* graphs with collectives (talk.c) and their communicators (nccl.h); nearly a leaf */
   weft_mutex clock_mu;       /* order: after a stream's lock, before `mu` */
   gpu_clock clock WEFT_GUARDED_BY(clock_mu);
   int64_t timeout_ns;        /* as in gpu_settings */

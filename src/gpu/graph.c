@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "gpu/makers.h"
 #include "gpu/recording.h"
+#include "gpu/talk.h"
 
 enum { KEPT = 4, MOST_FAILURES = 3, FREE_RECORDINGS = 8 };
 
@@ -48,6 +49,7 @@ typedef struct graph_stretch {
   rt_stretch base; /* first */
   gpu_platform *platform; /* borrowed: the executable holds it */
   device_graphs *of_device; /* by ordinal, malloc'd */
+  gpu_talks *talks;         /* graphs with collectives; made by the first run */
 } graph_stretch;
 
 /* ---- addresses ------------------------------------------------------------------------------------------------- */
@@ -121,7 +123,7 @@ static weft_status *record(const graph_stretch *s, rt_ctx *ctx, gpu_device *gpu,
 
   if (!one->args) one->args = malloc((size_t)WEFT_MAX(s->base.arg_count, 1) * sizeof *one->args);
   WEFT_TRY_ALLOC(one->args);
-  WEFT_TRY(gpu_record_stretch(s->platform, &s->base, ctx, gpu, &graph));
+  WEFT_TRY(gpu_record_stretch(s->platform, &s->base, ctx, gpu, NULL, NULL, &graph));
   /* making an instance takes device memory, and the driver may wait for running kernels before it allocates */
   weft_mutex_lock(&s->platform->launching);
   weft_status *st = instantiate(one, graph, s->base.decides);
@@ -188,6 +190,17 @@ static weft_status *queue(rt_stretch *base, rt_ctx *ctx, bool *out_queued)
   return st;
 }
 
+/* A stretch with collectives (talk.c). */
+static weft_status *start(rt_stretch *base, rt_ctx *ctx, bool *out_started)
+{
+  graph_stretch *s = (graph_stretch *)base;
+
+  weft_mutex_lock(&s->of_device[0].mu);
+  weft_status *st = s->talks ? NULL : gpu_talks_new(s->platform, base, &s->talks);
+  weft_mutex_unlock(&s->of_device[0].mu);
+  return st ? st : gpu_talks_start(s->talks, ctx, out_started);
+}
+
 /* ---- life ------------------------------------------------------------------------------------------------------ */
 
 static void destroy(rt_thunk *thunk) WEFT_UNSHARED
@@ -206,6 +219,7 @@ static void destroy(rt_thunk *thunk) WEFT_UNSHARED
     weft_mutex_fini(&g->mu);
   }
   free(s->of_device);
+  gpu_talks_free(s->talks);
 }
 
 static const rt_thunk_ops graph_ops = {
@@ -223,6 +237,7 @@ static weft_status *make(void *ctx, weft_arena *arena, rt_stretch **out_stretch)
   }
   s->base.base.ops = &graph_ops;
   s->base.queue = queue;
+  s->base.start = start;
   s->platform = platform;
   s->of_device = of_device;
   for (int d = 0; d < platform->gpu_count; d++) weft_mutex_init(&of_device[d].mu);
@@ -257,8 +272,6 @@ bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const w
   int64_t least = options->graph_least > 0 ? options->graph_least : platform->settings.graphs;
   uint32_t kinds = options->graph_kinds ? options->graph_kinds : usual;
 
-  if (kinds & 1u << WEFT_GRAPH_COLLECTIVES)
-    WEFT_LOG("gpu", INFO, "collectives are no part of graphs: their ranks meet on the host before each of them");
   if (kinds & 1u << WEFT_GRAPH_CUBLAS) kinds |= 1u << WEFT_GRAPH_CUBLASLT; /* all products are cuBLASLt's here */
   if (platform->settings.graphs == 0 || least > INT32_MAX) return false;
   if ((kinds & decides) && !can_decide(platform, module)) kinds &= ~decides;
@@ -266,6 +279,7 @@ bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const w
                               .kinds = kinds,
                               .loops = 1u << WEFT_GRAPH_WHILE,
                               .branches = 1u << WEFT_GRAPH_CONDITIONAL,
+                              .talks = 1u << WEFT_GRAPH_COLLECTIVES,
                               .least = (int)least,
                               .make = make};
   return true;

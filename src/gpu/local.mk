@@ -32,6 +32,7 @@ libweftcore_la_SOURCES += \
   %D%/steps.c %D%/steps.h \
   %D%/stream.c \
   %D%/table.c %D%/table.h \
+  %D%/talk.c %D%/talk.h \
   %D%/thunks.c \
   %D%/times.c %D%/times.h \
   %D%/triangular.c %D%/triangular.h

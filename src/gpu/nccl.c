@@ -12,10 +12,10 @@
  * Memory of collectives (collective_memory.h) is registered with the library by the first collective that uses it, if
  * all ranks have told each other the same *place*: for the operand and the result, the number of the registration of
  * the block in which it lies, or that there is none, and the offset in the block.  So all ranks register the same
- * blocks in the same order, and addresses of an operation have the same offsets in their windows.  Where places differ, every
- * rank first ends its registrations of the operation's blocks; after MOST_DIFFERENCES such operations no rank registers
- * anything any more.  `place` and `post` keep the books, under the group's lock; owners call the library, in the order
- * of the operations.
+ * blocks in the same order, and addresses of an operation have the same offsets in their windows.  Where places
+ * differ, every rank first ends its registrations of the operation's blocks; after MOST_DIFFERENCES such operations no
+ * rank registers anything any more.  `place` and `post` keep the books, under the group's lock; owners call the
+ * library, in the order of the operations.
  *
  * Locks: a rank's lock is taken under the group's lock and under the completer's; it is a leaf, as the ender's is. */
 #include <config.h>
@@ -28,6 +28,7 @@
 
 #include "base/log.h"
 #include "base/swap.h"
+#include "collective/host/schedule.h"
 #include "gpu/heritage.h"
 #include "gpu/jobs.h"
 #include "gpu/nccl_calls.h"
@@ -39,7 +40,7 @@ enum { WINDOWS_SINCE = 22700 };
 enum { SHRINKS_SINCE = 22700 }; /* the version of the library from which on it shrinks communicators */
 #define FINALIZE_NS (5 * WEFT_NS_PER_S)
 
-typedef struct rank rank;
+typedef gpu_nccl_rank rank;
 typedef struct communicator communicator;
 
 /* A rank's way into its part when its communicator is divided.  The owner and the thread that asks for the division
@@ -101,6 +102,11 @@ struct rank {
   uint64_t registered WEFT_GUARDED_BY(mu); /* number of the last registration */
   int differences WEFT_GUARDED_BY(mu);     /* operations whose ranks had different places */
   bool block_gone WEFT_GUARDED_BY(mu);     /* a registration is `gone` */
+  uint64_t epoch WEFT_GUARDED_BY(mu);      /* see gpu_nccl_epoch */
+  gpu_jobs held WEFT_GUARDED_BY(mu);       /* their posters queue them: gpu_hold */
+  struct put *put WEFT_GUARDED_BY(mu);     /* what the owner is to queue for another thread: holds a reference */
+  gpu_lease *leases;       /* guarded by gpu_device.talk_mu, as the next is */
+  bool over;               /* the library's communicator ends, or has ended */
   bool ready WEFT_GUARDED_BY(mu);   /* the library's communicator has been made, or `failure` is set */
   bool stop WEFT_GUARDED_BY(mu);
   weft_status *failure WEFT_GUARDED_BY(mu); /* error of making the communicator */
@@ -124,6 +130,14 @@ struct communicator {
   atomic_bool give_up;        /* it will not be made: an owner has failed, or the caller gives up */
   rank ranks[];               /* [count] */
 };
+
+/* No two ranks have the same epoch at any time. */
+static uint64_t next_epoch(void)
+{
+  static _Atomic uint64_t epochs;
+
+  return atomic_fetch_add(&epochs, 1) + 1;
+}
 
 /* ---- polling ---------------------------------------------------------------------------------------------------- */
 
@@ -219,6 +233,22 @@ bool gpu_nccl_registers(void)
   return registers;
 }
 
+/* ---- what others have recorded of the communicator --------------------------------------------------------------- */
+
+/* Ends graphs with operations of the communicator: the library wants that before the communicator ends, and nobody may
+ * launch them afterwards. */
+static void end_leases(rank *r)
+{
+  weft_mutex_lock(&r->gpu->talk_mu);
+  r->over = true;
+  for (gpu_lease *lease = WEFT_MOVE(r->leases), *next; lease; lease = next) {
+    next = lease->next;
+    lease->rank = NULL;
+    lease->end(lease);
+  }
+  weft_mutex_unlock(&r->gpu->talk_mu);
+}
+
 static void free_registration(rank *r, registration *g)
 {
   gpu_block_release(r->gpu, &g->hold);
@@ -244,6 +274,7 @@ static void forget_registrations(rank *r)
 
 static void abort_comm(rank *r)
 {
+  end_leases(r);
   abort_one(r, WEFT_MOVE(r->comm));
   forget_registrations(r);
 }
@@ -336,6 +367,7 @@ static void end_gone(rank *r)
     *at = g->next;
     g->next = gone;
     gone = g;
+    r->epoch = next_epoch();
   }
   weft_mutex_unlock(&r->mu);
   weft_status *st = end_registrations(r, gone);
@@ -410,6 +442,7 @@ static void end_comm(rank *r)
   }
   weft_status *st = NULL;
   note_stop(r, NULL);
+  end_leases(r);
   weft_mutex_lock(&r->mu);
   bool busy = r->flying > 0;
   weft_mutex_unlock(&r->mu);
@@ -537,9 +570,47 @@ static weft_status *queue(rank *r, gpu_job *first)
   return st;
 }
 
+/* The operation's ranks have met: from now on its poster may take it back. */
+static void hold(rank *r, gpu_job *j)
+{
+  gpu_hold *h = j->posting.hold;
+
+  weft_mutex_lock(&r->mu);
+  gpu_jobs_push(&r->held, j);
+  r->state = "waiting for its graph";
+  weft_mutex_unlock(&r->mu);
+  gpu_hold_count(h); /* the poster may have taken the job back, and freed the hold */
+}
+
+/* Ends jobs that nobody has taken back, after an abort. */
+static void end_held(rank *r)
+{
+  weft_mutex_lock(&r->mu);
+  gpu_job *first = gpu_jobs_pop_all(&r->held);
+  for (gpu_job *j = first; j; j = j->next) r->flying++;
+  weft_mutex_unlock(&r->mu);
+  for (gpu_job *j = first, *next; j; j = next) {
+    next = j->next;
+    j->error = WEFT_ERR(ABORTED, "the communicator was aborted");
+    j->call = (weft_stream_call){.fn = land, .ctx = j};
+    gpu_stream_notify(r->stream, &j->call);
+  }
+}
+
 /* The communicator of a rank whose operation has failed stops, so that the stream drains. */
 static void launch(rank *r, gpu_job *first)
 {
+  if (first->posting.hold && (r->comm || r->all->size == 1)) {
+    weft_status *changed = change_registrations(r, (job *)first);
+    if (!changed) {
+      hold(r, first);
+      return;
+    }
+    WEFT_LOG("gpu", WARN, "rank %d: %s", r->rank, weft_status_message(changed));
+    weft_status_free(changed);
+    abort_comm(r);
+  }
+  gpu_hold *missed = first->posting.hold;
   weft_status *st = r->comm || r->all->size == 1 ? queue(r, first) : WEFT_ERR(ABORTED, "the communicator was aborted");
 
   if (st) {
@@ -555,6 +626,7 @@ static void launch(rank *r, gpu_job *first)
     r->state = "its stream is working";
     weft_mutex_unlock(&r->mu);
     j->call = (weft_stream_call){.fn = land, .ctx = j};
+    if (missed) gpu_hold_count(missed); /* before the operation ends: talk.c frees the hold then */
     gpu_stream_notify(r->stream, &j->call);
   }
   weft_status_free(st);
@@ -632,10 +704,141 @@ static void take_branch(rank *r, branch *b)
   branch_release(b);
 }
 
+/* ---- for graphs -------------------------------------------------------------------------------------------------- */
+
+/* An operation that the owner queues for another thread, which may leave: then the owner is in a call of the library
+ * that does not return. */
+typedef struct put {
+  atomic_int refs;
+  weft_coll_op args;
+  coll_problem problem;
+  wcu_stream stream;
+  bool done;           /* guarded by the rank's lock */
+  weft_status *error;  /* likewise */
+} put;
+
+static void put_release(put *p)
+{
+  if (atomic_fetch_sub(&p->refs, 1) > 1) return;
+  weft_status_free(p->error);
+  free(p);
+}
+
+/* The owner's side. */
+static void do_put(rank *r, put *p)
+{
+  coll_posting posting = {.rank = r->rank, .local = r->local, .args = &p->args, .problem = &p->problem};
+  gpu_nccl_place place = {.comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = p->stream};
+  bool in_progress = false;
+  weft_status *st = NULL;
+
+  if (!r->comm && r->all->size > 1) st = WEFT_ERR(ABORTED, "the communicator was aborted");
+  if (!st) st = gpu_nccl_queue(&place, &posting, &in_progress);
+  if (!st && in_progress) st = await_call(r, weft_coll_kind_name(p->args.kind), aborted);
+  weft_mutex_lock(&r->mu);
+  p->error = st;
+  p->done = true;
+  weft_cond_broadcast(&r->wake);
+  weft_mutex_unlock(&r->mu);
+  put_release(p);
+}
+
+weft_status *gpu_nccl_put(rank *r, const weft_coll_op *args, const coll_problem *problem, wcu_stream stream)
+{
+  put *p = calloc(1, sizeof *p);
+  weft_deadline until = WEFT_NO_DEADLINE;
+  weft_status *st = NULL;
+
+  WEFT_TRY_ALLOC(p);
+  *p = (put){.args = *args, .problem = *problem, .stream = stream};
+  atomic_init(&p->refs, 2);
+  weft_mutex_lock(&r->mu);
+  r->put = p;
+  weft_cond_broadcast(&r->wake);
+  while (!p->done && !(until.at_ns && weft_deadline_passed(until))) {
+    weft_cond_wait(&r->wake, &r->mu, weft_deadline_after_ms(LOOK_MS));
+    if (!until.at_ns && atomic_load(&r->abort)) until = weft_deadline_after_ms(GRACE_MS);
+  }
+  if (p->done) st = WEFT_MOVE(p->error);
+  else st = WEFT_ERR(ABORTED, "rank %d is in a call of NCCL that does not return", r->rank);
+  if (!p->done && r->put == p) {
+    r->put = NULL;
+    atomic_fetch_sub(&p->refs, 1);
+  }
+  weft_mutex_unlock(&r->mu);
+  put_release(p);
+  return st;
+}
+
+void gpu_hold_count(gpu_hold *h)
+{
+  if (atomic_fetch_sub(&h->left, 1) == 1) h->met(h);
+}
+
+gpu_nccl_rank *gpu_nccl_local_rank(coll_communicator *c, int local) { return &((communicator *)c)->ranks[local]; }
+
+uint64_t gpu_nccl_epoch(rank *r)
+{
+  weft_mutex_lock(&r->mu);
+  uint64_t epoch = r->epoch;
+  weft_mutex_unlock(&r->mu);
+  return epoch;
+}
+
+bool gpu_nccl_is_over(const rank *r) { return r->over; }
+
+bool gpu_nccl_lend(rank *r, gpu_lease *lease)
+{
+  if (r->over) return false;
+  lease->rank = r;
+  lease->next = r->leases;
+  r->leases = lease;
+  return true;
+}
+
+void gpu_nccl_give_up(gpu_lease *lease)
+{
+  if (!lease->rank) return;
+  gpu_lease **at = &lease->rank->leases;
+  while (*at != lease) at = &(*at)->next;
+  *at = lease->next;
+  lease->rank = NULL;
+}
+
+gpu_job *gpu_nccl_take(rank *r, const gpu_hold *h)
+{
+  gpu_jobs taken, left;
+
+  gpu_jobs_init(&taken);
+  gpu_jobs_init(&left);
+  weft_mutex_lock(&r->mu);
+  for (gpu_job *j = gpu_jobs_pop_all(&r->held), *next; j; j = next) {
+    next = j->next;
+    gpu_jobs_push(j->posting.hold == h ? &taken : &left, j);
+    r->flying += j->posting.hold == h;
+  }
+  for (gpu_job *j = gpu_jobs_pop_all(&left), *next; j; j = next) {
+    next = j->next;
+    gpu_jobs_push(&r->held, j);
+  }
+  r->state = "its graph is working";
+  weft_cond_broadcast(&r->wake); /* the owner looks for errors while operations are under way */
+  weft_mutex_unlock(&r->mu);
+  return taken.first;
+}
+
+void gpu_nccl_queued(gpu_job *j, weft_stream *compute, weft_status *st)
+{
+  j->error = st;
+  j->call = (weft_stream_call){.fn = land, .ctx = j};
+  gpu_stream_notify(compute, &j->call);
+}
+
 /* What an owner has to do next. */
 typedef struct turn {
   gpu_job *landed, *next; /* next: jobs that the library gets at once, linked */
   branch *branch;
+  struct put *put;
   bool stop, looks, gone;
 } turn;
 
@@ -646,8 +849,8 @@ static gpu_job *take_waiting_locked(rank *r) WEFT_REQUIRES(r->mu)
   gpu_job *first = gpu_jobs_pop(&r->waiting), *last = first;
 
   if (first) first->next = NULL;
-  for (int n = 1;
-       first && first->posting.together && r->waiting.first && r->waiting.first->posting.together && n < MOST_TOGETHER;
+  for (int n = 1; first && !first->posting.hold && first->posting.together && r->waiting.first &&
+                  r->waiting.first->posting.together && n < MOST_TOGETHER;
        n++) {
     last->next = gpu_jobs_pop(&r->waiting);
     last = last->next;
@@ -664,6 +867,8 @@ static turn next_turn(rank *r)
   for (;;) {
     bool must_abort = atomic_load(&r->abort) && (r->comm || (r->all->heirloom && !r->kept_until.at_ns));
     bool may_divide = r->wanted && !r->flying;
+    bool must_end = r->held.first && atomic_load(&r->abort);
+    if (r->put || must_end) break;
     if (r->landed.first || r->waiting.first || must_abort || may_divide || t.looks || r->block_gone ||
         (r->stop && !r->flying))
       break;
@@ -676,7 +881,8 @@ static turn next_turn(rank *r)
   t.next = take_waiting_locked(r);
   if (!t.next && !r->flying) t.branch = WEFT_MOVE(r->wanted); /* the library divides what has no operations */
   t.gone = r->block_gone;
-  t.stop = r->stop && !r->flying && !t.landed && !t.next;
+  t.put = WEFT_MOVE(r->put);
+  t.stop = r->stop && !r->flying && !t.landed && !t.next && !t.put && !r->held.first;
   if (!t.next && !r->flying) r->state = "idle";
   weft_mutex_unlock(&r->mu);
   return t;
@@ -695,6 +901,8 @@ static void work(rank *r)
     if (atomic_load(&r->abort)) end_comm(r);
     if (r->kept_until.at_ns && weft_deadline_passed(r->kept_until)) drop_kept(r);
     if (t.gone) end_gone(r);
+    if (atomic_load(&r->abort)) end_held(r);
+    if (t.put) do_put(r, t.put);
     if (t.branch) take_branch(r, t.branch);
     if (t.next) launch(r, t.next);
     else if (t.looks) look_for_errors(r);
@@ -712,6 +920,7 @@ static weft_status *finalizing_ends(const rank *r)
 /* Waits for a while until the peers are done; then destroys the library's communicator. */
 static void leave(rank *r)
 {
+  end_leases(r);
   if (!r->comm) return;
   r->leave_by = weft_deadline_after_ns(FINALIZE_NS);
   weft_status *st = end_all_registrations(r);
@@ -824,6 +1033,8 @@ static weft_status *init_rank(communicator *c, int i, const weft_comm_spec *spec
   r->state = "connecting";
   gpu_jobs_init(&r->waiting);
   gpu_jobs_init(&r->landed);
+  gpu_jobs_init(&r->held);
+  r->epoch = next_epoch();
   weft_mutex_init(&r->mu);
   weft_cond_init(&r->wake);
   return gpu_job_pool_init(&r->pool, sizeof(job));
@@ -1261,6 +1472,7 @@ static void end_with(rank *r, job *j, const extents *e, bool all) WEFT_REQUIRES(
     *at = g->next;
     g->next = j->ends;
     j->ends = g;
+    r->epoch = next_epoch();
   }
 }
 
@@ -1276,6 +1488,7 @@ static registration *begin_with(rank *r, gpu_extent extent) WEFT_REQUIRES(r->mu)
                       .of = r,
                       .at = extent,
                       .number = ++r->registered};
+  r->epoch = next_epoch();
   return r->registrations = g;
 }
 

@@ -7,7 +7,10 @@
 #ifndef WEFT_GPU_NCCL_H
 #define WEFT_GPU_NCCL_H
 
+#include <stdatomic.h>
+
 #include "collective/communicator.h"
+#include "runtime/device.h"
 
 struct weft_platform;
 
@@ -23,5 +26,45 @@ void gpu_nccl_report_to(coll_communicator *c, coll_communicator *whole);
 bool gpu_nccl_registers(void); /* the library is there, and can register memory */
 bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
                     weft_reduction reduction);
+
+/* ---- operations in graphs (talk.c) ---- */
+
+struct wcu_stream_st;
+typedef struct rank gpu_nccl_rank; /* a rank of this process */
+
+/* What an operation waits for that is posted with weft_coll_call.hold: its owner does not queue it when all ranks have
+ * met, but holds it until the poster takes it back and queues the work.  The poster has a share of `left`, too. */
+typedef struct gpu_hold {
+  atomic_int left;                     /* operations that the owners do not hold yet, and shares */
+  void (*met)(struct gpu_hold *hold);  /* called by the thread that takes the last of them; must be brief */
+} gpu_hold;
+void gpu_hold_count(gpu_hold *hold); /* one less is left */
+
+/* Something that ends before the rank's communicator of the library does: a graph with its operations.  Guarded by
+ * gpu_device.talk_mu. */
+typedef struct gpu_lease {
+  struct gpu_lease *next;
+  gpu_nccl_rank *rank;                 /* NULL: the communicator has ended */
+  uint64_t epoch;                      /* what gpu_nccl_epoch was when the operations were recorded */
+  void (*end)(struct gpu_lease *lease);
+} gpu_lease;
+
+/* A rank of a communicator that is NCCL's, by its index among those of this process. */
+gpu_nccl_rank *gpu_nccl_local_rank(coll_communicator *c, int local);
+/* A number that is another one for another communicator, and when its registered memory has changed. */
+uint64_t gpu_nccl_epoch(gpu_nccl_rank *r);
+/* Under talk_mu: links a lease, unlinks it, tells whether the communicator has ended. */
+bool gpu_nccl_lend(gpu_nccl_rank *r, gpu_lease *lease);
+void gpu_nccl_give_up(gpu_lease *lease);
+bool gpu_nccl_is_over(const gpu_nccl_rank *r);
+
+/* Has the owner queue an operation on a stream, and waits for that; not for other ranks.  Errors: those of the library;
+ * ABORTED: the communicator fails meanwhile. */
+WEFT_NODISCARD weft_status *gpu_nccl_put(gpu_nccl_rank *r, const weft_coll_op *args, const struct coll_problem *problem,
+                                         struct wcu_stream_st *stream);
+/* Takes back the operations that the owner holds for `hold`: linked, in the order of their posts, or NULL. */
+struct gpu_job *gpu_nccl_take(gpu_nccl_rank *r, const gpu_hold *hold);
+/* The work of an operation that was taken back is on the compute stream, or has failed with `st` (taken). */
+void gpu_nccl_queued(struct gpu_job *job, weft_stream *compute, weft_status *st);
 
 #endif

@@ -133,6 +133,7 @@ static weft_status *separate(gpu_nccl_place *place, const coll_problem *p, const
   wcu_ptr staged;
 
   if (!gpu_operand_is_in_the_way(p, *send, recv, &bytes)) return NULL;
+  if (!place->staged) return WEFT_ERR(FAILED_PRECONDITION, "an operand overlaps its result");
   WEFT_TRY(GPU_CALL(cuMemAlloc, &staged, (size_t)bytes));
   *place->staged = (void *)(uintptr_t)staged; /* NOLINT */
   WEFT_TRY(copy(place, *place->staged, *send, bytes));

@@ -25,7 +25,8 @@ typedef struct gpu_nccl_place {
   wnc_comm comm; /* NULL in a communicator of one rank */
   int size, rank;
   wcu_stream stream;
-  void **staged; /* receives device memory that the caller frees when the stream has done the operation */
+  /* receives device memory that the caller frees when the stream has done the operation; NULL: none may be taken */
+  void **staged;
 } gpu_nccl_place;
 
 /* Queues an operation on the stream of the place, whose context is current.  *out_in_progress: the library is not done

@@ -26,6 +26,8 @@ typedef struct recording {
   rt_ctx *ctx;
   gpu_device *gpu;
   int depth; /* loops with a known number of rounds around what is recorded now */
+  gpu_put_step *put; /* queues steps that talk; NULL: there are none */
+  void *put_ctx;
 } recording;
 
 /* A graph that is being filled, and the nodes behind which its next node stands. */
@@ -261,14 +263,20 @@ static weft_status *put_sequence(recording *r, place *p, const rt_seq *seq) WEFT
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
 
 /* Queues the steps of a stretch that does not decide. */
-static weft_status *queue_all(rt_thunk *const *steps, int count, rt_ctx *ctx)
+static weft_status *queue_all(rt_thunk *const *steps, int count, rt_ctx *ctx, gpu_put_step *put, void *put_ctx)
 {
   for (int i = 0; i < count; i++) {
-    bool is_call = rt_control_kind_of(steps[i]) == RT_CALL;
-    WEFT_TRY(is_call ? queue_all(rt_seq_steps(steps[i]->seqs[0]), rt_seq_count(steps[i]->seqs[0]), ctx)
-                     : steps[i]->ops->enqueue(steps[i], ctx));
+    const rt_thunk *step = steps[i];
+    if (rt_control_kind_of(step) == RT_CALL)
+      WEFT_TRY(queue_all(rt_seq_steps(step->seqs[0]), rt_seq_count(step->seqs[0]), ctx, put, put_ctx));
+    else WEFT_TRY(step->ops->enqueue ? step->ops->enqueue(step, ctx) : put(put_ctx, step));
   }
   return NULL;
+}
+
+weft_status *gpu_queue_stretch(const rt_stretch *s, rt_ctx *ctx, gpu_put_step *put, void *put_ctx)
+{
+  return queue_all(s->steps, s->count, ctx, put, put_ctx);
 }
 
 static weft_status *capture_all(const recording *r, const rt_stretch *s, wcu_graph *out_graph)
@@ -276,7 +284,7 @@ static weft_status *capture_all(const recording *r, const rt_stretch *s, wcu_gra
 {
   WEFT_TRY(GPU_CALL(cuStreamBeginCapture, r->gpu->recorder, WCU_CAPTURE_MODE_THREAD_LOCAL));
   gpu_record_on(r->gpu->recorder);
-  return end_capture(r->gpu, queue_all(s->steps, s->count, r->ctx), out_graph);
+  return end_capture(r->gpu, queue_all(s->steps, s->count, r->ctx, r->put, r->put_ctx), out_graph);
 }
 
 static weft_status *put_all(recording *r, const rt_stretch *s, wcu_graph *out_graph) WEFT_REQUIRES(r->gpu->recording)
@@ -296,9 +304,9 @@ static weft_status *record(recording *r, const rt_stretch *s, wcu_graph *out_gra
 }
 
 weft_status *gpu_record_stretch(gpu_platform *platform, const rt_stretch *stretch, rt_ctx *ctx, gpu_device *gpu,
-                                wcu_graph *out_graph)
+                                gpu_put_step *put, void *put_ctx, wcu_graph *out_graph)
 {
-  recording r = {.ctx = ctx, .gpu = gpu};
+  recording r = {.ctx = ctx, .gpu = gpu, .put = put, .put_ctx = put_ctx};
   wcu_graph graph = NULL;
 
   *out_graph = NULL;

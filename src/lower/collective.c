@@ -402,20 +402,27 @@ static weft_coll_patience patience_of(const rt_pool *pool, const weft_comm *comm
   return (weft_coll_patience){idle ? POLL_NS : 0, pool ? rt_pool_wanted(pool) : NULL};
 }
 
-/* Posts the operations. On success the thunk ends when they end. */
-static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll_op *ops, int count)
+static weft_coll_call call_of(const collective_thunk *t, const rt_ctx *ctx)
 {
-  collective_state *s = (collective_state *)&ctx->states[t->base.index];
-  weft_comm *comm = ctx->info->comms[t->grouping_index];
   weft_coll_call call = {.site = t->site};
-  if (t->on_device) call.stream = weft_device_stream(ctx->info->device, WEFT_STREAM_COMPUTE);
-  bool pending;
 
+  if (t->on_device) call.stream = weft_device_stream(ctx->info->device, WEFT_STREAM_COMPUTE);
   call.site.launch_id = ctx->info->comm_launches[t->grouping_index];
   call.program = ctx->info->program_id;
   call.run = ctx->info->run_id;
   call.warn_ns = ctx->info->collective_warn_ns;
   if (ctx->info->collective_timeout_ns) call.deadline = weft_deadline_after_ns(ctx->info->collective_timeout_ns);
+  return call;
+}
+
+/* Posts the operations. On success the thunk ends when they end. */
+static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll_op *ops, int count)
+{
+  collective_state *s = (collective_state *)&ctx->states[t->base.index];
+  weft_comm *comm = ctx->info->comms[t->grouping_index];
+  weft_coll_call call = call_of(t, ctx);
+  bool pending;
+
   *s = (collective_state){.job = {.run = finish_job}, .waiter = {.fn = operation_ended, .ctx = s}, .thunk = t, .ctx = ctx};
   WEFT_TRY(weft_coll_start(comm, ops, (size_t)count, &call, patience_of(ctx->pool, comm), &s->waiter, &pending));
   if (!pending) finish_job(&s->job);
@@ -456,6 +463,34 @@ static weft_status *collective_start(const rt_thunk *thunk, rt_ctx *ctx)
   return post(t, ctx, ops, count);
 }
 static const rt_thunk_ops collective_ops = {sizeof(rt_thunk_ops), "collective", .start = collective_start};
+/* of those that may be part of graphs: see may_be_recorded */
+static const rt_thunk_ops recorded_ops = {
+  sizeof(rt_thunk_ops), "collective", .start = collective_start, .stretch = 1u << WEFT_GRAPH_COLLECTIVES};
+
+/* A collective can be part of a graph if its operations need nothing but their addresses: all devices are in groups,
+ * and nothing is packed. */
+static bool may_be_recorded(const collective_thunk *t)
+{
+  bool everybody = true;
+
+  for (int64_t p = 0; p < t->grouping->place_count; p++) everybody &= t->grouping->group_of[p] >= 0;
+  return t->on_device && everybody && t->scratch < 0 && t->instr->op != HLO_RAGGED_ALL_TO_ALL &&
+         t->base.ops == &collective_ops && !is_tuple_all_to_all(t->instr);
+}
+
+int low_collective_count(const rt_thunk *thunk) { return ((const collective_thunk *)thunk)->count; }
+
+weft_status *low_collective_describe(const rt_thunk *thunk, const rt_ctx *ctx, weft_coll_op *ops,
+                                     weft_coll_call *out_call, weft_comm **out_comm)
+{
+  const collective_thunk *t = (const collective_thunk *)thunk;
+  char *staging = NULL;
+
+  *out_comm = ctx->info->comms[t->grouping_index];
+  *out_call = call_of(t, ctx);
+  for (int i = 0; i < t->count; i++) WEFT_TRY(fill_op(t, ctx, rt_args(thunk, ctx), i, &staging, &ops[i]));
+  return NULL;
+}
 
 /* ---- send and recv --------------------------------------------------------------------------------------------- */
 
@@ -688,6 +723,7 @@ weft_status *low_collective_make(low_module *m, low_step *step, rt_thunk **out_t
   WEFT_TRY(make(step, own, index, m->partitions, m->out->module->name, out_thunk));
   const weft_device_ops *device = m->platform->ops->device;
   ((collective_thunk *)*out_thunk)->on_device = m->platform->ops->communicator && !grouping.by_host;
+  if (may_be_recorded((collective_thunk *)*out_thunk)) (*out_thunk)->ops = &recorded_ops;
   (*out_thunk)->wants_host_memory = !((collective_thunk *)*out_thunk)->on_device &&
                                     !device->spaces[0].is_host_visible && !device->host_address;
   return NULL;

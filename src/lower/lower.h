@@ -41,4 +41,12 @@ struct low_target {
 WEFT_NODISCARD weft_status *low_lower(weft_platform *platform, const low_target *target,
                                       const weft_compile_options *options, rt_compiled *compiled);
 
+/* ---- collectives in graphs (collective.c) ---- */
+
+/* The number of operations of a collective's thunk whose kind of step is WEFT_GRAPH_COLLECTIVES. */
+int low_collective_count(const rt_thunk *thunk);
+/* Describes the operations as the thunk posts them, ops[low_collective_count(thunk)], and how. */
+WEFT_NODISCARD weft_status *low_collective_describe(const rt_thunk *thunk, const rt_ctx *ctx, weft_coll_op *ops,
+                                                    weft_coll_call *out_call, weft_comm **out_comm);
+
 #endif

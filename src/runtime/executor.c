@@ -390,12 +390,35 @@ bool rt_control_call(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
   return true;
 }
 
+/* Starts a stretch that talks. False, without an error: its steps are to run one by one. *out_done as start_thunk
+ * returns it. */
+static bool start_stretch(rt_frame *frame, rt_stretch *stretch, weft_status **out, bool *out_done)
+{
+  rt_async *async = &frame->asyncs[stretch->base.index];
+  int phase = RT_STARTING;
+  bool started = false;
+
+  async->st = NULL;
+  atomic_store_explicit(&async->phase, RT_STARTING, memory_order_relaxed);
+  *out = stretch->start(stretch, &frame->ctx, &started);
+  *out_done = true;
+  if (*out || !started) return *out != NULL;
+  /* acq_rel: as in start_thunk */
+  *out_done = !atomic_compare_exchange_strong_explicit(&async->phase, &phase, RT_LEFT, memory_order_acq_rel,
+                                                       memory_order_acquire);
+  if (*out_done) *out = async->st;
+  return true;
+}
+
 bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
 {
   rt_stretch *stretch = (rt_stretch *)thunk;
-  bool queued = false;
+  bool queued = false, done;
 
-  if (WEFT_LIKELY(!rt_trace_on)) *out = stretch->queue(stretch, ctx, &queued);
+  if (WEFT_LIKELY(!rt_trace_on)) {
+    if (!stretch->talks) *out = stretch->queue(stretch, ctx, &queued);
+    else if (start_stretch((rt_frame *)ctx, stretch, out, &done)) return done;
+  }
   return queued || *out || rt_control_call(thunk, ctx, out);
 }
 

@@ -57,11 +57,14 @@ struct rt_stretch {
   int count;      /* of its steps */
   rt_thunk *const *steps; /* loops, branches and calls are among them only if all steps in them may be part of it */
   bool decides;   /* a loop or branches are in it, at any depth */
+  bool talks;     /* steps of rt_stretcher.talks are in it; then it has no loop and no branches */
   int range_count, arg_count;
   rt_arg_range *ranges; /* the arguments of its steps and of the steps in these; set by rt_program_finish */
   /* Queues all steps at once. *out_queued false, without an error: nothing is queued, and the steps are queued one by
    * one. */
   weft_status *(*queue)(rt_stretch *stretch, rt_ctx *ctx, bool *out_queued);
+  /* The same for a stretch that talks: if it has been started, without an error, rt_thunk_done ends it later. */
+  weft_status *(*start)(rt_stretch *stretch, rt_ctx *ctx, bool *out_started);
 };
 
 /* Which stretches a platform can queue, and how it makes them. */
@@ -69,6 +72,7 @@ typedef struct rt_stretcher {
   void *ctx;
   unsigned kinds; /* bits of rt_thunk_ops.stretch: steps that may be part of a stretch */
   unsigned loops, branches; /* bits that loops and conditionals have */
+  unsigned talks; /* bits of steps with `start`, by which devices talk to each other */
   int least;      /* steps of a stretch, at least; > 0. A loop or conditional suffices alone: no value is then read */
   /* Makes a stretch in `arena`: fills `queue`, and base.ops, whose `control` is rt_control_stretch. The thunk lives as
    * long as the program. */

@@ -9,7 +9,8 @@
  *
  * A loop, a conditional or a call may be part of a stretch if all steps in it may. A run in which such a stretch is not
  * queued as one shall do no worse than without it. So each sequence gets plain stretches first. The stretches with
- * control flow are then made of plain ones and of what lies between them. */
+ * control flow are then made of plain ones and of what lies between them. So are those with communication, which are
+ * sought last and have no loops and branches. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -22,20 +23,37 @@ typedef struct search {
   const rt_stretcher *stretcher;
   weft_arena scratch;
   const rt_seq *seq;
-  bool joins;    /* control flow and plain stretches may be part of the stretches that are sought */
+  /* What may be part of the stretches that are sought, besides plain steps: nothing; control flow and plain stretches;
+   * communication and plain stretches. */
+  enum { PLAIN, DECIDING, TALKING } sought;
   int *gates;    /* by step; -1: the step waits for steps of stretches only */
   int *begins;   /* of each stretch: its first step */
   int *ends;     /* and the step after its last one */
   int count;
 } search;
 
+static bool decides(const rt_thunk *thunk);
+
+static bool talks(const search *s, const rt_thunk *thunk)
+{
+  rt_control_kind kind = rt_control_kind_of(thunk);
+  bool found = kind == RT_NO_CONTROL && thunk->own_ops->start && (thunk->own_ops->stretch & s->stretcher->talks) != 0;
+
+  for (int t = 0; kind == RT_CALL && !found && t < thunk->seqs[0]->count; t++)
+    found = talks(s, thunk->seqs[0]->thunks[t]);
+  return found;
+}
+
 static bool may_join(const search *s, const rt_thunk *thunk)
 {
   const rt_stretcher *stretcher = s->stretcher;
   rt_control_kind kind = rt_control_kind_of(thunk);
 
-  if (kind == RT_NO_CONTROL) return thunk->ops->enqueue && (thunk->ops->stretch & stretcher->kinds) != 0;
-  if (!s->joins) return false;
+  if (kind == RT_NO_CONTROL)
+    return (thunk->ops->enqueue || (s->sought == TALKING && talks(s, thunk))) &&
+           (thunk->own_ops->stretch & stretcher->kinds) != 0;
+  if (s->sought == PLAIN) return false;
+  if (s->sought == TALKING && (kind != RT_CALL || decides(thunk))) return false;
   if (kind == RT_LOOP && !(stretcher->loops & stretcher->kinds)) return false;
   if (kind == RT_CHOICE && !(stretcher->branches & stretcher->kinds)) return false;
   for (int q = 0; q < thunk->seq_count; q++)
@@ -124,10 +142,10 @@ static weft_status *find_stretches(search *s, const buf_plan *plan)
   WEFT_TRY(find_gates(s, plan));
   for (int t = 0, begin; t < seq->count;) {
     int64_t steps = 0;
-    bool wanted = !s->joins;
+    bool wanted = s->sought == PLAIN;
     for (begin = t; t < seq->count && may_join(s, seq->thunks[t]) && s->gates[t] <= s->gates[begin]; t++) {
       steps += weight(s, seq->thunks[t]);
-      wanted |= decides(seq->thunks[t]);
+      wanted |= s->sought == TALKING ? talks(s, seq->thunks[t]) : decides(seq->thunks[t]);
     }
     if (t == begin) t++;
     else if (wanted && steps >= s->stretcher->least) {
@@ -169,8 +187,14 @@ static weft_status *make_stretch(search *s, int begin, int end, rt_thunk **out_t
   }
   stretch->count = inner->count;
   stretch->steps = inner->thunks;
-  for (int i = 0; i < stretch->count; i++) stretch->decides |= decides(stretch->steps[i]);
+  int order_group = 0;
+  for (int i = 0; i < stretch->count; i++) {
+    stretch->decides |= decides(stretch->steps[i]);
+    stretch->talks |= s->sought == TALKING && talks(s, stretch->steps[i]);
+    order_group = WEFT_MAX(order_group, stretch->steps[i]->order_group);
+  }
   WEFT_TRY(rt_call_init(program, &stretch->base, stretch->base.ops, name, inner));
+  stretch->base.order_group = order_group;
   *out_thunk = &stretch->base;
   return NULL;
 }
@@ -228,11 +252,11 @@ static weft_status *number_sequences(rt_program *program, int old_count, rt_seq 
   return NULL;
 }
 
-/* Puts stretches, plain ones or those with control flow, in the place of steps of a sequence. */
-static weft_status *stretch_sequence(search *s, rt_seq *seq, const buf_plan *plan, bool joins, int *stretches)
+/* Puts stretches of one kind in the place of steps of a sequence. */
+static weft_status *stretch_sequence(search *s, rt_seq *seq, const buf_plan *plan, int sought, int *stretches)
 {
   s->seq = seq;
-  s->joins = joins;
+  s->sought = sought;
   WEFT_TRY(find_stretches(s, plan));
   *stretches += s->count;
   return s->count > 0 ? replace_steps(s, seq) : NULL;
@@ -248,9 +272,10 @@ weft_status *rt_program_stretch(rt_program *program, const buf_plan *plan, const
   rt_seq **old = weft_arena_memdup(&s.scratch, program->seqs, (size_t)old_count * sizeof *old);
   if (!old) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (int i = 0; i < old_count && !st; i++) {
-    st = stretch_sequence(&s, old[i], plan, false, &stretches);
+    st = stretch_sequence(&s, old[i], plan, PLAIN, &stretches);
     if (!st && (stretcher->kinds & (stretcher->loops | stretcher->branches)))
-      st = stretch_sequence(&s, old[i], plan, true, &stretches);
+      st = stretch_sequence(&s, old[i], plan, DECIDING, &stretches);
+    if (!st && (stretcher->kinds & stretcher->talks)) st = stretch_sequence(&s, old[i], plan, TALKING, &stretches);
   }
   if (!st && stretches > 0) st = number_sequences(program, old_count, old);
   weft_arena_fini(&s.scratch);

@@ -51,7 +51,9 @@ typedef struct rt_thunk_ops {
   bool (*control)(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
   void (*destroy)(rt_thunk *thunk); /* optional: frees what lies outside the arena */
   bool ends_soon;   /* of `start`: the work has mostly ended when it returns, so that other steps need not run beside it */
-  unsigned stretch; /* of `enqueue`: a bit that names the kind of step to rt_stretcher; 0: part of no stretch */
+  /* of `enqueue`, and of communication with `start`: a bit that names the kind of step to rt_stretcher; 0: part of no
+   * stretch */
+  unsigned stretch;
 } rt_thunk_ops;
 
 struct rt_thunk {

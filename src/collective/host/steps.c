@@ -78,6 +78,7 @@ static coll_posting posting_of(coll_op *op)
                         .name = op->site.instruction,
                         .program = op->program,
                         .run = op->run,
+                        .hold = op->hold,
                         .place = op->place};
 }
 

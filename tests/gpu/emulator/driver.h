@@ -103,6 +103,7 @@ struct emu_work {
   uint64_t at;
   uint32_t value;
   weft_emu_job *job;                /* of an emulated library; its arguments are in `bytes` */
+  void (*count)(const void *args, int change); /* of a job: counts its copies; or NULL */
   void *bytes;                      /* owned: kernel parameters, staged source of a copy, arguments of a job */
   size_t byte_count;
   /* owned: the nodes of a launched graph, in an order that their edges allow; the bodies of a conditional node */

@@ -47,6 +47,25 @@ EMU_LIBRARY_API void *weft_emu_keep(size_t bytes)
   return out;
 }
 
+EMU_LIBRARY_API int weft_emu_record(struct wcu_stream_st *stream, weft_emu_job *job, const void *args, size_t bytes,
+                                    void (*count)(const void *args, int change))
+{
+  emu_work w = {.what = EMU_LIBRARY, .job = job, .count = count, .bytes = malloc(bytes + 1), .byte_count = bytes};
+
+  if (!w.bytes) return WCU_ERROR_OUT_OF_MEMORY;
+  memcpy(w.bytes, args, bytes);
+  count(w.bytes, 1);
+  return emu_submit(stream, &w);
+}
+
+EMU_LIBRARY_API bool weft_emu_is_capturing(struct wcu_stream_st *stream)
+{
+  pthread_mutex_lock(&emu_mu);
+  bool captures = stream && stream->capture;
+  pthread_mutex_unlock(&emu_mu);
+  return captures;
+}
+
 EMU_LIBRARY_API bool weft_emu_is_mapped(uint64_t at)
 {
   emu_block b;

@@ -29,6 +29,12 @@ int weft_emu_enqueue(struct wcu_stream_st *stream, weft_emu_job *job, const void
  * blocks: small ones, each allocated among memory that is freed again, would keep a page each. */
 void *weft_emu_keep(size_t bytes);
 
+/* As weft_emu_enqueue, if the stream captures; `count` is called with the arguments and 1 or -1 for each copy of the
+ * job that is made and dropped: nodes of graphs, of their instances and of launches. */
+int weft_emu_record(struct wcu_stream_st *stream, weft_emu_job *job, const void *args, size_t bytes,
+                    void (*count)(const void *args, int change));
+bool weft_emu_is_capturing(struct wcu_stream_st *stream);
+
 /* True if the memory at device address `at` is mapped by the virtual memory calls, so that others can map it too. */
 bool weft_emu_is_mapped(uint64_t at);
 

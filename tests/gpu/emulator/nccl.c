@@ -205,6 +205,27 @@ void emu_nccl_unref(wnc_comm c)
   if (atomic_fetch_sub(&c->refs, 1) == 1) emu_nccl_close(c->world, c->size), c->world = NULL;
 }
 
+/* A job in a graph, in an instance or in a launch: the communicator's memory stays as long as there is one. */
+static void count_recorded(const void *args, int change)
+{
+  wnc_comm c = ((const emu_nccl_job *)args)->comm;
+
+  atomic_fetch_add(&c->recorded, change);
+  if (change < 0) {
+    emu_nccl_unref(c);
+    return;
+  }
+  atomic_fetch_add(&c->refs, 1);
+  if (c->magic == GONE)
+    misuse(WNC_InvalidUsage, "a graph with operations of a communicator is used after the communicator's end");
+}
+
+/* The library waits for ever for graphs with operations of the communicator. */
+static void check_graphs(wnc_comm c, const char *call)
+{
+  if (atomic_load(&c->recorded) > 0) misuse(WNC_InvalidUsage, "%s: graphs have operations of the communicator", call);
+}
+
 static void drop(wnc_comm c)
 {
   c->magic = GONE;
@@ -393,7 +414,8 @@ static void go_on_opening(wnc_comm c)
   c->opening = NULL;
   for (int r = 0; r < c->size; r++) {
     const emu_nccl_window_about *other = &c->world->members[r].window[w->number & 1];
-    if (other->bytes == mine->bytes && other->flags == mine->flags && other->ops == mine->ops) continue;
+    bool same_order = other->ops == mine->ops || other->ops == UINT64_MAX || mine->ops == UINT64_MAX;
+    if (other->bytes == mine->bytes && other->flags == mine->flags && same_order) continue;
     emu_nccl_fail(c, WNC_InvalidUsage,
                   "ranks register different windows: rank %d %llu bytes (flags %d) after %llu operations, rank %d %llu "
                   "(flags %d) after %llu",
@@ -554,6 +576,7 @@ API wnc_result ncclCommFinalize(wnc_comm c)
   CHECK(c);
   if (c->finalized) return misuse(WNC_InvalidUsage, "ncclCommFinalize: a second time");
   if (atomic_load(&c->revoked)) return misuse(WNC_InvalidUsage, "ncclCommFinalize after ncclCommRevoke");
+  check_graphs(c, "ncclCommFinalize");
   c->finalized = true;
   while (c->blocking && atomic_load(&c->jobs) > 0) usleep(200);
   return c->blocking || atomic_load(&c->jobs) == 0 ? answer(c) : WNC_InProgress;
@@ -689,7 +712,8 @@ API wnc_result ncclCommWindowRegister(wnc_comm c, void *at, size_t bytes, wnc_wi
   w->next = c->window_list;
   c->window_list = c->opening = w;
   emu_nccl_member *me = &c->world->members[c->rank];
-  me->window[w->number & 1] = (emu_nccl_window_about){bytes, c->queued, flags};
+  /* launches of graphs are not counted */
+  me->window[w->number & 1] = (emu_nccl_window_about){bytes, c->ever_captured ? UINT64_MAX : c->queued, flags};
   atomic_store(&me->windows, w->number);
   while (c->blocking && c->opening && !atomic_load(&c->error) && !atomic_load(&c->aborted)) {
     advance(c);
@@ -757,7 +781,14 @@ static wnc_result queue(const emu_nccl_op *ops, size_t count)
   if (!job) return WNC_SystemError;
   job->comm = c;
   job->count = count;
+  job->captured = weft_emu_is_capturing(ops[0].stream);
   memcpy(job->ops, ops, count * sizeof *ops);
+  if (job->captured) {
+    c->ever_captured = true;
+    int refused = weft_emu_record(ops[0].stream, emu_nccl_run, job, sizeof *job + count * sizeof *ops, count_recorded);
+    free(job);
+    return refused ? WNC_UnhandledCudaError : WNC_Success;
+  }
   atomic_fetch_add(&jobs_queued, 1);
   atomic_fetch_add(&c->jobs, 1);
   atomic_fetch_add(&c->refs, 1);

@@ -91,6 +91,8 @@ struct wnc_comm_st {
   int polls, registered, windows;
   struct emu_nccl_registration *window_list; /* all that there ever were */
   struct emu_nccl_registration *opening;     /* a window whose ranks have not all come */
+  atomic_int recorded;       /* copies of its operations in graphs, and in launches of these */
+  bool ever_captured;
   uint64_t window_number, queued; /* windows, and collectives queued, so far */
   /* faults of WEFT_EMU_NCCL for this rank; 0: none */
   bool absent;
@@ -110,7 +112,7 @@ size_t emu_nccl_type_bytes(wnc_type type);
 
 /* ---- nccl_data.c ---- */
 
-typedef struct emu_nccl_job { wnc_comm comm; size_t count; emu_nccl_op ops[]; } emu_nccl_job;
+typedef struct emu_nccl_job { wnc_comm comm; size_t count; bool captured; emu_nccl_op ops[]; } emu_nccl_job;
 int emu_nccl_run(const void *job, int device, char *error, size_t size); /* a weft_emu_job */
 
 #endif

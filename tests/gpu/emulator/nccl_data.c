@@ -393,6 +393,7 @@ int emu_nccl_run(const void *args, int device, char *error, size_t size)
   bool pairs = false;
   int result = 0;
 
+  if (job->captured) atomic_fetch_add(&c->jobs, 1); /* one of the launches of its graph */
   pthread_mutex_lock(&c->running);
   if (!is_over(c) && !falls_out(c)) {
     for (size_t i = 0; i < job->count; i++) pairs |= job->ops[i].kind == EMU_SEND || job->ops[i].kind == EMU_RECV;
@@ -406,6 +407,6 @@ int emu_nccl_run(const void *args, int device, char *error, size_t size)
     rest(&turns);
   pthread_mutex_unlock(&c->running);
   atomic_fetch_sub(&c->jobs, 1);
-  emu_nccl_unref(c);
+  if (!job->captured) emu_nccl_unref(c);
   return result;
 }

@@ -71,8 +71,9 @@ emu_work emu_work_clone(const emu_work *w)
   if (w->bytes) {
     c.bytes = malloc(w->byte_count + 1);
     if (c.bytes) memcpy(c.bytes, w->bytes, w->byte_count);
-    else c.what = EMU_EMPTY;
+    else c.what = EMU_EMPTY, c.count = NULL;
   }
+  if (c.count) c.count(c.bytes, 1);
   if (w->many) {
     c.many = calloc(w->many_count + 1, sizeof *c.many);
     for (size_t n = 0; c.many && n < w->many_count; n++) c.many[n] = emu_work_clone(&w->many[n]);
@@ -92,6 +93,7 @@ void emu_work_drop(emu_work *w)
   if (w->is_launch) emu_work_count_launch(w, -1);
   for (size_t n = 0; w->many && n < w->many_count; n++) emu_work_drop(&w->many[n]);
   free(w->many);
+  if (w->count) w->count(w->bytes, -1);
   free(w->bytes);
   emu_mark_release(w->mark);
   emu_condition_release(w->condition);

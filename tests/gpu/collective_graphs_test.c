@@ -1,0 +1,299 @@
+/* tests/gpu/collective_graphs_test.c -- collectives of NCCL in CUDA graphs: the bits of collectives outside of graphs,
+ * one launch for all steps, and what goes wrong: devices that hang, errors of the library, calls that fail while a
+ * graph is recorded, ranks that are late.  The emulated NCCL notices graphs that outlive their communicator. */
+enum { DEVICES = 4, MOST_BYTES = 4096 };
+#include "collective_programs.h"
+
+#include "runtime/runtime_internal.h"
+
+enum { OPS = 4 /* operations of the program on each device */, BYTES = 4 * 8 * 4 };
+
+static int (*misuses)(void);
+static void (*emu_reset)(void);
+static size_t (*emu_leaks)(char *, size_t);
+static uint64_t (*emu_calls)(const char *);
+
+#define STEPS                                                                      \
+  "y = f32[4,8] add(x, x)\n"                                                       \
+  " u = f32[4,8] all-reduce(y), replica_groups={}, to_apply=f\n"                   \
+  " w = f32[4,8] multiply(u, u)\n"                                                 \
+  " g = f32[16,8] all-gather(w), replica_groups={}, dimensions={0}\n"              \
+  " n2 = f32[16,8] negate(g)\n"                                                    \
+  " h = f32[4,8] reduce-scatter(n2), replica_groups={}, dimensions={0}, to_apply=f\n" \
+  " q = f32[4,8] add(h, x)\n"                                                      \
+  " p = f32[4,8] collective-permute(q), source_target_pairs={{0,1},{1,2},{3,3}}\n" \
+  " ROOT r = f32[4,8] add(p, q)"
+
+static int open_emulator(void **state)
+{
+  (void)state;
+  setenv("WEFT_CUDA_COLLECTIVES", "nccl", 1);
+  *(void **)&misuses = emulated_symbol("libnccl.so.2", "weft_emu_nccl_misuses");
+  *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
+  *(void **)&emu_leaks = emulated_symbol("libcuda.so.1", "weft_emu_leaks");
+  *(void **)&emu_calls = emulated_symbol("libcuda.so.1", "weft_emu_calls");
+  emu_calls(NULL); /* counts from now on */
+  return 0;
+}
+
+static weft_executable *compile_steps(weft_platform *platform, bool graphs)
+{
+  uint32_t kinds = 1u << WEFT_GRAPH_FUSION | (graphs ? 1u << WEFT_GRAPH_COLLECTIVES : 0);
+  weft_compile_options options = {.order = BUF_TOPOLOGICAL, .graph_kinds = kinds, .graph_least = 2,
+                                  .collective_timeout_ns = TIMEOUT_MS * WEFT_NS_PER_MS};
+  hlo_module *module;
+  weft_executable *exe;
+  char text[4096];
+
+  program(text, sizeof text, "f32", "add", STEPS);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(weft_compile(platform, module, &options, &exe));
+  return exe;
+}
+
+static void expect(char (*want)[MOST_BYTES])
+{
+  weft_platform *cpu = platform_called("cpu");
+  weft_executable *exe = compile_steps(cpu, false);
+
+  launch_well(exe, want);
+  weft_executable_release(exe);
+  weft_platform_release(cpu);
+}
+
+static void check(const char *what, char (*got)[MOST_BYTES], char (*want)[MOST_BYTES])
+{
+  for (int d = 0; d < DEVICES; d++)
+    if (memcmp(got[d], want[d], BYTES) != 0) fail_msg("%s: device %d differs from the CPU", what, d);
+}
+
+static void check_nothing_is_left(void)
+{
+  char text[1000];
+
+  T_EQ_INT(misuses(), 0);
+  if (emu_leaks(text, sizeof text) != 0) fail_msg("%s", text);
+}
+
+/* Launches the program six times; the library gets each of its calls `calls` times for each device. */
+static void run(const char *what, bool graphs, uint64_t calls)
+{
+  static char got[DEVICES][MOST_BYTES], want[DEVICES][MOST_BYTES];
+
+  expect(want);
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile_steps(gpu, graphs);
+  uint64_t before = emu_calls("cuGraphLaunch"), queued = emu_calls("ncclAllReduce");
+  for (int i = 0; i < 6; i++) {
+    memset(got, 0, sizeof got);
+    launch_well(exe, got);
+    check(what, got, want);
+  }
+  if (emu_calls("ncclAllReduce") - queued != calls * DEVICES)
+    fail_msg("%s: %d calls of the library", what, (int)(emu_calls("ncclAllReduce") - queued));
+  if (calls == 2) T_EQ_INT(emu_calls("cuGraphLaunch") - before, 5 * DEVICES); /* one for each run but the first */
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  check_nothing_is_left();
+}
+
+TEST(collectives_are_part_of_graphs_when_asked_for) { run("graphs", true, 2); }
+TEST(without_the_option_they_are_not) { run("no graphs", false, 6); }
+
+TEST(a_library_that_takes_its_time_records_too)
+{
+  setenv("WEFT_EMU_NCCL", "polls:3", 1);
+  run("polls", true, 2);
+  unsetenv("WEFT_EMU_NCCL");
+}
+
+TEST(memory_of_collectives_is_registered_in_graphs)
+{
+  setenv("WEFT_CUDA_COLLECTIVE_MEMORY", "1", 1);
+  run("windows", true, 2);
+  unsetenv("WEFT_CUDA_COLLECTIVE_MEMORY");
+}
+
+/* Peers have the small operations: the steps run one by one. */
+TEST(what_peers_move_is_in_no_graph)
+{
+  setenv("WEFT_CUDA_COLLECTIVES", "auto", 1);
+  run("peers", true, 0);
+  setenv("WEFT_CUDA_COLLECTIVES", "nccl", 1);
+}
+
+/* ---- what goes wrong ---- */
+
+/* The fault comes in the third launch, which is a graph. */
+static void fail_in_a_graph(const char *nccl, weft_code code, weft_code other, const char *part)
+{
+  static char got[DEVICES][MOST_BYTES], want[DEVICES][MOST_BYTES];
+  weft_status *ends[DEVICES];
+
+  expect(want);
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile_steps(gpu, true);
+  setenv("WEFT_EMU_NCCL", nccl, 1);
+  launch_well(exe, got);
+  unsetenv("WEFT_EMU_NCCL");
+  launch_well(exe, got);
+  int64_t began = weft_now_ns();
+  launch(exe, got, ends);
+  int64_t took_ms = (weft_now_ns() - began) / WEFT_NS_PER_MS;
+  check_ends(nccl, ends, code, other, part);
+  if (took_ms > OPS * TIMEOUT_MS + 20000) fail_msg("%s: it took %lld ms", nccl, (long long)took_ms);
+  for (int i = 0; i < 4; i++) { /* on a new communicator */
+    launch_well(exe, got);
+    check(nccl, got, want);
+  }
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  check_nothing_is_left();
+}
+
+TEST(a_device_that_hangs_in_a_graph_ends_at_the_deadline)
+{
+  fail_in_a_graph("silent:2@10", WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "is with NCCL");
+}
+
+TEST(an_error_of_the_library_in_a_graph_is_the_runs)
+{
+  fail_in_a_graph("async:1@11=6", WEFT_UNAVAILABLE, WEFT_UNAVAILABLE, "an injected error of operation 11");
+}
+
+/* A call fails while the second launch records: the steps are queued one by one. */
+static void fail_to_record(const char *faults)
+{
+  static char got[DEVICES][MOST_BYTES], want[DEVICES][MOST_BYTES];
+
+  expect(want);
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile_steps(gpu, true);
+  launch_well(exe, got);
+  setenv("WEFT_EMU_FAULTS", faults, 1);
+  emu_reset();
+  launch_well(exe, got);
+  check(faults, got, want);
+  unsetenv("WEFT_EMU_FAULTS");
+  emu_reset();
+  uint64_t before = emu_calls("cuGraphLaunch");
+  for (int i = 0; i < 2; i++) {
+    launch_well(exe, got);
+    check(faults, got, want);
+  }
+  T_TRUE(emu_calls("cuGraphLaunch") - before == 2 * DEVICES);
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  check_nothing_is_left();
+}
+
+TEST(steps_are_queued_one_by_one_where_recording_fails)
+{
+  fail_to_record("cuStreamBeginCapture_v2:2=999");
+  fail_to_record("cuGraphInstantiateWithFlags:3=2");
+  fail_to_record("ncclAllGather:1=3");
+}
+
+/* A launch that fails is the run's error on all devices. */
+TEST(a_launch_that_fails_ends_the_run)
+{
+  static char got[DEVICES][MOST_BYTES], want[DEVICES][MOST_BYTES];
+  weft_status *ends[DEVICES];
+
+  expect(want);
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile_steps(gpu, true);
+  for (int i = 0; i < 2; i++) launch_well(exe, got);
+  setenv("WEFT_EMU_FAULTS", "cuGraphLaunch:2=999", 1);
+  emu_reset();
+  launch(exe, got, ends);
+  unsetenv("WEFT_EMU_FAULTS");
+  emu_reset();
+  check_ends("cuGraphLaunch", ends, WEFT_INTERNAL, WEFT_ABORTED, "cuGraphLaunch");
+  for (int i = 0; i < 3; i++) launch_well(exe, got);
+  check("after it", got, want);
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  check_nothing_is_left();
+}
+
+/* A run of one device does not start, because its input is not there: the others end at the deadline, and say who is
+ * missing, before anything is launched. */
+TEST(a_rank_that_does_not_come_is_named)
+{
+  static const char text[] = "HloModule m, replica_count=4\n"
+                             "f {\n"
+                             "  a = f32[] parameter(0)\n"
+                             "  b = f32[] parameter(1)\n"
+                             "  ROOT r = f32[] add(a, b)\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[8] parameter(0)\n"
+                             "  y = f32[8] add(x, x)\n"
+                             "  u = f32[8] all-reduce(y), replica_groups={}, to_apply=f\n"
+                             "  w = f32[8] multiply(u, u)\n"
+                             "  v = f32[8] all-reduce(w), replica_groups={}, to_apply=f\n"
+                             "  ROOT r = f32[8] negate(v)\n"
+                             "}\n";
+  weft_compile_options options = {.order = BUF_TOPOLOGICAL,
+                                  .graph_kinds = 1u << WEFT_GRAPH_FUSION | 1u << WEFT_GRAPH_COLLECTIVES,
+                                  .graph_least = 2,
+                                  .collective_timeout_ns = TIMEOUT_MS * WEFT_NS_PER_MS};
+  weft_array_type type = {.type = WEFT_F32, .rank = 1, .dims = {8}};
+  weft_platform *gpu = platform_called("cuda");
+  hlo_module *module;
+  weft_executable *exe;
+
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(weft_compile(gpu, module, &options, &exe));
+  for (int round = 0; round < 5; round++) {
+    bool late = round == 3;
+    weft_buffer *in[DEVICES], *result[DEVICES], **outs[DEVICES], *const *ins[DEVICES];
+    weft_event *event;
+    uint64_t before = emu_calls("cuGraphLaunch");
+    T_OK(weft_event_new(&event));
+    for (int d = 0; d < DEVICES; d++) {
+      weft_device *device = weft_platform_device(gpu, d);
+      weft_storage *storage;
+      float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+      T_OK(rt_storage_new(device, 0, sizeof values, RT_ANYONE, &storage));
+      T_OK(weft_device_write(device, NULL, storage->data, values, sizeof values));
+      T_OK(weft_buffer_new(device, &type, storage, late && d == 2 ? event : NULL, &in[d]));
+      weft_storage_release(storage);
+      ins[d] = &in[d];
+      outs[d] = &result[d];
+    }
+    T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs, .launch_id = 1 + round}));
+    if (late) {
+      usleep((TIMEOUT_MS + 1000) * 1000);
+      weft_event_set(event, NULL);
+    }
+    for (int d = 0; d < DEVICES; d++) {
+      float out[8];
+      weft_status *st = weft_buffer_to_host(result[d], out, weft_deadline_after_ms(60000));
+      if (!late) T_OK(st);
+      else if (!st) fail_msg("device %d has a result", d);
+      else if (d == 0) assert_non_null(strstr(weft_status_text(st, true), "not arrived: 1 of 4"));
+      if (!late) assert_true(out[1] == -4.0f * (16.0f * 16.0f));
+      weft_status_free(st);
+      weft_buffer_release(result[d]);
+      weft_buffer_release(in[d]);
+    }
+    if (late) T_EQ_INT(emu_calls("cuGraphLaunch"), before);
+    weft_event_release(event);
+  }
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  check_nothing_is_left();
+}
+
+int main(void)
+{
+  const struct CMUnitTest units[] = {
+    UNIT(collectives_are_part_of_graphs_when_asked_for), UNIT(without_the_option_they_are_not),
+    UNIT(a_library_that_takes_its_time_records_too), UNIT(memory_of_collectives_is_registered_in_graphs),
+    UNIT(what_peers_move_is_in_no_graph), UNIT(a_device_that_hangs_in_a_graph_ends_at_the_deadline),
+    UNIT(an_error_of_the_library_in_a_graph_is_the_runs), UNIT(steps_are_queued_one_by_one_where_recording_fails),
+    UNIT(a_launch_that_fails_ends_the_run), UNIT(a_rank_that_does_not_come_is_named)};
+  return cmocka_run_group_tests(units, open_emulator, NULL);
+}
