@@ -302,6 +302,27 @@ static void one_goes_well(int64_t key)
   }
 }
 
+/* The same after an error that ended the link.  A sender may not have heard of it yet: then its transfer goes to the
+ * old link and gets the error, too. */
+static void one_goes_well_again(int64_t key)
+{
+  weft_status *st = NULL;
+
+  if (side == RECEIVER) {
+    one_goes_well(key);
+    return;
+  }
+  PJRT_Buffer *x = make(100, (float)key);
+  for (int i = 0; i < 100; i++) {
+    weft_status_free(st);
+    st = outcome(send_one(x, key));
+    if (weft_status_code(st) != WEFT_ABORTED) break;
+    usleep(10000);
+  }
+  T_OK(st);
+  destroy_buffer(x);
+}
+
 static void close_client(void)
 {
   meet("the end");
@@ -483,7 +504,7 @@ static void send_nothing(void)
 {
   one_goes_well(1);
   meet("the error");
-  one_goes_well(2);
+  one_goes_well_again(2);
   close_client();
 }
 static void receive_in_vain(void)
@@ -493,7 +514,7 @@ static void receive_in_vain(void)
   ends_in_time(end_of_buffer, got);
   destroy_buffer(got);
   meet("the error");
-  one_goes_well(2);
+  one_goes_well_again(2);
   close_client();
 }
 TEST(a_receive_without_a_send_ends_at_the_deadline) { run_to_the_deadline((pair){{send_nothing, receive_in_vain}}); }
@@ -508,7 +529,7 @@ static void send_by_a_call_that_fails(void)
   ends_in_time(end_of_event, send_one(x, 2));
   inject(NULL);
   meet("the error");
-  one_goes_well(3);
+  one_goes_well_again(3);
   destroy_buffer(x);
   close_client();
 }
@@ -519,7 +540,7 @@ static void receive_what_is_not_sent(void)
   ends_in_time(end_of_buffer, got);
   destroy_buffer(got);
   meet("the error");
-  one_goes_well(3);
+  one_goes_well_again(3);
   close_client();
 }
 TEST(a_call_of_the_library_that_fails_ends_both_sides)
@@ -536,7 +557,7 @@ static void send_from_a_device_that_hangs(void)
   ends_in_time(end_of_event, send_one(x, 2));
   unsetenv("WEFT_EMU_NCCL");
   meet("the error");
-  one_goes_well(3);
+  one_goes_well_again(3);
   destroy_buffer(x);
   close_client();
 }
@@ -546,7 +567,7 @@ static void receive_from_a_device_that_hangs(void)
   ends_in_time(end_of_buffer, got);
   destroy_buffer(got);
   meet("the error");
-  one_goes_well(3);
+  one_goes_well_again(3);
   close_client();
 }
 TEST(a_device_that_hangs_ends_both_sides)
