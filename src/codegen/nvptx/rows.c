@@ -277,7 +277,7 @@ static shape shape_of(const gen_part *part, const gen_rows *form, int column_byt
   kept = WEFT_MIN(kept, MOST_PIECES);
   if (have <= kept) s.pieces = (int)have;
   else if (form->stages + !form->per_row_only > 1)
-    s.pieces = (int)(kept * 3 / 4); /* the loops over the other columns need registers, too */
+    s.pieces = (int)(column_bytes > widest ? kept / 2 : kept * 3 / 4); /* the loops over the others need registers */
   return s;
 }
 
