@@ -1,17 +1,17 @@
 /* gpu/talk.c -- stretches with collectives, as graphs (talk.h).
  *
  * A run posts all collectives of the stretch at once, with a hold (nccl.h).  The ranks meet for each of them on the
- * host, as for collectives outside of graphs: deadlines, the comparison of operations, the flight recorder and reports
- * are the same.  When the ranks have met for the last one, a worker launches the graph, or queues the steps one by one on
- * the compute stream.  The collectives end when the stream has done all of it.
+ * host, as for collectives outside of graphs: deadlines, the comparison of operations, the flight recorder and
+ * reports are the same.  When the ranks have met for the last one, a worker launches the graph, or queues the steps
+ * one by one on the compute stream.  The collectives end when the stream has done all of it.
  *
  *   start: find or record the graph -> post, held -> all have met (owner's thread) -> worker: launch -> landed -> ended
  *
  * A device's first run queues one by one, as in graph.c; by then the library has made its connections.  Later runs
  * record: each rank's owner queues the rank's operations on the stream that captures.  A graph is kept for its
- * addresses and for the communicators with which it was recorded.  It is never updated, and the library wants it to end before
- * the communicator does (gpu_lease).  If a communicator fails after the launch, its abort makes the graph's kernels
- * leave; before the launch, nothing is launched any more.
+ * addresses and for the communicators with which it was recorded.  It is never updated, and the library wants it to
+ * end before the communicator does (gpu_lease).  If a communicator fails after the launch, its abort makes the
+ * graph's kernels leave; before the launch, nothing is launched any more.
  *
  * Within a graph the collectives are queued among the steps in program order: none of them overlaps with other work.
  *
