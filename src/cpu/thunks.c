@@ -10,8 +10,12 @@
 
 static gen_shareable shareable(const low_step *step, gen_step kind, double ns, double bytes)
 {
-  return (gen_shareable){.kind = kind, .ns = ns, .bytes = bytes, .whole = (double)step->whole_bytes,
-                         .shared = (double)step->shared_bytes, .passed = (double)step->passed_bytes};
+  return (gen_shareable){.kind = kind,
+                         .ns = ns,
+                         .bytes = bytes,
+                         .whole = (double)step->whole_bytes,
+                         .shared = (double)step->shared_bytes,
+                         .passed = (double)step->passed_bytes};
 }
 
 bool cpu_pays_to_share(const low_step *step, double ns, bool is_cut)

@@ -665,7 +665,8 @@ TEST(erfc_of_f32_is_as_exact_as_xla)
            "  %r = chlo.erfc %x : tensor<16384xf32> -> tensor<16384xf32>\n  return %r : tensor<16384xf32>\n}\n",
            N, got);
   for (int i = 0; i < N; i++) {
-    double x = i * 0x1p-10 - 6, want = erfc(x), error = fabs(got[i] - want) / fmax(ldexp(1, ilogb(want) - 23), 0x1p-149);
+    double x = i * 0x1p-10 - 6, want = erfc(x),
+           error = fabs(got[i] - want) / fmax(ldexp(1, ilogb(want) - 23), 0x1p-149);
     while (range + 1 < WEFT_COUNT(budgets) && x >= budgets[range].below) range++;
     if (!(error <= budgets[range].ulp)) fail_msg("erfc(%g): got %a, want %a (%g ULP)", x, got[i], want, error);
   }
