@@ -282,7 +282,8 @@ weft_status *coll_communicator_problem(weft_comm *comm, const weft_coll_op *args
   op->comm = comm;
   weft_status *st = coll_op_prepare(op, args, NULL);
   *out = op->problem;
-  if (!st && (out->prefix || out->send_at)) st = WEFT_ERR(INTERNAL, "an operation with arrays has no problem without them");
+  if (!st && (out->prefix || out->send_at))
+    st = WEFT_ERR(INTERNAL, "an operation with arrays has no problem without them");
   free(op->arrays);
   free(op->stage);
   free(op);
