@@ -83,6 +83,7 @@ nav:
   - Measured:
     - Programs: docs/measured/programs.md
     - Programs, with AMX: docs/measured/programs-amx.md
+    - Programs, without AVX-512: docs/measured/programs-avx2.md
     - Libraries: docs/measured/libraries.md
     - Convolutions: docs/measured/convolutions.md
     - Before the device layer: docs/measured/device-layer.md

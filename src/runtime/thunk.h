@@ -50,7 +50,8 @@ typedef struct rt_thunk_ops {
   /* Control flow, which the executor itself implements. Returns true when it is done, with its error in *out. */
   bool (*control)(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
   void (*destroy)(rt_thunk *thunk); /* optional: frees what lies outside the arena */
-  bool ends_soon;   /* of `start`: the work has mostly ended when it returns, so that other steps need not run beside it */
+  /* of `start`: the work has mostly ended when `start` returns, so that other steps need not run beside it */
+  bool ends_soon;
   /* of `enqueue`, and of communication with `start`: a bit that names the kind of step to rt_stretcher; 0: part of no
    * stretch */
   unsigned stretch;

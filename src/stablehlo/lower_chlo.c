@@ -140,7 +140,8 @@ static val erf_inv(builder *b, val x)
 
 static val erfc_of(builder *b, val x)
 {
-  /* Minimax fits: erf(x)/x - 1 in x^2, |x| <= 1: 2^-29; exp(x^2) erfc(x)/t in t = 1 / (1 + x/2), 1 <= x <= 10.3: 2^-26 */
+  /* Minimax fits: erf(x)/x - 1 in x^2, |x| <= 1: 2^-29; exp(x^2) erfc(x) / t in t = 1 / (1 + x/2), 1 <= x <= 10.3:
+   * 2^-26 */
   static const double near32[] = {7.4519326075e-5, -7.87651473219e-4, 5.17113022411e-3, -2.68431050571e-2, 0.112832569937,
                                   -0.376125817818, 0.12837914807};
   static const double far32[] = {9.348698396e-2, -0.2262265801, 8.239173873e-2, 6.106046231e-2, 0.1787560832, 0.2469692247,

@@ -1,10 +1,10 @@
 /* codegen/emit/math.c -- transcendental functions of f32 and f64 as branch-free polynomials on scalars or vectors.
  *
  * f32: exp, log, log1p, tanh, erf, rsqrt and logistic are computed in f32, and so are sin and cos where the processor
- * multiplies and adds in one step; the others are computed in f64 and rounded once, power with shorter polynomials. f64:
- * the argument is reduced in two parts where an ULP depends on it; power takes a logarithm of twice the precision.
- * Coefficients are minimax fits (Remez) of the form named beside each; the power of two is their error. Small
- * functions are inlined, the others become functions of the part. */
+ * multiplies and adds in one step; the others are computed in f64 and rounded once, power with shorter polynomials.
+ * f64: the argument is reduced in two parts where an ULP depends on it; power takes a logarithm of twice the
+ * precision. Coefficients are minimax fits (Remez) of the form named beside each; the power of two is their error.
+ * Small functions are inlined, the others become functions of the part. */
 #include <config.h>
 
 #include "codegen/emit/emit.h"
