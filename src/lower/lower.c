@@ -124,10 +124,39 @@ static weft_status *plan_steps(low_module *m)
 
 /* ---- steps ----------------------------------------------------------------------------------------------------- */
 
-/* The thunk that made `x`, found through instructions that only name the same bytes; NULL: not known. */
-static const rt_thunk *maker_of(const low_module *m, const hlo_instr *x)
+/* The instruction that makes the bytes of `x`, found through those that only name them. */
+static const hlo_instr *source_of(const hlo_instr *x)
 {
   while (x->op == HLO_GET_TUPLE_ELEMENT || hlo_opcode_is_alias_of_operand(x->op)) x = x->operands[0];
+  return x;
+}
+
+/* Finds what long steps read: m->passed. */
+static weft_status *find_passed(low_module *m)
+{
+  const low_target *target = m->target;
+  const hlo_module *module = m->out->module;
+
+  m->passed = WEFT_ARENA_ARRAY(&m->scratch, int64_t, module->next_id);
+  WEFT_TRY_ALLOC(m->passed);
+  if (target->long_ns <= 0) return NULL;
+  HLO_FOREACH_COMPUTATION(comp, module) {
+    if (!m->wanted[comp->id]) continue;
+    HLO_FOREACH(instr, comp) {
+      if (!is_of_target(instr) || target->cost_ns(target->ctx, instr) < target->long_ns) continue;
+      for (int i = 0; i < instr->operand_count; i++) {
+        int64_t *passed = &m->passed[source_of(instr->operands[i])->id];
+        *passed = WEFT_MAX(*passed, hlo_shape_total_bytes(instr->operands[i]->shape));
+      }
+    }
+  }
+  return NULL;
+}
+
+/* The thunk that made `x`; NULL: not known. */
+static const rt_thunk *maker_of(const low_module *m, const hlo_instr *x)
+{
+  x = source_of(x);
   return hlo_opcode_runs_steps(x->op) ? NULL : m->made[x->id];
 }
 
@@ -145,21 +174,6 @@ static int fill_slices(const buf_plan *plan, const hlo_instr *instr, rt_use *use
   return n;
 }
 
-/* Bytes of x that are read by steps of at least long_ns, also through instructions that only name the same bytes. */
-static int64_t passed_bytes(const low_module *m, const hlo_instr *x)
-{
-  for (int i = 0; i < x->user_count; i++) {
-    const hlo_instr *user = x->users[i];
-    if (user->op == HLO_GET_TUPLE_ELEMENT || hlo_opcode_is_alias_of_operand(user->op)) {
-      int64_t bytes = passed_bytes(m, user);
-      if (bytes > 0) return bytes;
-    } else if (is_of_target(user) && m->target->cost_ns(m->target->ctx, user) >= m->target->long_ns) {
-      return hlo_shape_total_bytes(x->shape);
-    }
-  }
-  return 0;
-}
-
 static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *step)
 {
   *step = (low_step){
@@ -173,7 +187,7 @@ static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *s
     if (maker)
       *(maker->splits ? &step->shared_bytes : &step->whole_bytes) += hlo_shape_total_bytes(instr->operands[i]->shape);
   }
-  step->passed_bytes = passed_bytes(m, instr);
+  step->passed_bytes = m->passed[instr->id];
   step->use_count = fill_slices(m->out->plan, instr, step->uses);
   for (int i = 0; i < step->use_count; i++) step->uses[i].access = i < step->operand_count ? RT_READ : RT_WRITE;
   return NULL;
@@ -305,6 +319,7 @@ static weft_status *plan_and_lower(low_module *m)
   rt_compiled *out = m->out;
 
   WEFT_TRY(plan_steps(m));
+  WEFT_TRY(find_passed(m));
   WEFT_TRY(buf_plan_draft(out->module, &plan, &out->plan));
   WEFT_TRY(lower_module(m));
   if (plan.order != BUF_SEQUENTIAL) WEFT_TRY(find_in_order(m, &plan.in_order));

@@ -21,7 +21,7 @@ struct low_target {
   /* Estimated time of the step of `instr` on one thread, or, if the platform's devices do not consist of threads, on
    * the whole device. */
   double (*cost_ns)(void *ctx, const hlo_instr *instr);
-  double long_ns; /* steps from this time on are worth spreading over threads: see low_step.passed_bytes */
+  double long_ns; /* steps from this time on are worth spreading over threads: see low_step.passed_bytes. 0: none are */
   /* Makes the thunk of an instruction that computes: any instruction but control flow, collectives, send and recv,
    * infeed and outfeed. It may be called twice for an instruction, with the same plan: the first thunk is destroyed
    * then. Errors: UNIMPLEMENTED, naming the operation. */

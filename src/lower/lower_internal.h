@@ -14,6 +14,7 @@ typedef struct low_module {
   rt_seq **seqs;         /* by computation id */
   int *node_of;          /* by instruction id: its place in its sequence, -1 none */
   rt_thunk **made;       /* by instruction id: its thunk; NULL if the instruction is no step */
+  int64_t *passed;       /* by instruction id: bytes of its result that steps of at least low_target.long_ns read */
   bool *wanted;          /* by computation id: control flow reaches it from the entry */
   bool *talks;           /* by computation id: it contains communication */
   int *token_mark;       /* by instruction id: the last instruction whose tokens were followed through this one */
