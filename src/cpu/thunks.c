@@ -134,22 +134,12 @@ typedef struct cpu_copy_thunk {
   int64_t piece; /* bytes */
 } cpu_copy_thunk;
 
-typedef struct copy_run { char *to; const char *from; int64_t bytes, piece; } copy_run;
-
-static void copy_piece(void *ctx, int64_t i)
-{
-  const copy_run *c = ctx;
-  int64_t at = i * c->piece;
-  memcpy(c->to + at, c->from + at, (size_t)WEFT_MIN(c->piece, c->bytes - at));
-}
-
 static weft_status *copy_execute(const rt_thunk *thunk, rt_ctx *ctx)
 {
   void *const *args = rt_args(thunk, ctx);
-  copy_run c = {args[1], args[0], thunk->uses[1].slice.bytes, ((const cpu_copy_thunk *)thunk)->piece};
 
-  if (c.to == c.from) return NULL;
-  rt_parallel_for(ctx->pool, (c.bytes + c.piece - 1) / c.piece, copy_piece, &c);
+  if (args[1] != args[0])
+    rt_parallel_copy(ctx->pool, args[1], args[0], thunk->uses[1].slice.bytes, ((const cpu_copy_thunk *)thunk)->piece);
   return NULL;
 }
 static const rt_thunk_ops copy_ops = {sizeof(rt_thunk_ops), "copy", .run = copy_execute};

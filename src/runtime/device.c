@@ -199,24 +199,12 @@ void *weft_device_host_address(weft_device *device, void *data)
   return device->ops->host_address ? device->ops->host_address(device, data) : NULL;
 }
 
-typedef struct shared_copy { char *to; const char *from; int64_t bytes; } shared_copy;
-
-enum { COPY_PIECE = 1 << 20, LEAST_SHARED_COPY = 4 << 20 };
-
-static void copy_piece(void *ctx, int64_t index)
-{
-  const shared_copy *c = ctx;
-  int64_t at = index * COPY_PIECE;
-
-  memcpy(c->to + at, c->from + at, (size_t)WEFT_MIN(c->bytes - at, COPY_PIECE));
-}
-
 void rt_device_copy_shared(weft_device *device, void *to, const void *from, int64_t bytes)
 {
-  shared_copy c = {to, from, bytes};
+  enum { PIECE = 1 << 20, LEAST_SHARED = 4 << 20 };
 
-  if (bytes < LEAST_SHARED_COPY) memcpy(to, from, (size_t)WEFT_MAX(bytes, 0));
-  else rt_parallel_for(device->platform->pool, (bytes + COPY_PIECE - 1) / COPY_PIECE, copy_piece, &c);
+  if (bytes < LEAST_SHARED) memcpy(to, from, (size_t)WEFT_MAX(bytes, 0));
+  else rt_parallel_copy(device->platform->pool, to, from, bytes, PIECE);
 }
 
 weft_status *weft_device_write(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes)

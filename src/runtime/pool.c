@@ -570,6 +570,23 @@ void rt_parallel_for(rt_pool *pool, int64_t count, void (*fn)(void *ctx, int64_t
   wait_for_helpers(pool, at, &l, helpers);
 }
 
+typedef struct copy { char *to; const char *from; int64_t bytes, piece; } copy;
+
+static void copy_piece(void *ctx, int64_t index)
+{
+  const copy *c = ctx;
+  int64_t at = index * c->piece;
+
+  memcpy(c->to + at, c->from + at, (size_t)WEFT_MIN(c->bytes - at, c->piece));
+}
+
+void rt_parallel_copy(rt_pool *pool, void *to, const void *from, int64_t bytes, int64_t piece)
+{
+  copy c = {to, from, bytes, piece};
+
+  rt_parallel_for(pool, (bytes + piece - 1) / piece, copy_piece, &c);
+}
+
 /* ---- scratch --------------------------------------------------------------------------------------------------- */
 
 typedef struct scratch { void *data; int64_t bytes; } scratch;

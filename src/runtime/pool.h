@@ -36,6 +36,9 @@ WEFT_DEFINE_AUTO(rt_pool, rt_pool_free)
 int rt_pool_threads(const rt_pool *pool);
 int rt_pool_node(const rt_pool *pool); /* the node of the calling thread; 0 for a pool of one node, or NULL */
 
+/* Copies `bytes` bytes in pieces of `piece` bytes, which the threads of the pool share. `piece` is at least 1. */
+void rt_parallel_copy(rt_pool *pool, void *to, const void *from, int64_t bytes, int64_t piece);
+
 /* What loops have cost since the pool began, for measurements. */
 typedef struct rt_pool_counts {
   int64_t joins;  /* helpers that joined a loop */
