@@ -225,19 +225,26 @@ static gen_ssa cosh_(gen_emit *e, gen_ssa x) /* f64 */
 
 /* ---- log and its kin ------------------------------------------------------------------------------------------- */
 
+/* x = m 2^n for a positive, finite x. `least` is the bits of the least m; the greatest is below twice that. */
+static gen_ssa mantissa_of(gen_emit *e, gen_ssa x, int64_t least, gen_ssa *out_n)
+{
+  bool wide = is_f64(e, x);
+  int mantissa = wide ? 52 : 23, shift = wide ? 54 : 23;
+  gen_ssa tiny = lt(e, x, wide ? 0x1p-1022 : 0x1p-126);
+  gen_ssa scaled = gen_select(e, tiny, mul(e, x, gen_f(x, wide ? 0x1p54 : 0x1p23)), x);
+  gen_ssa bits = i_bin(e, LLVMSub, to_bits(e, scaled), least), n = i_bin(e, LLVMAShr, bits, mantissa);
+
+  *out_n = gen_bin(e, LLVMSub, n, gen_select(e, tiny, gen_i(n, shift), gen_i(n, 0)));
+  return from_bits(e, i_bin(e, LLVMAdd, i_bin(e, LLVMAnd, bits, (INT64_C(1) << mantissa) - 1), least));
+}
+
 /* log(x + low), where `low` (NULL: 0) is the rounding error of x. */
 static gen_ssa log_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
 {
   bool wide = is_f64(e, x);
-  int mantissa = wide ? 52 : 23;
-  int64_t least = wide ? INT64_C(0x3fe6a09e00000000) : 0x3f2aaaab; /* sqrt(1/2); 2/3 */
-  gen_ssa tiny = lt(e, x, wide ? 0x1p-1022 : 0x1p-126);
-  gen_ssa scaled = gen_select(e, tiny, mul(e, x, gen_f(x, wide ? 0x1p54 : 0x1p23)), x);
-  gen_ssa bits = i_bin(e, LLVMSub, to_bits(e, scaled), least), n = i_bin(e, LLVMAShr, bits, mantissa), r;
-  gen_ssa m = from_bits(e, i_bin(e, LLVMAdd, i_bin(e, LLVMAnd, bits, (INT64_C(1) << mantissa) - 1), least));
+  gen_ssa n, r, m = mantissa_of(e, x, wide ? INT64_C(0x3fe6a09e00000000) : 0x3f2aaaab, &n); /* sqrt(1/2); 2/3 */
   gen_ssa f = sub(e, m, gen_f(m, 1)), f2 = mul(e, f, f);
 
-  n = gen_bin(e, LLVMSub, n, gen_select(e, tiny, gen_i(n, wide ? 54 : 23), gen_i(n, 0)));
   gen_ssa k = wide ? gen_cast(e, LLVMSIToFP, gen_cast(e, LLVMTrunc, n, e->part->i32), e->part->f64)
                    : gen_cast(e, LLVMSIToFP, n, e->part->f32);
   if (wide) {
@@ -345,11 +352,8 @@ static pair log_pair(gen_emit *e, gen_ssa x)
 {
   static const double series[] = {1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21,
                                   1.0 / 23, 1.0 / 25, 1.0 / 27};
-  int64_t least = INT64_C(0x3fe6a09e00000000); /* sqrt(1/2) */
-  gen_ssa one = gen_f(x, 1), zero = gen_f(x, 0), tiny = lt(e, x, 0x1p-1022);
-  gen_ssa bits = i_bin(e, LLVMSub, to_bits(e, gen_select(e, tiny, mul(e, x, gen_f(x, 0x1p54)), x)), least);
-  gen_ssa n = gen_bin(e, LLVMSub, i_bin(e, LLVMAShr, bits, 52), gen_select(e, tiny, gen_i(bits, 54), gen_i(bits, 0)));
-  gen_ssa m = from_bits(e, i_bin(e, LLVMAdd, i_bin(e, LLVMAnd, bits, (INT64_C(1) << 52) - 1), least));
+  gen_ssa one = gen_f(x, 1), zero = gen_f(x, 0), n;
+  gen_ssa m = mantissa_of(e, x, INT64_C(0x3fe6a09e00000000), &n); /* sqrt(1/2) */
   gen_ssa k = gen_cast(e, LLVMSIToFP, gen_cast(e, LLVMTrunc, n, e->part->i32), e->part->f64);
 
   gen_ssa f = sub(e, m, one), d = add(e, m, one), d_lost = sub(e, m, sub(e, d, one)), q = quo(e, f, d);
@@ -381,11 +385,7 @@ static gen_ssa power_wide(gen_emit *e, gen_ssa a, gen_ssa y)
 /* exp(y log(a)) of f32 for a >= 0, by way of f64: log(a) to 2^-37 of it, exp to 2^-28. */
 static gen_ssa power_short(gen_emit *e, gen_ssa a, gen_ssa y)
 {
-  int64_t least = 0x3f3504f3; /* sqrt(1/2) */
-  gen_ssa tiny = lt(e, a, 0x1p-126), scaled = gen_select(e, tiny, mul(e, a, gen_f(a, 0x1p23)), a);
-  gen_ssa bits = i_bin(e, LLVMSub, to_bits(e, scaled), least), n = i_bin(e, LLVMAShr, bits, 23);
-  n = gen_bin(e, LLVMSub, n, gen_select(e, tiny, gen_i(n, 23), gen_i(n, 0)));
-  gen_ssa m = widen(e, from_bits(e, i_bin(e, LLVMAdd, i_bin(e, LLVMAnd, bits, (1 << 23) - 1), least)));
+  gen_ssa n, m = widen(e, mantissa_of(e, a, 0x3f3504f3, &n)); /* sqrt(1/2) */
   gen_ssa k = gen_cast(e, LLVMSIToFP, n, e->part->f64), one = gen_f(m, 1);
 
   gen_ssa s = quo(e, sub(e, m, one), add(e, m, one)), z = mul(e, s, s);
