@@ -20,7 +20,7 @@ typedef struct weft_program weft_program;
 /* Zeros are the defaults. */
 typedef struct weft_program_options {
   size_t size;  /* sizeof this struct, or 0: as this header declares it */
-  int threads;  /* worker threads; 0: WEFT_THREADS, by default one a usable core */
+  int threads;  /* worker threads; 0: WEFT_THREADS, by default as docs/scaling.md says */
 } weft_program_options;
 
 /* One array that the program takes or gives. Borrowed from the program. */

@@ -18,7 +18,7 @@
 
 typedef struct weft_platform_options {
   int device_count;   /* of this process; 0: WEFT_DEVICES, by default 1 */
-  int threads;        /* of the worker pool; 0: WEFT_THREADS, by default one a usable core */
+  int threads;        /* of the worker pool; 0: WEFT_THREADS, by default as docs/scaling.md says */
   int process_index, process_count; /* 0, 0: alone */
   /* the store in which processes find each other; borrowed for the platform's life; NULL: alone */
   weft_kv *kv;
