@@ -24,14 +24,9 @@ static const int traits[WEFT_COLL_KIND_COUNT] = {
   [WEFT_ALL_TO_ALL_V] = OWN_COUNTS,
 };
 
-static uint64_t mix(uint64_t h, uint64_t x)
-{
-  h = (h ^ x) * 0x9e3779b97f4a7c15u;
-  return h ^ (h >> 29);
-}
 static uint64_t mix_text(uint64_t h, const char *text)
 {
-  while (*text) h = mix(h, (unsigned char)*text++);
+  while (*text) h = coll_mix(h, (unsigned char)*text++);
   return h;
 }
 
@@ -57,7 +52,7 @@ static weft_status *make_prefix(coll_op *op, const size_t *counts)
     if (__builtin_mul_overflow(counts[i], (size_t)p->elem_bytes, &bytes) ||
         __builtin_add_overflow(prefix[i], bytes, &prefix[i + 1]))
       return too_big();
-    op->fingerprint = mix(op->fingerprint, counts[i]);
+    op->fingerprint = coll_mix(op->fingerprint, counts[i]);
   }
   p->prefix = prefix;
   p->bytes = prefix[p->rank + 1] - prefix[p->rank];
@@ -143,7 +138,7 @@ static weft_status *prepare_ragged(coll_op *op, const weft_coll_op *args)
   op->problem.send_at = a;
   op->problem.send_bytes = a + n;
   op->problem.bytes = r->recv_rows * row_bytes; /* extent of recv */
-  op->fingerprint = mix(mix(op->fingerprint, (uint64_t)updates), (uint64_t)row_bytes);
+  op->fingerprint = coll_mix(coll_mix(op->fingerprint, (uint64_t)updates), (uint64_t)row_bytes);
   return NULL;
 }
 
@@ -214,11 +209,11 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
                       .target = -1,
                       .rank_order = g->rank_order || args->reduction == WEFT_CUSTOM,
                       .topology = g->topology.size ? &g->topology : NULL};
-  op->fingerprint =
-    mix(mix(mix(1469598103934665603u, (uint64_t)args->kind), (uint64_t)args->dtype), (uint64_t)args->reduction);
+  op->fingerprint = coll_mix(coll_mix(coll_mix(1469598103934665603u, (uint64_t)args->kind), (uint64_t)args->dtype),
+                             (uint64_t)args->reduction);
   if (call && call->site.instruction) op->fingerprint = mix_text(op->fingerprint, call->site.instruction);
   /* a call without a launch number counts as number 0 */
-  op->fingerprint = mix(op->fingerprint, call ? call->site.launch_id : 0);
+  op->fingerprint = coll_mix(op->fingerprint, call ? call->site.launch_id : 0);
   if (args->kind == WEFT_BARRIER) {
     p->elem_bytes = 1;
     return NULL;
@@ -229,10 +224,10 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
   int64_t all;
   if (__builtin_mul_overflow(p->bytes, (int64_t)p->size, &all)) return too_big();
   if (t & REDUCES) WEFT_TRY(coll_reducer_init(&op->reducer, args->dtype, args->reduction, args->reducer));
-  if (args->reduction == WEFT_CUSTOM && args->reducer) op->fingerprint = mix(op->fingerprint, args->reducer->id);
+  if (args->reduction == WEFT_CUSTOM && args->reducer) op->fingerprint = coll_mix(op->fingerprint, args->reducer->id);
   if (t & ROOTED) {
     WEFT_TRY(check_rank(p, "root", args->root, 0));
-    op->fingerprint = mix(op->fingerprint, (uint64_t)args->root);
+    op->fingerprint = coll_mix(op->fingerprint, (uint64_t)args->root);
   } else {
     p->root = 0;
   }
@@ -249,7 +244,7 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
   } else if (args->kind == WEFT_RAGGED_ALL_TO_ALL) {
     WEFT_TRY(prepare_ragged(op, args));
   } else {
-    op->fingerprint = mix(op->fingerprint, args->count);
+    op->fingerprint = coll_mix(op->fingerprint, args->count);
   }
   if (args->kind == WEFT_PERMUTE) {
     WEFT_TRY(check_rank(p, "source", args->source, -1));
@@ -356,7 +351,7 @@ weft_status *coll_op_fuse(coll_op *op, const weft_coll_op *ops, size_t count, co
   whole.send = op->stage;
   whole.recv = in_place ? op->stage : op->stage + bytes * (size_t)in;
   WEFT_TRY(coll_op_prepare(op, &whole, call));
-  for (size_t i = 0; i < count; i++) op->fingerprint = mix(op->fingerprint, ops[i].count);
+  for (size_t i = 0; i < count; i++) op->fingerprint = coll_mix(op->fingerprint, ops[i].count);
   op->part_count = count;
   op->fused = true;
   return NULL;

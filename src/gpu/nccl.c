@@ -743,10 +743,11 @@ static void do_put(rank *r, put *p)
   put_release(p);
 }
 
-weft_status *gpu_nccl_put(rank *r, const weft_coll_op *args, const coll_problem *problem, wcu_stream stream)
+weft_status *gpu_nccl_put(rank *r, const weft_coll_op *args, const coll_problem *problem, wcu_stream stream,
+                          weft_deadline until)
 {
   put *p = calloc(1, sizeof *p);
-  weft_deadline until = WEFT_NO_DEADLINE;
+  bool aborts = false;
   weft_status *st = NULL;
 
   WEFT_TRY_ALLOC(p);
@@ -755,9 +756,10 @@ weft_status *gpu_nccl_put(rank *r, const weft_coll_op *args, const coll_problem 
   weft_mutex_lock(&r->mu);
   r->put = p;
   weft_cond_broadcast(&r->wake);
-  while (!p->done && !(until.at_ns && weft_deadline_passed(until))) {
+  while (!p->done && !weft_deadline_passed(until)) {
     weft_cond_wait(&r->wake, &r->mu, weft_deadline_after_ms(LOOK_MS));
-    if (!until.at_ns && atomic_load(&r->abort)) until = weft_deadline_after_ms(GRACE_MS);
+    if (!aborts && (aborts = atomic_load(&r->abort)))
+      until = weft_deadline_min(until, weft_deadline_after_ms(GRACE_MS));
   }
   if (p->done) st = WEFT_MOVE(p->error);
   else st = WEFT_ERR(ABORTED, "rank %d is in a call of NCCL that does not return", r->rank);
@@ -784,8 +786,6 @@ uint64_t gpu_nccl_epoch(rank *r)
   weft_mutex_unlock(&r->mu);
   return epoch;
 }
-
-bool gpu_nccl_is_over(const rank *r) { return r->over; }
 
 bool gpu_nccl_lend(rank *r, gpu_lease *lease)
 {
@@ -1427,8 +1427,6 @@ static registration *registration_at(rank *r, gpu_extent extent) WEFT_REQUIRES(r
   return g;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t word) { return (hash ^ word) * 0x9e3779b97f4a7c15u ^ hash >> 29; }
-
 /* Only collectives whose ranks meet have places. */
 static bool has_place(const coll_posting *posting)
 {
@@ -1448,13 +1446,13 @@ static uint64_t place(coll_communicator *base, const coll_posting *posting)
   if (!e.of[0].bytes && !e.of[1].bytes) return COLL_ANY_PLACE;
   int64_t ignored;
   bool staged = gpu_operand_is_in_the_way(posting->problem, at[0], at[1], &ignored); /* so the operand is elsewhere */
-  uint64_t hash = mix(1 + staged, has_windows(c->version));
+  uint64_t hash = coll_mix(1 + staged, has_windows(c->version));
   weft_mutex_lock(&r->mu);
   bool gives_up = r->differences >= MOST_DIFFERENCES;
   for (int i = 0; i < 2; i++) {
     const registration *g = registration_at(r, e.of[i]);
-    hash = mix(mix(hash, g ? g->number : 0), (uint64_t)e.of[i].bytes);
-    if (e.of[i].bytes) hash = mix(hash, (uint64_t)(uintptr_t)at[i] - e.of[i].base);
+    hash = coll_mix(coll_mix(hash, g ? g->number : 0), (uint64_t)e.of[i].bytes);
+    if (e.of[i].bytes) hash = coll_mix(hash, (uint64_t)(uintptr_t)at[i] - e.of[i].base);
   }
   weft_mutex_unlock(&r->mu);
   return gives_up || hash <= COLL_ANY_PLACE ? COLL_ANY_PLACE : hash;

@@ -53,15 +53,15 @@ typedef struct gpu_lease {
 gpu_nccl_rank *gpu_nccl_local_rank(coll_communicator *c, int local);
 /* A number that is another one for another communicator, and when its registered memory has changed. */
 uint64_t gpu_nccl_epoch(gpu_nccl_rank *r);
-/* Under talk_mu: links a lease, unlinks it, tells whether the communicator has ended. */
+/* Under talk_mu: links a lease (false: the communicator has ended), unlinks it. */
 bool gpu_nccl_lend(gpu_nccl_rank *r, gpu_lease *lease);
 void gpu_nccl_give_up(gpu_lease *lease);
-bool gpu_nccl_is_over(const gpu_nccl_rank *r);
 
-/* Has the owner queue an operation on a stream, and waits for that; not for other ranks.  Errors: those of the library;
- * ABORTED: the communicator fails meanwhile. */
+/* Has the owner queue an operation on a stream, and waits for that; not for other ranks.  `until`: WEFT_NO_DEADLINE if
+ * the operation is posted, since its own deadline then ends the wait, by an abort.  Errors: those of the library;
+ * ABORTED: the communicator fails meanwhile, or the deadline passes. */
 WEFT_NODISCARD weft_status *gpu_nccl_put(gpu_nccl_rank *r, const weft_coll_op *args, const struct coll_problem *problem,
-                                         struct wcu_stream_st *stream);
+                                         struct wcu_stream_st *stream, weft_deadline until);
 /* Takes back the operations that the owner holds for `hold`: linked, in the order of their posts, or NULL. */
 struct gpu_job *gpu_nccl_take(gpu_nccl_rank *r, const gpu_hold *hold);
 /* The work of an operation that was taken back is on the compute stream, or has failed with `st` (taken). */

@@ -34,6 +34,9 @@
 
 enum { KEPT = 4, MOST_FAILURES = 3, FREE_RECORDINGS = 8 };
 
+/* The most that a recording waits for the library: nothing is posted yet whose deadline could end it. */
+enum { RECORD_MS = 60000 };
+
 /* A graph for some addresses, ids and communicators. */
 typedef struct recorded {
   wcu_graph_exec exec; /* NULL: none, or a communicator has ended.  Guarded by talk_mu */
@@ -93,7 +96,7 @@ typedef struct run {
   gpu_nccl_rank **rank_of;    /* [op_count] */
   gpu_nccl_rank **ranks;      /* [rank_count] without repetition */
   int rank_count;
-  const rt_thunk *putting;    /* the collective that is looked for next by put_step */
+  weft_deadline record_by;    /* while a graph is recorded; else WEFT_NO_DEADLINE */
 } run;
 
 static void fail(run *r, weft_status *st)
@@ -170,7 +173,7 @@ static weft_status *put_step(void *ctx, const rt_thunk *step)
   WEFT_TRY(gpu_begin_step(step, r->ctx, &stream));
   weft_status *st = NULL;
   for (int k = r->all[i].first; k < r->all[i].first + r->all[i].count && !st; k++)
-    st = gpu_nccl_put(r->rank_of[k], &r->ops[k], &r->problems[k], stream);
+    st = gpu_nccl_put(r->rank_of[k], &r->ops[k], &r->problems[k], stream, r->record_by);
   return gpu_end_work(r->ctx, st);
 }
 
@@ -214,7 +217,10 @@ static weft_status *record(run *r, recorded *one)
   epochs = malloc((size_t)r->rank_count * sizeof *epochs);
   WEFT_TRY_ALLOC(epochs);
   for (int i = 0; i < r->rank_count; i++) epochs[i] = gpu_nccl_epoch(r->ranks[i]);
+  weft_deadline own = r->all[0].call.deadline;
+  r->record_by = weft_deadline_min(weft_deadline_after_ms(RECORD_MS), own.at_ns ? own : WEFT_NO_DEADLINE);
   weft_status *st = gpu_record_stretch(r->talks->platform, s, r->ctx, r->gpu, put_step, r, &graph);
+  r->record_by = WEFT_NO_DEADLINE;
   if (!st) one->graph = graph; /* nobody else knows it yet */
   if (!st) st = lend(r, one, epochs);
   free(epochs);
@@ -432,6 +438,7 @@ static run *new_run(gpu_talks *t, rt_ctx *ctx)
   r->ranks = (gpu_nccl_rank **)(void *)memory;
   r->hold.met = all_have_met;
   r->job.run = launch;
+  r->record_by = WEFT_NO_DEADLINE;
   r->talks = t;
   r->ctx = ctx;
   r->gpu = gpu_of(ctx->info->device);

@@ -161,6 +161,34 @@ TEST(an_error_of_the_library_in_a_graph_is_the_runs)
   fail_in_a_graph("async:1@11=6", WEFT_UNAVAILABLE, WEFT_UNAVAILABLE, "an injected error of operation 11");
 }
 
+/* No call of the library ends any more from the second launch on, which records: nothing is posted then that has a
+ * deadline. */
+TEST(a_library_that_hangs_while_a_graph_is_recorded_ends_at_the_deadline)
+{
+  static char got[DEVICES][MOST_BYTES], want[DEVICES][MOST_BYTES];
+  weft_status *ends[DEVICES];
+
+  expect(want);
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile_steps(gpu, true);
+  launch_well(exe, got);
+  setenv("WEFT_EMU_NCCL", "polls:2000000000", 1);
+  int64_t began = weft_now_ns();
+  launch(exe, got, ends);
+  int64_t took_ms = (weft_now_ns() - began) / WEFT_NS_PER_MS;
+  unsetenv("WEFT_EMU_NCCL");
+  for (int d = 0; d < DEVICES; d++) {
+    T_TRUE(ends[d] != NULL);
+    weft_status_free(ends[d]);
+  }
+  if (took_ms > OPS * TIMEOUT_MS + 20000) fail_msg("it took %lld ms", (long long)took_ms);
+  launch_well(exe, got); /* on a new communicator */
+  check("after it", got, want);
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  check_nothing_is_left();
+}
+
 /* A call fails while the second launch records: the steps are queued one by one. */
 static void fail_to_record(const char *faults)
 {
@@ -292,7 +320,7 @@ int main(void)
   const struct CMUnitTest units[] = {
     UNIT(collectives_are_part_of_graphs_when_asked_for), UNIT(without_the_option_they_are_not),
     UNIT(a_library_that_takes_its_time_records_too), UNIT(memory_of_collectives_is_registered_in_graphs),
-    UNIT(what_peers_move_is_in_no_graph), UNIT(a_device_that_hangs_in_a_graph_ends_at_the_deadline),
+    UNIT(what_peers_move_is_in_no_graph), UNIT(a_device_that_hangs_in_a_graph_ends_at_the_deadline), UNIT(a_library_that_hangs_while_a_graph_is_recorded_ends_at_the_deadline),
     UNIT(an_error_of_the_library_in_a_graph_is_the_runs), UNIT(steps_are_queued_one_by_one_where_recording_fails),
     UNIT(a_launch_that_fails_ends_the_run), UNIT(a_rank_that_does_not_come_is_named)};
   return cmocka_run_group_tests(units, open_emulator, NULL);
