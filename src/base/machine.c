@@ -442,7 +442,7 @@ static int variable(const char *name)
 }
 
 /* Element `index` of Slurm's "4(x2),3", which is 4, 4, 3; 0: there is none. */
-static int slurm_element(const char *list, int index)
+static int slurm_element(const char *list, long index)
 {
   while (list && *list) {
     char *end;
@@ -452,8 +452,9 @@ static int slurm_element(const char *list, int index)
       times = strtol(end + 2, &end, 10);
       if (*end == ')') end++;
     }
+    if (times < 1) return 0;
     if (index < times) return (int)value;
-    index -= (int)times;
+    index -= times;
     list = *end == ',' ? end + 1 : NULL;
   }
   return 0;

@@ -32,6 +32,11 @@ void coll_communicator_ended(coll_op *op, weft_status *st)
   coll_group_lock(g);
   op->below = false;
   g->below_count--;
+  if (g->frozen && !g->error && !st) { /* the state stays as it is until the diagnosis has failed the group */
+    op->ended_frozen = true;
+    coll_group_unlock(g);
+    return;
+  }
   if (g->error && op->half_ended && !st && g->stop_at_ns && !op->result) {
     op->half_ended = false; /* the communicator has not been aborted: it ends as on the other ranks */
   } else if (g->error) {    /* the operation was aborted: with this error or one of its own */

@@ -173,7 +173,7 @@ static void end_all_locked(coll_group *g) WEFT_REQUIRES(g->mu)
   if (g->direct.running) return;
   for (coll_op *op = g->all_pending, *next; op; op = next) {
     next = op->pending_next;
-    if (!op->below) coll_op_finish_locked(op, weft_status_dup(g->error));
+    if (!op->below) coll_op_finish_locked(op, op->ended_frozen ? NULL : weft_status_dup(g->error));
   }
 }
 

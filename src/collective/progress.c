@@ -63,7 +63,9 @@ static void drive(coll_group *g, int64_t now_ns, round_result *r)
   if (!needs_driving(g)) return;
   bool helped = atomic_load_explicit(&g->helpers, memory_order_relaxed) > 0;
   if (!coll_group_try_lock(g)) {
-    r->moved = true; /* another thread has the lock: the thread looks again soon instead of sleeping */
+    /* another thread has the lock, and may change the timers under it: this thread looks again soon */
+    r->moved = true;
+    r->next_timer_ns = WEFT_MIN(r->next_timer_ns, now_ns + WEFT_NS_PER_MS);
     return;
   }
   if (!helped) r->moved |= coll_group_progress_locked(g);

@@ -17,7 +17,7 @@
 typedef struct gpu_settings {
   const char *libdir;   /* "": the loader's search path */
   int64_t devices;      /* 0: all */
-  int64_t threads;      /* 0: one a usable core, at most MOST_THREADS */
+  int64_t threads;      /* 0: as docs/scaling.md says, at most MOST_THREADS */
   const char *dump_hlo; /* "": nowhere */
   int64_t timeout_ns;   /* time without progress after which a device counts as hung; 0: never */
   const char *collectives; /* "auto", "nccl" or "peers" */

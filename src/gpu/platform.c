@@ -21,7 +21,7 @@ static const weft_option options[] = {
   {"WEFT_CUDA_LIBDIR", WEFT_OPT_STRING, "", offsetof(gpu_settings, libdir),
    "Folder of libcuda.so.1 and NVIDIA's other libraries; empty: where the loader finds them"},
   {"WEFT_CUDA_DEVICES", WEFT_OPT_INT, "0", offsetof(gpu_settings, devices), "GPUs to use, the first ones; 0: all", "0.." WEFT_TEXT(WEFT_DEVICES_A_PROCESS)},
-  {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(gpu_settings, threads), "Worker threads; 0: one a usable core", "0.." WEFT_TEXT(WEFT_MOST_THREADS)},
+  {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(gpu_settings, threads), "Worker threads; 0: as on the CPU (docs/scaling.md), at most " WEFT_TEXT(MOST_THREADS), "0.." WEFT_TEXT(WEFT_MOST_THREADS)},
   {"WEFT_CUDA_TIMEOUT", WEFT_OPT_DURATION, "10m", offsetof(gpu_settings, timeout_ns), "Time without progress on any GPU after which a GPU counts as hung; 0: never"},
   {"WEFT_CUDA_COLLECTIVES", WEFT_OPT_STRING, "auto", offsetof(gpu_settings, collectives),
    "What moves data between GPUs: NCCL, kernels and copies between the GPUs of a process, or what suits the size", "auto|nccl|peers"},

@@ -3,7 +3,10 @@
 #include "world.h"
 
 #include "collective/clique.h"
+#include "collective/context.h"
+#include "collective/diagnose.h"
 #include "collective/inquiry.h"
+#include "collective/internal.h"
 #include "fake.h"
 
 enum { RANKS = 3, ELEMS = 50, ROUNDS = 4 };
@@ -221,6 +224,137 @@ static void fail_at_second(bool processes)
 TEST(the_error_of_a_devices_operation_is_everybodys) { fail_at_second(false); }
 TEST(the_error_of_a_devices_operation_reaches_other_processes) { fail_at_second(true); }
 
+/* What a call may take beyond its deadline. */
+enum { HELD_MS = 50, SOON_MS = 10000 };
+
+/* Keeps a group's lock, which is held, until the progress thread has looked for it. */
+static void keep_lock(void)
+{
+  coll_context_wake();
+  usleep(HELD_MS * 1000);
+}
+
+static void await_soon(weft_event *event, weft_code code, const char *says)
+{
+  weft_status *st = weft_event_await(event, weft_deadline_after_ms(SOON_MS));
+
+  if (!weft_event_is_ready(event)) fail_msg("it has not ended after %d ms", SOON_MS);
+  T_EQ_INT(weft_status_code(st), code);
+  check_contains(weft_status_message(st), says);
+  weft_status_free(st);
+  weft_event_release(event);
+}
+
+/* The thread that minds deadlines cannot read those of a group whose lock another thread has: it looks again. */
+TEST(a_deadline_holds_although_the_lock_was_taken_when_it_was_to_be_read)
+{
+  enum { DEADLINE_MS = 400 };
+  world w;
+  weft_event *event;
+
+  fake_reset();
+  open_world(&w, false);
+  weft_coll_call call = within_ms(DEADLINE_MS);
+  weft_coll_op op = sum(0, 0);
+  T_OK(weft_coll_post(w.comms[0], &op, &call, &event));
+  coll_group_lock(w.comms[0]->group);
+  keep_lock();
+  coll_group_unlock(w.comms[0]->group);
+  await_soon(event, WEFT_DEADLINE_EXCEEDED, "not arrived: 2 of 3");
+  close_world(&w);
+}
+
+/* The abort is put off as an operation has ended on one device; the thread that fails the group has its lock when it
+ * says so. */
+TEST(an_abort_that_was_put_off_comes)
+{
+  world w;
+  weft_event *events[RANKS];
+  weft_coll_call call = within_ms(60000);
+
+  fake_reset();
+  fakes.never_ends = fakes.only_first_ends = true;
+  open_world(&w, false);
+  for (int r = 0; r < RANKS; r++) {
+    weft_coll_op op = sum(0, r);
+    T_OK(weft_coll_post(w.comms[r], &op, &call, &events[r]));
+  }
+  T_OK(weft_event_await(events[0], weft_deadline_after_ms(SOON_MS)));
+  weft_event_release(events[0]);
+  coll_group *g = w.comms[0]->group;
+  coll_group_lock(g);
+  coll_group_fail_locked(g, WEFT_ERR(UNAVAILABLE, "the link is down"));
+  int aborted = fakes.aborted;
+  keep_lock();
+  coll_group_unlock(g);
+  T_EQ_INT(aborted, 0);
+  for (int r = 1; r < RANKS; r++) await_soon(events[r], WEFT_UNAVAILABLE, "the link is down");
+  close_world(&w);
+}
+
+static void *end_well(void *op)
+{
+  fakes.ended++;
+  coll_communicator_ended(op, NULL);
+  return NULL;
+}
+
+/* A device ends an operation while it is examined why the operation has not ended: the report is about an operation
+ * that is still there, and the communicator fails as the report says. */
+TEST(what_a_device_ends_during_the_diagnosis_ends_with_it)
+{
+  enum { DEADLINE_MS = 300 };
+  world w;
+  weft_event *events[RANKS], *next;
+  pthread_t thread;
+  coll_op *op = NULL;
+
+  fake_reset();
+  fakes.never_ends = true;
+  open_world(&w, true);
+  for (int r = 0; r < RANKS; r++) {
+    weft_coll_call call = within_ms(r ? 60000 : DEADLINE_MS);
+    weft_coll_op sum_of = sum(0, r);
+    T_OK(weft_coll_post(w.comms[r], &sum_of, &call, &events[r]));
+  }
+  while (fakes.posted < RANKS) usleep(1000);
+  coll_group *g = w.comms[0]->group;
+  coll_group_lock(g);
+  usleep(2 * DEADLINE_MS * 1000); /* nobody else looks at the deadline */
+  pthread_mutex_lock(&fakes.mu);
+  for (int i = 0; i < fakes.count && !op; i++) {
+    if (fakes.queue[i].rank != 0) continue;
+    op = fakes.queue[i].op;
+    fake_take_locked(i);
+  }
+  pthread_mutex_unlock(&fakes.mu);
+  T_TRUE(op != NULL);
+  coll_group_timers_locked(g, weft_now_ns());
+  bool frozen = g->frozen;
+  pthread_create(&thread, NULL, end_well, op);
+  coll_group_unlock(g);
+  T_TRUE(frozen);
+  pthread_join(thread, NULL);
+  weft_status *st = weft_event_await(events[0], weft_deadline_after_ms(SOON_MS));
+  T_TRUE(weft_event_is_ready(events[0]));
+  T_TRUE(!st || weft_status_code(st) == WEFT_DEADLINE_EXCEEDED); /* it may have been later than the report */
+  weft_status_free(st);
+  weft_event_release(events[0]);
+  weft_coll_call call = within_ms(DEADLINE_MS);
+  weft_coll_op behind = sum(1, 0);
+  st = weft_coll_post(w.comms[0], &behind, &call, &next);
+  if (st) check_contains(weft_status_message(st), "all-reduce.7\" (seq 1");
+  else await_soon(next, WEFT_DEADLINE_EXCEEDED, "all-reduce.7\" (seq 1");
+  weft_status_free(st);
+  for (int r = 1; r < RANKS; r++) {
+    st = weft_coll_wait(w.comms[r], events[r]);
+    T_TRUE(st != NULL);
+    weft_status_free(st);
+    weft_event_release(events[r]);
+  }
+  close_world(&w);
+}
+
 TEST(an_abort_takes_the_buffers_back_from_the_device)
 {
   world w;
@@ -410,6 +544,9 @@ TEST_MAIN(UNIT(a_report_does_not_repeat_the_operation_that_it_is_about),
           UNIT(processes_whose_devices_never_end_have_a_deadline),
           UNIT(the_error_of_a_devices_operation_is_everybodys),
           UNIT(the_error_of_a_devices_operation_reaches_other_processes),
+          UNIT(a_deadline_holds_although_the_lock_was_taken_when_it_was_to_be_read),
+          UNIT(an_abort_that_was_put_off_comes),
+          UNIT(what_a_device_ends_during_the_diagnosis_ends_with_it),
           UNIT(an_abort_takes_the_buffers_back_from_the_device),
           UNIT(a_rank_that_leaves_cancels_what_the_device_has_of_it),
           UNIT(the_flight_recorder_shows_what_the_device_has),

@@ -22,6 +22,7 @@ static struct fake_world {
   pthread_mutex_t mu;
   int fails_at;          /* the n-th operation posted, from 1, ends with INTERNAL; 0: none does */
   bool never_ends;       /* operations end by an abort only */
+  bool only_first_ends;  /* with never_ends: but rank 0's end at once */
   bool refuses;          /* create fails */
   atomic_int made, destroyed, posted, ended, aborted, streamed;
   coll_posting queue[FAKE_MOST];
@@ -76,7 +77,8 @@ static int fake_collect_locked(fake *f, coll_op **ops, weft_status **errors)
         if (fakes.queue[k].seq == seq) fakes.queue[k].seq = UINT64_MAX; /* its result is there: its owner ends it */
     }
   for (int i = 0; i < fakes.count;) {
-    bool done = fakes.queue[i].seq == UINT64_MAX, failing = fakes.failing[i];
+    bool failing = fakes.failing[i], done = fakes.queue[i].seq == UINT64_MAX;
+    done |= fakes.only_first_ends && fakes.queue[i].rank == 0;
     if (fakes.owners[i] != f || !(done || failing || f->abort)) {
       i++;
       continue;

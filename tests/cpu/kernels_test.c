@@ -392,7 +392,9 @@ TEST(convolutions_by_onednn_are_the_evaluators)
       check_taken(text, narrow, narrow || !forms[i].narrow_only);
       check_instr(pool, text, types[t].tolerance);
     }
-  T_EQ_INT(count_threads(), threads); /* the library runs on the threads that call it */
+  /* the library runs on the threads that call it; fewer: a thread of an earlier test had been joined, but not gone yet */
+  int more = count_threads() - threads;
+  if (more > 0) fail_msg("%d threads more", more);
 }
 
 /* Shapes that no memory holds are planned at once, without arrays that oneDNN cannot count. */

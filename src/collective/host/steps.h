@@ -18,8 +18,6 @@ void coll_engine_msg_done_locked(coll_msg *msg) WEFT_REQUIRES_ASSERTED(msg->op->
 /* Puts the operation on the group's runnable list, unless it is there. */
 void coll_engine_make_runnable_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
 
-/* All ranks have met at the operation, or it is a send or receive: posts it to the platform's communicator.  The
- * rank's next collective may then begin to meet. */
 /* Asks the platform's communicator for the operation's place (coll_communicator_ops.place).  It goes with the messages
  * of the meeting: coll_op.place becomes COLL_NO_PLACE when another rank has another one. */
 void coll_engine_place_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
@@ -28,6 +26,8 @@ static inline void coll_op_meet_place(coll_op *op, uint64_t other)
   if (op->place != other) op->place = COLL_NO_PLACE;
 }
 
+/* All ranks have met at the operation, or it is a send or receive: posts it to the platform's communicator.  The
+ * rank's next collective may then begin to meet. */
 void coll_engine_hand_over_locked(coll_op *op) WEFT_REQUIRES_ASSERTED(op->comm->group->mu);
 
 #endif
