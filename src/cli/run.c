@@ -71,7 +71,7 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *o
                          "process; under `weft launch`, srun or mpirun spread evenly over the job's processes",
        .type = WEFT_OPT_INT, .out = &o->devices, .most = 1 << 20},
       {"--alone", NULL, "join no such job: run in this process alone", .out = &o->alone},
-      {"--threads", "N", "worker threads (default: one a core; WEFT_THREADS)", .type = WEFT_OPT_INT, .out = &o->threads, .most = WEFT_MOST_THREADS},
+      {"--threads", "N", "worker threads (default: WEFT_THREADS, else one for each CPU that is its)", .type = WEFT_OPT_INT, .out = &o->threads, .most = WEFT_MOST_THREADS},
       {"--memory", "ORDER", "topological (default), sequential, or budget=BYTES", .type = WEFT_OPT_STRING, .out = &o->memory},
       {"--timeout", "TIME", "give up when the whole command takes longer (30s, 5m), say what it was doing, exit 3",
        .type = WEFT_OPT_DURATION, .out = &o->timeout_ns},
