@@ -45,7 +45,9 @@ bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64
       coll_group_unlock(g);
     }
   }
-  if (polls) atomic_fetch_sub_explicit(&g->helpers, 1, memory_order_relaxed);
+  bool last = polls && atomic_fetch_sub_explicit(&g->helpers, 1, memory_order_relaxed) == 1;
+  /* the progress thread, which may sleep beside helpers without watching the links, has to drive what is left */
+  if (last && atomic_load_explicit(&g->pending, memory_order_relaxed) > 0) coll_context_wake();
   if (atomic_load_explicit(&g->unsent, memory_order_relaxed)) coll_context_wake_by(weft_now_ns() + WEFT_NS_PER_MS);
   return done;
 }

@@ -480,6 +480,31 @@ TEST(a_device_that_the_others_have_met_ends_well_whoever_is_faster)
 }
 #endif
 
+#ifndef ON_GPUS
+/* A thread that waits for a collective drives the links, and nobody else does.  When the collective has ended, the
+ * receive that was posted before it goes on. */
+TEST(a_receive_arrives_behind_collectives_that_other_threads_have_driven)
+{
+  enum { ROUNDS = 30, SOON_MS = 5000 };
+
+  open_processes();
+  for (int round = 0; round < ROUNDS; round++) {
+    posted(0, message(WEFT_RECV, 1, (uint64_t)round), BEHIND);
+    for (int r = 0; r < RANKS; r++) {
+      shared->actors[r].op = barrier;
+      begin_telling(r, RUN);
+    }
+    for (int r = 0; r < RANKS; r++) check_answer(r, finish_telling(r), WEFT_OK, "");
+    int64_t began_ns = weft_now_ns();
+    runs_well(1, message(WEFT_SEND, 0, (uint64_t)round));
+    ends(0, BEHIND, WEFT_OK, "");
+    int64_t took_ms = (weft_now_ns() - began_ns) / WEFT_NS_PER_MS;
+    if (took_ms > SOON_MS) fail_msg("round %d: it took %lld ms", round, (long long)took_ms);
+  }
+  close_world();
+}
+#endif
+
 /* The processes end well: they leak nothing, also on their devices. */
 TEST(nothing_is_left)
 {
@@ -500,6 +525,7 @@ TEST_MAIN(UNIT(what_it_had_ended_ends_well_at_those_who_had_not_posted_it), UNIT
           UNIT(also_devices_of_one_process_with_peers), UNIT(nothing_is_left))
 #else
           UNIT(a_small_send_waits_for_its_receive_when_its_sender_has_given_up),
+          UNIT(a_receive_arrives_behind_collectives_that_other_threads_have_driven),
           UNIT(all_end_well_what_one_has_ended_that_gives_up_at_once),
           UNIT(devices_of_one_process_end_with_the_one_that_gives_up), UNIT(also_devices_of_one_process),
           UNIT(nothing_is_left), UNIT(a_device_that_the_others_have_met_ends_well_whoever_is_faster))
