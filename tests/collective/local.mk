@@ -1,6 +1,6 @@
 # tests of src/collective
 check_PROGRAMS += %D%/schedule_test %D%/ops_test %D%/ops_fabric_test %D%/peers_test %D%/peers_fabric_test %D%/survive_test \
-  %D%/faults_test %D%/clique_test %D%/communicator_test %D%/ending_test %D%/ending_fabric_test %D%/mac_test
+  %D%/faults_test %D%/clique_test %D%/communicator_test %D%/ending_test %D%/ending_fabric_test %D%/mac_test %D%/mixed_test
 %C%_schedule_test_SOURCES = %D%/schedule_test.c tests/test.h
 %C%_schedule_test_CFLAGS = $(TEST_CFLAGS)
 %C%_schedule_test_LDADD = $(TEST_LIBS)
@@ -31,6 +31,9 @@ check_PROGRAMS += %D%/schedule_test %D%/ops_test %D%/ops_fabric_test %D%/peers_t
 %C%_faults_test_SOURCES = %D%/faults_test.c %D%/entries.h tests/test.h
 %C%_faults_test_CFLAGS = $(TEST_CFLAGS)
 %C%_faults_test_LDADD = $(TEST_LIBS)
+%C%_mixed_test_SOURCES = %D%/mixed_test.c tests/test.h
+%C%_mixed_test_CFLAGS = $(TEST_CFLAGS)
+%C%_mixed_test_LDADD = $(TEST_LIBS)
 %C%_ending_test_SOURCES = %D%/ending_test.c %D%/actors.h tests/test.h
 %C%_ending_test_CFLAGS = $(TEST_CFLAGS)
 %C%_ending_test_LDADD = $(TEST_LIBS)
