@@ -112,7 +112,7 @@ struct coll_op {
   bool below;             /* a platform's communicator has the operation, and uses its buffers */
   bool by_host;           /* its buffers are the host's: no platform's communicator gets it */
   bool half_ended;        /* it was below when the group failed, and another rank had ended it well */
-  bool ended_frozen;      /* the platform's communicator ended it well while the group was frozen: it ends with the group */
+  bool ended_frozen;      /* a platform's communicator ended it well while the group was frozen: it ends with that */
   bool warned;
   bool together;          /* weft_coll_call.together */
   void *hold;             /* weft_coll_call.hold */

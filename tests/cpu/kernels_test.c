@@ -392,7 +392,7 @@ TEST(convolutions_by_onednn_are_the_evaluators)
       check_taken(text, narrow, narrow || !forms[i].narrow_only);
       check_instr(pool, text, types[t].tolerance);
     }
-  /* the library runs on the threads that call it; fewer: a thread of an earlier test had been joined, but not gone yet */
+  /* the library runs on the threads that call it; a thread of an earlier test may have been joined, but not gone */
   int more = count_threads() - threads;
   if (more > 0) fail_msg("%d threads more", more);
 }
