@@ -8,7 +8,9 @@
  *   WEFT_TEST_SECONDS=n  goes on for so long */
 #include "test.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +26,14 @@ typedef struct step {
   int count, from, to; /* from: also the root */
 } step;
 
+/* An operation that was started, and has not ended in that call. */
+typedef struct started {
+  weft_coll_waiter waiter;
+  sem_t ended;
+  weft_status *error;
+  bool pending;
+} started;
+
 /* One rank's thread for one communicator. */
 typedef struct player {
   int rank, number;     /* number: of the communicator */
@@ -32,6 +42,7 @@ typedef struct player {
   uint64_t own;         /* state of the rank's own random numbers */
   float in[STEPS][MOST], out[STEPS][MOST * RANKS];
   weft_event *events[STEPS];
+  started started[STEPS];
   bool left[STEPS];     /* to be posted later */
 } player;
 
@@ -101,10 +112,34 @@ static void check(const player *p, const step *s, int epoch, int i)
   }
 }
 
+static void note_end(void *ctx, weft_status *error)
+{
+  started *s = ctx;
+
+  s->error = error;
+  sem_post(&s->ended);
+}
+
+static void start_op(player *p, const step *s, int i)
+{
+  started *one = &p->started[i];
+  weft_coll_op op = operation(p, s, i);
+  weft_coll_patience patience = {below(&p->own, 2) * below(&p->own, 200000), NULL};
+
+  one->waiter = (weft_coll_waiter){.fn = note_end, .ctx = one};
+  sem_init(&one->ended, 0, 0);
+  T_OK(weft_coll_start(p->comm, &op, 1, NULL, patience, &one->waiter, &one->pending));
+}
+
 static void wait_for(player *p, int i)
 {
   weft_event *event = WEFT_MOVE(p->events[i]);
 
+  if (p->started[i].pending) {
+    while (sem_wait(&p->started[i].ended) != 0) T_EQ_INT(errno, EINTR);
+    T_OK(p->started[i].error);
+    p->started[i].pending = false;
+  }
   if (!event) return;
   T_OK(below(&p->own, 2) ? weft_coll_wait(p->comm, event) : weft_event_await(event, WEFT_NO_DEADLINE));
   weft_event_release(event);
@@ -126,7 +161,8 @@ static void begin_collective(player *p, const step *s, int i)
     T_OK(weft_coll_run(p->comm, &op, NULL));
     return;
   }
-  post(p, s, i);
+  if (below(&p->own, 2)) post(p, s, i);
+  else start_op(p, s, i);
   if (below(&p->own, 3) == 0) wait_for(p, i);
 }
 
