@@ -86,9 +86,11 @@ nav:
     - Programs, without AVX-512: docs/measured/programs-avx2.md
     - Libraries: docs/measured/libraries.md
     - Convolutions: docs/measured/convolutions.md
+    - Convolutions, without AVX-512: docs/measured/convolutions-avx2.md
     - Before the device layer: docs/measured/device-layer.md
     - On a GPU: docs/measured/gpu.md
     - Peers: docs/measured/peers.md
+    - Peers, without AVX-512: docs/measured/peers-avx2.md
     - Loops over workers: docs/measured/pool.md
     - Collectives: docs/measured/collectives.md
     - Collectives, by hand: docs/measured/collectives-by-hand.md

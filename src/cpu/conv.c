@@ -240,7 +240,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
     c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);
     return NULL;
   }
-  c->by_plane = cpu_conv_plane_init(c, attrs, lhs, out);
+  c->by_plane = cpu_conv_plane_init(c, attrs, lhs, rhs, out);
   c->by_first = !c->by_plane && cpu_conv_first_init(c, attrs);
   if (c->by_first) {
     c->order_lhs = c->order_out = false;
@@ -248,7 +248,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
     return NULL;
   }
   if (c->by_plane) c->order_lhs = c->order_out = false;
-  c->order_rhs = plan_order(&c->rhs_order, rhs, rhs_dims);
+  c->order_rhs = !c->by_plane && plan_order(&c->rhs_order, rhs, rhs_dims);
   c->rhs_at = c->order_lhs ? WEFT_ALIGN_UP(hlo_shape_bytes(lhs), 64) : 0;
   c->out_at = c->rhs_at + (c->order_rhs ? WEFT_ALIGN_UP(hlo_shape_bytes(rhs), 64) : 0);
   c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);

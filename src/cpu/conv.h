@@ -12,7 +12,11 @@ typedef struct cpu_conv_plane {
   int64_t lhs_batch_step, lhs_feature_step, out_batch_step, out_feature_step;
   int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* dimensions of the spread plane */
   int64_t phase;                                  /* elements of its last dimension side by side: size / stride */
-  int64_t elems, buffer_bytes, row_bytes, groups_per_task;
+  int64_t elems;
+  int64_t pitch, rows; /* elements between neighbouring rows of sums; how many rows are computed together */
+  int64_t kernel_out_step, kernel_in_step, kernel_step[HLO_MAX_RANK]; /* elements of the kernel: features, places */
+  int64_t buffer_bytes, sums_bytes, spare_bytes;                      /* scratch of a task */
+  int64_t groups_per_task;
 } cpu_conv_plane;
 
 /* The plan of the form of conv_first.c. */

@@ -36,7 +36,9 @@ enum {
   FEW_TILES = 4,
   SMALL_WINDOW = 9,
   SMALL_IMAGE = 256, /* pixels */
+  TINY_IMAGE = 64,
   FEW_FEATURES = 32,
+  MANY_FEATURES = 512,
   LEAST_FLOPS = 200000,   /* for smaller tiles, calls of the library would take longer than the work */
   PART_FEATURES = 64,
   PART_BYTES = 256 << 10, /* larger kernels are cut: otherwise they would be read again for each tile */
@@ -228,32 +230,63 @@ static double flops_of(const view *v)
   return flops;
 }
 
+/* The pixels of an image of the result. */
+static int64_t image_pixels(const cpu_onednn_conv *c)
+{
+  int64_t pixels = 1;
+
+  for (int d = 0; d < c->spatial; d++) pixels *= c->out_size[d];
+  return pixels;
+}
+
+static bool is_strided(const cpu_onednn_conv *c)
+{
+  for (int d = 0; d < c->spatial; d++)
+    if (c->window[d].stride > 1) return true;
+  return false;
+}
+
 /* True if the copies into canonical order and back cost less time than the library saves.  Weft's kernels are slow on
  * small images, where few output features leave lanes idle, and on single features whose windows are large or take
  * strides. */
 static bool pays_to_order(const cpu_onednn_conv *c, int64_t taps)
 {
-  bool strided = false;
-  int64_t pixels = 1;
+  int64_t pixels = image_pixels(c);
 
-  for (int d = 0; d < c->spatial; d++) {
-    strided |= c->window[d].stride > 1;
-    pixels *= c->out_size[d];
-  }
-  if (c->groups > 1) return c->in_features > 1 || strided || (taps > SMALL_WINDOW && pixels <= SMALL_IMAGE);
+  if (c->groups > 1) return c->in_features > 1 || is_strided(c) || (taps > SMALL_WINDOW && pixels <= SMALL_IMAGE);
   return taps > 1 && c->in_features >= FEW_FEATURES && (pixels <= SMALL_IMAGE || c->out_features < FEW_FEATURES / 2);
 }
 
-/* True if the convolution is of a kind at which the library is faster, by measurements (docs/adr/0009-onednn.md). */
+/* For f32, by measurements (docs/adr/0009-onednn.md).  Windows of one element are products of matrices, at which Weft
+ * is as fast. */
+static bool is_fast_with_avx512(const cpu_onednn_conv *c, int64_t taps)
+{
+  return taps > 1 && (c->in_order || pays_to_order(c, taps));
+}
+
+/* The same with AVX2 alone, where the library loses by strides and by many features of large images, and where copies
+ * for single features cost more than the library saves. */
+static bool is_fast_with_avx2(const cpu_onednn_conv *c, int64_t taps)
+{
+  int64_t pixels = image_pixels(c);
+
+  if (c->groups > 1) return c->in_order && c->in_features == 1;
+  if (c->in_order && taps > 1 && c->in_features < FEW_FEATURES) return true;
+  if (is_strided(c)) return false;
+  if (taps == 1) return pixels <= SMALL_IMAGE && (c->in_order || c->in_features >= MANY_FEATURES);
+  if (taps > SMALL_WINDOW) return c->in_features >= FEW_FEATURES / 2;
+  if (c->out_features < FEW_FEATURES / 2) return c->in_features >= FEW_FEATURES;
+  return c->in_order && pixels <= TINY_IMAGE;
+}
+
+/* True if the convolution is of a kind at which the library is faster. */
 static bool fits(const view *v)
 {
   const cpu_onednn_conv *c = v->c;
   int64_t taps = 1, pixels = v->batch;
-  bool narrow = c->type == WEFT_BF16;
 
-  if (c->type != WEFT_F32 && !narrow) return false;
+  if (c->type != WEFT_F32 && c->type != WEFT_BF16) return false;
   if (c->out_type != c->type && c->out_type != WEFT_F32) return false;
-  if (narrow ? !gen_this_processor.avx512_bf16 : !gen_this_processor.avx512) return false;
   for (int d = 0; d < v->spatial; d++) {
     const hlo_window_dim *w = &v->window[d];
     if (w->base_dilation != 1 || w->reversal || w->pad_low < 0 || w->stride < 1 || w->window_dilation < 1) return false;
@@ -261,10 +294,12 @@ static bool fits(const view *v)
     taps *= v->kernel[d];
     pixels *= v->out[d];
   }
-  if (taps == 1 && !narrow) return false; /* f32 products of matrices, at which Weft is as fast */
-  if (!c->in_order && !pays_to_order(c, taps)) return false;
-  return taps <= MOST_TAPS && pixels >= LEAST_PIXELS && c->in_features > 0 && c->out_features > 0 &&
-         flops_of(v) >= LEAST_FLOPS;
+  if (taps > MOST_TAPS || pixels < LEAST_PIXELS || c->in_features < 1 || c->out_features < 1 ||
+      flops_of(v) < LEAST_FLOPS)
+    return false;
+  if (c->type == WEFT_BF16) return gen_this_processor.avx512_bf16 && (c->in_order || pays_to_order(c, taps));
+  if (gen_this_processor.avx512) return is_fast_with_avx512(c, taps);
+  return gen_this_processor.avx2 && is_fast_with_avx2(c, taps);
 }
 
 static void plan_tiles(cpu_onednn *p, const view *v, bool cut)

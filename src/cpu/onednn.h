@@ -1,4 +1,4 @@
-/* cpu/onednn.h -- oneDNN, loaded at run time: convolutions of f32 and bf16 on machines with AVX-512.
+/* cpu/onednn.h -- oneDNN, loaded at run time: convolutions of f32 on machines with AVX2, of bf16 with AVX512-BF16.
  *
  * A build that has oneDNN's headers (configure --with-onednn) loads the library when a program first has a convolution
  * that the library may compute.  Where the library is not installed, or is switched off by WEFT_ONEDNN=0, Weft's own

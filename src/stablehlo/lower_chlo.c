@@ -140,12 +140,12 @@ static val erf_inv(builder *b, val x)
 
 static val erfc_of(builder *b, val x)
 {
-  /* Minimax fits: erf(x)/x - 1 in x^2, |x| <= 1: 2^-29; exp(x^2) erfc(x) / t in t = 1 / (1 + x/2), 1 <= x <= 10.3:
-   * 2^-26 */
-  static const double near32[] = {7.4519326075e-5, -7.87651473219e-4, 5.17113022411e-3, -2.68431050571e-2, 0.112832569937,
-                                  -0.376125817818, 0.12837914807};
-  static const double far32[] = {9.348698396e-2, -0.2262265801, 8.239173873e-2, 6.106046231e-2, 0.1787560832, 0.2469692247,
-                                 0.2820390064, 0.2820984301};
+  /* Minimax fits: erf(x)/x - 1 in x^2, |x| <= 0.8: 2^-29; exp(x^2) erfc(x) / t in t = 1 / (1 + 0.35 x),
+   * 0.8 <= x <= 10.3: 2^-26 */
+  static const double near32[] = {-6.402870582710822e-4, 5.0616623659572105e-3, -2.6805647953382992e-2, 0.11282683268581571,
+                                  -0.37612551501665703, 0.128379147367032};
+  static const double far32[] = {-0.10157974130762595, 0.2558780346215802, -8.827805730954746e-2, 0.21493044987976825,
+                                 0.13413014598884834, 0.19043197835732958, 0.196939575433315, 0.1974897344726712};
   static const double p64[] = {2.46196981473530512524E-10, 5.64189564831068821977E-1, 7.46321056442269912687E0,
                                4.86371970985681366614E1, 1.96520832956077098242E2, 5.26445194995477358631E2,
                                9.34528527171957607540E2, 1.02755188689515710272E3, 5.57535335369399327526E2};
@@ -157,6 +157,7 @@ static val erfc_of(builder *b, val x)
   static const double s64[] = {1.0, 2.26052863220117276590E0, 9.39603524938001434673E0, 1.20489539808096656605E1,
                                1.70814450747565897222E1, 9.60896809063285878198E0, 3.36907645100081516050E0};
   val abs_x = unary(b, HLO_ABS, x), square = mul(b, x, x), z = unary(b, HLO_EXP, unary(b, HLO_NEGATE, square)), near, y;
+  double bound = 1;
 
   if (x && x->shape->type == WEFT_F64) {
     val is_small = cmpc(b, HLO_LT, abs_x, 8);
@@ -165,12 +166,13 @@ static val erfc_of(builder *b, val x)
     y = select(b, cmpc(b, HLO_EQ, z, 0), num(b, x, 0), y);
     near = unary(b, HLO_ERF, x);
   } else {
-    val t = quo(b, num(b, x, 1), addc(b, mulc(b, abs_x, 0.5), 1));
+    val t = quo(b, num(b, x, 1), addc(b, mulc(b, abs_x, 0.35), 1));
     y = mul(b, z, mul(b, POLYNOMIAL(b, t, far32), t));
     near = add(b, mul(b, POLYNOMIAL(b, square, near32), x), x);
+    bound = 0.8;
   }
   y = select(b, cmpc(b, HLO_LT, x, 0), sub(b, num(b, x, 2), y), y);
-  return select(b, cmpc(b, HLO_GT, abs_x, 1), y, sub(b, num(b, x, 1), near));
+  return select(b, cmpc(b, HLO_GT, abs_x, bound), y, sub(b, num(b, x, 1), near));
 }
 
 /* Lanczos: gamma(z + 1) = sqrt(2 pi) (z + g + 1/2)^(z + 1/2) e^-(z + g + 1/2) A(z) */

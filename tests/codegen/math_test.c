@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "codegen/model/processor.h"
+
 enum { BLOCK = 1 << 16 };
 
 typedef long double wide_fn(long double);
@@ -279,6 +281,92 @@ TEST(power_and_remainder_of_f64_and_their_corners)
   free(out);
 }
 
+/* Computes y = f32[BLOCK] of the instructions in `body`, the last of which is y, from the parameter x. */
+static void compute(const char *body, float *x, float *y)
+{
+  char text[1024];
+  hlo_module *module;
+  gen_options options;
+  gen_code *code;
+
+  snprintf(text, sizeof text,
+           "HloModule t\n"
+           "f {\n"
+           "  x = f32[%1$d] parameter(0)\n"
+           "%2$s"
+           "  ROOT r = f32[%1$d] copy(y)\n"
+           "}\n"
+           "ENTRY e {\n"
+           "  x = f32[%1$d] parameter(0)\n"
+           "  ROOT r = f32[%1$d] fusion(x), kind=kLoop, calls=f\n"
+           "}\n",
+           BLOCK, body);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(gen_options_load(&options));
+  T_OK(gen_compile(module, &options, &code));
+  const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
+  void *args[2] = {x, y};
+  kernel->phases[0].fn(args, 0, kernel->phases[0].units);
+  gen_code_free(code);
+  hlo_module_free(module);
+}
+
+/* The exponential of -x x, which needs no care for infinity, has the bits of the exponential of the same number. */
+TEST(exponentials_of_squares_are_those_of_numbers)
+{
+  float *x = aligned_alloc(64, BLOCK * sizeof *x), *square = aligned_alloc(64, BLOCK * sizeof *x);
+  float *got = aligned_alloc(64, BLOCK * sizeof *x), *want = aligned_alloc(64, BLOCK * sizeof *x);
+
+  for (uint64_t step = 0; step < 8; step++) {
+    for (int i = 0; i < BLOCK; i++) { /* every exponent and sign, infinity and NaN, and what lies between 0 and 11 */
+      uint32_t bits = (uint32_t)(i * UINT64_C(65537) + step * 7919);
+      memcpy(&x[i], &bits, sizeof bits);
+      if (i % 2) x[i] = (float)(11 * uniform());
+      square[i] = -(x[i] * x[i]);
+    }
+    compute("  a = f32[65536] multiply(x, x)\n"
+            "  b = f32[65536] negate(a)\n"
+            "  y = f32[65536] exponential(b)\n",
+            x, got);
+    compute("  y = f32[65536] exponential(x)\n", square, want);
+    for (int i = 0; i < BLOCK; i++)
+      if (memcmp(&got[i], &want[i], sizeof *got) != 0 && !(isnan(got[i]) && isnan(want[i])))
+        fail_msg("exp(-%a^2): got %a, want %a", x[i], got[i], want[i]);
+  }
+  free(x), free(square), free(got), free(want);
+}
+
+/* A product to which a coefficient is added, as in Horner's scheme, is rounded once where the processor can do so. */
+TEST(steps_of_polynomials_round_once)
+{
+  static const char *const bodies[] = {
+    "  y = f32[65536] add(a, one)\n", "  y = f32[65536] add(one, a)\n", "  y = f32[65536] subtract(a, one)\n",
+    "  y = f32[65536] subtract(one, a)\n"};
+  float *x = aligned_alloc(64, BLOCK * sizeof *x), *y = aligned_alloc(64, BLOCK * sizeof *x);
+  const float c = 1 + 0x1p-12f;
+
+  if (!gen_this_processor.avx2) T_SKIP("no instruction that multiplies and adds");
+  for (int i = 0; i < BLOCK; i++) x[i] = (i % 2 ? 1 : -1) * (1 + (float)(i % 64) * 0x1p-12f);
+  for (size_t k = 0; k < WEFT_COUNT(bodies); k++) {
+    char body[512];
+    snprintf(body, sizeof body,
+             "  p = f32[] constant(%.9g)\n"
+             "  q = f32[65536] broadcast(p), dimensions={}\n"
+             "  o = f32[] constant(1)\n"
+             "  one = f32[65536] broadcast(o), dimensions={}\n"
+             "  a = f32[65536] multiply(q, x)\n"
+             "%s",
+             c, bodies[k]);
+    compute(body, x, y);
+    for (int i = 0; i < BLOCK; i++) {
+      double a = (double)c * x[i];
+      float want = (float)(k == 2 ? a - 1 : k == 3 ? 1 - a : a + 1);
+      if (y[i] != want) fail_msg("%zu, x = %a: got %a, want %a", k, x[i], y[i], want);
+    }
+  }
+  free(x), free(y);
+}
+
 int main(void)
 {
   const struct CMUnitTest units[] = {
@@ -286,6 +374,8 @@ int main(void)
     UNIT(f64_functions_stay_within_their_budgets),
     UNIT(power_and_atan2_and_their_corners),
     UNIT(power_and_remainder_of_f64_and_their_corners),
+    UNIT(exponentials_of_squares_are_those_of_numbers),
+    UNIT(steps_of_polynomials_round_once),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }

@@ -268,6 +268,12 @@ TEST(convolution_of_every_form_and_type)
     {"2,6,9,11", "12,2,3,3", "2,12,4,6", "window={size=3x3 stride=2x2 pad=0_1x1_1}, dim_labels=bf01_oi01->bf01, feature_group_count=3"},
     {"2,3,7", "3,1,3", "2,3,24", "window={size=3 stride=1 pad=3_4 lhs_dilate=3 rhs_dilate=1 rhs_reversal=1}, dim_labels=bf0_oi0->bf0, feature_group_count=3"},
     {"1,4,5,20", "2,2,4,4", "1,4,6,4", "window={size=2x4 stride=1x4 pad=1_1x-1_3 rhs_dilate=1x2}, dim_labels=bf01_i01o->bf01, feature_group_count=2"},
+    /* plane by plane: rows in two groups, a window that is wider than the image, three dimensions, strides */
+    {"1,2,75,60", "2,1,3,3", "1,2,75,60", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01, feature_group_count=2"},
+    {"2,3,6,3", "3,1,3,7", "2,3,6,3", "window={size=3x7 pad=1_1x3_3}, dim_labels=bf01_oi01->bf01, feature_group_count=3"},
+    {"2,3,4,5,14", "6,1,2,3,5", "2,6,3,5,14", "window={size=2x3x5 pad=0_0x1_1x2_2}, dim_labels=bf012_oi012->bf012, feature_group_count=3"},
+    {"2,3,9,40", "3,1,3,5", "2,3,9,13", "window={size=3x5 stride=1x3 pad=1_1x2_1}, dim_labels=bf01_oi01->bf01, feature_group_count=3"},
+    {"2,3,9,40", "3,1,2,2", "2,3,8,19", "window={size=2x2 stride=1x2 pad=0_0x-1_-1}, dim_labels=bf01_oi01->bf01, feature_group_count=3"},
     {"2,6,19,70", "3,5,1,70", "2,6,10,70",
      "window={size=3x5 stride=1x2 pad=1_1x3_2}, dim_labels=b01f_01io->b01f, feature_group_count=70"},
     {"2,5,40,1", "3,5,1,2", "2,2,5,40", "window={size=3x5 pad=1_1x2_2}, dim_labels=b01f_01io->bf01"},
@@ -323,14 +329,8 @@ static int count_threads(void)
   return count;
 }
 
-/* Does the machine have what oneDNN is used with, for this type? */
-static bool has_onednn(bool narrow)
-{
-  return cpu_onednn_is_there() && (narrow ? gen_this_processor.avx512_bf16 : gen_this_processor.avx512);
-}
-
-/* Plans the convolution, and checks that oneDNN takes it where it is there. */
-static void check_taken(const char *shapes_and_root, bool narrow, bool wanted)
+/* Plans the convolution, and checks that oneDNN takes it where it is there, if `wanted`. */
+static void check_taken(const char *shapes_and_root, bool wanted)
 {
   WEFT_AUTO(hlo_module) module = NULL;
   cpu_conv conv;
@@ -345,7 +345,8 @@ static void check_taken(const char *shapes_and_root, bool narrow, bool wanted)
   T_OK(hlo_parse(text, strlen(text), &module));
   const hlo_instr *root = module->entry->root;
   T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
-  if ((conv.onednn != NULL) != (wanted && has_onednn(narrow))) fail_msg("%s: oneDNN's: %d", text, conv.onednn != NULL);
+  if ((conv.onednn != NULL) != (wanted && cpu_onednn_is_there()))
+    fail_msg("%s: oneDNN's: %d", text, conv.onednn != NULL);
   cpu_conv_fini(&conv);
 }
 
@@ -353,30 +354,33 @@ static void check_taken(const char *shapes_and_root, bool narrow, bool wanted)
  * more than a tile is high, strides, holes in the window, groups, kernels in another order and kernels that are cut. */
 TEST(convolutions_by_onednn_are_the_evaluators)
 {
-  static const struct { const char *lhs, *rhs, *out, *attrs; bool narrow_only; } forms[] = {
-    {"2,12,13,16", "3,3,16,32", "2,12,13,32", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
-    {"1,40,41,8", "5,3,8,24", "1,21,22,24", "window={size=5x3 stride=2x2 pad=3_3x2_2}, dim_labels=b01f_01io->b01f"},
-    {"1,30,9,16", "3,3,16,50", "1,26,5,50", "window={size=3x3 rhs_dilate=2x2}, dim_labels=b01f_01io->b01f"},
-    {"1,64,17,16", "9,1,16,17", "1,64,17,17", "window={size=9x1 pad=4_4x0_0}, dim_labels=b01f_01io->b01f"},
-    {"9,8,8,20", "3,3,20,33", "9,6,7,33", "window={size=3x3 pad=0_0x1_0}, dim_labels=b01f_01io->b01f"},
-    {"2,20,20,24", "3,3,1,24", "2,20,20,24", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=24"},
-    {"2,14,14,24", "3,3,4,24", "2,14,14,24", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=6"},
-    {"2,14,14,24", "3,3,4,48", "2,14,14,48", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=6"},
-    {"3,70,20", "5,20,40", "3,70,40", "window={size=5 pad=2_2}, dim_labels=b0f_0io->b0f"},
-    {"1,6,7,8,6", "2,3,2,6,20", "1,5,7,7,20", "window={size=2x3x2 pad=0_0x1_1x0_0}, dim_labels=b012f_012io->b012f"},
-    {"1,5,5,64", "3,3,64,160", "1,5,5,160", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
-    {"2,5,5,64", "3,3,64,192", "2,5,5,192", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
-    {"1,3,30,70", "3,3,70,128", "1,3,30,128", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
-    {"1,6,6,40", "150,40,3,3", "1,6,6,150", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_oi01->b01f"},
-    {"2,33,12,11", "20,33,3,3", "2,20,12,11", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
-    {"2,24,12,11", "24,1,5,5", "2,24,12,11", "window={size=5x5 pad=2_2x2_2}, dim_labels=bf01_oi01->bf01, feature_group_count=24"},
-    {"16,8,8,32", "3,3,32,32", "16,3,3,32", "window={size=3x3 stride=2x2}, dim_labels=b01f_01io->b01f"},
-    {"4,9,9,70", "1,1,70,40", "4,9,9,40", "window={size=1x1}, dim_labels=b01f_01io->b01f", true},
-    {"17,8,8,64", "1,1,64,64", "17,4,4,64", "window={size=1x1 stride=2x2}, dim_labels=b01f_01io->b01f", true},
-    {"1,14,14,40", "1,1,40,600", "1,7,7,600", "window={size=1x1 stride=2x2}, dim_labels=b01f_01io->b01f", true},
+  /* types and processors with which oneDNN takes it: bf16 with AVX512-BF16, f32 with AVX-512, f32 with AVX2 alone */
+  enum { B = 1, F = 2, A = 4, ALL = 7 };
+  static const struct { const char *lhs, *rhs, *out, *attrs; int taken; } forms[] = {
+    {"2,12,13,16", "3,3,16,32", "2,12,13,32", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f", ALL},
+    {"1,40,41,8", "5,3,8,24", "1,21,22,24", "window={size=5x3 stride=2x2 pad=3_3x2_2}, dim_labels=b01f_01io->b01f", ALL},
+    {"1,30,9,16", "3,3,16,50", "1,26,5,50", "window={size=3x3 rhs_dilate=2x2}, dim_labels=b01f_01io->b01f", ALL},
+    {"1,64,17,16", "9,1,16,17", "1,64,17,17", "window={size=9x1 pad=4_4x0_0}, dim_labels=b01f_01io->b01f", ALL},
+    {"9,8,8,20", "3,3,20,33", "9,6,7,33", "window={size=3x3 pad=0_0x1_0}, dim_labels=b01f_01io->b01f", ALL},
+    {"2,20,20,24", "3,3,1,24", "2,20,20,24", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=24", ALL},
+    {"2,14,14,24", "3,3,4,24", "2,14,14,24", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=6", B | F},
+    {"2,14,14,24", "3,3,4,48", "2,14,14,48", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=6", B | F},
+    {"3,70,20", "5,20,40", "3,70,40", "window={size=5 pad=2_2}, dim_labels=b0f_0io->b0f", ALL},
+    {"1,6,7,8,6", "2,3,2,6,20", "1,5,7,7,20", "window={size=2x3x2 pad=0_0x1_1x0_0}, dim_labels=b012f_012io->b012f", ALL},
+    {"1,5,5,64", "3,3,64,160", "1,5,5,160", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f", ALL},
+    {"2,5,5,64", "3,3,64,192", "2,5,5,192", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f", ALL},
+    {"1,3,30,70", "3,3,70,128", "1,3,30,128", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f", B | F},
+    {"1,6,6,40", "150,40,3,3", "1,6,6,150", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_oi01->b01f", ALL},
+    {"2,33,12,11", "20,33,3,3", "2,20,12,11", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01", B | F},
+    {"2,24,12,11", "24,1,5,5", "2,24,12,11", "window={size=5x5 pad=2_2x2_2}, dim_labels=bf01_oi01->bf01, feature_group_count=24", B | F},
+    {"16,8,8,32", "3,3,32,32", "16,3,3,32", "window={size=3x3 stride=2x2}, dim_labels=b01f_01io->b01f", B | F},
+    {"4,9,9,70", "1,1,70,40", "4,9,9,40", "window={size=1x1}, dim_labels=b01f_01io->b01f", B | A},
+    {"17,8,8,64", "1,1,64,64", "17,4,4,64", "window={size=1x1 stride=2x2}, dim_labels=b01f_01io->b01f", B},
+    {"1,14,14,40", "1,1,40,600", "1,7,7,600", "window={size=1x1 stride=2x2}, dim_labels=b01f_01io->b01f", B},
   };
   setenv("OMP_NUM_THREADS", "3", 1); /* read as the library is loaded, which is when the first of these is planned */
   WEFT_AUTO(rt_pool) pool = new_pool();
+  const gen_processor *cpu = &gen_this_processor;
   int threads = count_threads();
   char text[1024];
 
@@ -389,7 +393,8 @@ TEST(convolutions_by_onednn_are_the_evaluators)
                "  b = %s[%s] parameter(1)\n"
                "  ROOT r = %s[%s] convolution(a, b), %s",
                types[t].in, forms[i].lhs, types[t].in, forms[i].rhs, types[t].out, forms[i].out, forms[i].attrs);
-      check_taken(text, narrow, narrow || !forms[i].narrow_only);
+      int with = narrow ? (cpu->avx512_bf16 ? B : 0) : cpu->avx512 ? F : cpu->avx2 ? A : 0;
+      check_taken(text, forms[i].taken & with);
       check_instr(pool, text, types[t].tolerance);
     }
   /* the library runs on the threads that call it; a thread of an earlier test may have been joined, but not gone */
@@ -403,11 +408,11 @@ TEST(convolutions_that_are_too_large_are_planned_too)
   check_taken("  a = bf16[1,1048576,1048576,64] parameter(0)\n"
               "  b = bf16[1,1,64,64] parameter(1)\n"
               "  ROOT r = bf16[1,1048576,1048576,64] convolution(a, b), window={size=1x1}, dim_labels=b01f_01io->b01f",
-              true, true);
+              gen_this_processor.avx512_bf16);
   check_taken("  a = bf16[1073741824,1073741824] parameter(0)\n"
               "  b = bf16[1073741824,1073741824] parameter(1)\n"
               "  ROOT r = bf16[1073741824,1073741824] convolution(a, b), dim_labels=bf_io->bf",
-              true, false);
+              false);
 }
 
 /* What oneDNN computes on several threads has the bits of one thread, and it leaves the caller's number of OpenMP's
@@ -417,16 +422,16 @@ TEST(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads)
   static const char text[] =
     "HloModule m\n"
     "ENTRY e {\n"
-    "  a = f32[2,40,40,32] parameter(0)\n"
-    "  b = f32[3,3,32,64] parameter(1)\n"
+    "  a = f32[2,40,40,16] parameter(0)\n"
+    "  b = f32[3,3,16,64] parameter(1)\n"
     "  ROOT r = f32[2,40,40,64] convolution(a, b), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f\n"
     "}\n";
-  enum { IN = 2 * 40 * 40 * 32, KERNEL = 9 * 32 * 64, OUT = 2 * 40 * 40 * 64 };
+  enum { IN = 2 * 40 * 40 * 16, KERNEL = 9 * 16 * 64, OUT = 2 * 40 * 40 * 64 };
   WEFT_AUTO(hlo_module) module = NULL;
   static const int threads[] = {1, 2, 7};
   cpu_conv conv;
 
-  if (!has_onednn(false)) T_SKIP("no oneDNN, or no AVX-512");
+  if (!cpu_onednn_is_there() || !gen_this_processor.avx2) T_SKIP("no oneDNN, or no AVX2");
   float *a = malloc(4 * IN), *b = malloc(4 * KERNEL), *c[] = {malloc(4 * OUT), malloc(4 * OUT)};
   T_TRUE(a && b && c[0] && c[1]);
   for (int i = 0; i < IN; i++) a[i] = (float)next_value() / 3;

@@ -157,11 +157,54 @@ gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b)
   return gen_intrinsic2(e, min ? "llvm.minimum" : "llvm.maximum", a, b);
 }
 
+/* An operand of the instruction or of the call; NULL for anything else. */
+static gen_ssa operand_of(gen_ssa v, LLVMOpcode op, unsigned i)
+{
+  return LLVMIsAInstruction(v) && LLVMGetInstructionOpcode(v) == op ? LLVMGetOperand(v, i) : NULL;
+}
+
+/* True for a sum whose last operand is a coefficient, which step_of_polynomial may have made. */
+static bool is_part_of_polynomial(gen_ssa v)
+{
+  gen_ssa added = operand_of(v, LLVMFAdd, 1);
+  if (!added && LLVMIsACallInst(v) && LLVMGetNumArgOperands(v) == 3) added = LLVMGetOperand(v, 2);
+  return added && LLVMIsConstant(added);
+}
+
+/* p x + c, or c - p x, as one instruction if that is a step of Horner's scheme: p (or x) is such a part and c anything,
+ * as in x + x p(x), or p is a coefficient and c another one. Else NULL. Rounding once instead of twice only brings the
+ * result nearer. */
+static gen_ssa step_of_polynomial(gen_emit *e, gen_ssa product, gen_ssa c, bool minus)
+{
+  gen_ssa p = operand_of(product, LLVMFMul, 0), x = operand_of(product, LLVMFMul, 1);
+
+  if (!p) return NULL;
+  bool first = LLVMIsConstant(c) && (LLVMIsConstant(p) || LLVMIsConstant(x));
+  if (!first && !is_part_of_polynomial(p) && !is_part_of_polynomial(x)) return NULL;
+  return gen_fma(e, minus ? LLVMBuildFNeg(e->b, p, "") : p, x, c);
+}
+
+static gen_ssa float_add(gen_emit *e, gen_ssa a, gen_ssa b)
+{
+  gen_unify(e, &a, &b);
+  gen_ssa step = step_of_polynomial(e, a, b, false);
+  if (!step) step = step_of_polynomial(e, b, a, false);
+  return step ? step : gen_bin(e, LLVMFAdd, a, b);
+}
+
+static gen_ssa float_subtract(gen_emit *e, gen_ssa a, gen_ssa b)
+{
+  gen_unify(e, &a, &b);
+  gen_ssa step = step_of_polynomial(e, b, a, true);
+  if (!step && operand_of(a, LLVMFMul, 0)) step = step_of_polynomial(e, a, LLVMBuildFNeg(e->b, b, ""), false);
+  return step ? step : gen_bin(e, LLVMFSub, a, b);
+}
+
 static gen_ssa float_op(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, gen_ssa c)
 {
   switch (op) {
-  case HLO_ADD: return gen_bin(e, LLVMFAdd, a, b);
-  case HLO_SUBTRACT: return gen_bin(e, LLVMFSub, a, b);
+  case HLO_ADD: return float_add(e, a, b);
+  case HLO_SUBTRACT: return float_subtract(e, a, b);
   case HLO_MULTIPLY: return gen_bin(e, LLVMFMul, a, b);
   case HLO_DIVIDE: return gen_bin(e, LLVMFDiv, a, b);
   case HLO_REMAINDER: return gen_remainder(e, a, b);

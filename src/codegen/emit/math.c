@@ -146,14 +146,14 @@ static gen_ssa tame_exp(gen_emit *e, gen_ssa x)
   return mul(e, p, power_of_two(e, n));
 }
 
-/* p 2^n where p is near 1 and x = log(p 2^n), of f32. A NaN in x stays. */
-static gen_ssa scale_f32(gen_emit *e, gen_ssa x, gen_ssa p, gen_ssa n)
+/* p 2^n where p is near 1 and x = log(p 2^n), of f32. A NaN in x stays. `small`: it is 1 at most. */
+static gen_ssa scale_f32(gen_emit *e, gen_ssa x, gen_ssa p, gen_ssa n, bool small)
 {
   gen_ssa bits = gen_bin(e, LLVMAdd, to_bits(e, p), i_bin(e, LLVMShl, n, 23)), inf = gen_i(bits, 0x7f800000);
   gen_ssa magic = gen_f(x, 0x1p23), tiny = lt(e, x, -0x1.5d589ep+6); /* exp of the next x is denormal */
 
   /* beyond the largest number the bits are above those of infinity */
-  gen_ssa r = from_bits(e, gen_select(e, gen_icmp(e, LLVMIntSGT, bits, inf), inf, bits));
+  gen_ssa r = from_bits(e, small ? bits : gen_select(e, gen_icmp(e, LLVMIntSGT, bits, inf), inf, bits));
   r = gen_fma(e, x, gen_f(x, 0), r);
   /* A denormal result, which would slow the processor down, is rounded as the integer that its bits are. */
   gen_ssa scaled = from_bits(e, i_bin(e, LLVMAdd, bits, 149 << 23));
@@ -161,14 +161,25 @@ static gen_ssa scale_f32(gen_emit *e, gen_ssa x, gen_ssa p, gen_ssa n)
   return gen_select(e, tiny, from_bits(e, denormal), r);
 }
 
+/* True if x is -a a: then exp(x) is 1 at most, or NaN. */
+static bool is_never_positive(gen_ssa x)
+{
+  if (!LLVMIsAInstruction(x) || LLVMGetInstructionOpcode(x) != LLVMFNeg) return false;
+  gen_ssa a = LLVMGetOperand(x, 0);
+  if (!LLVMIsAInstruction(a)) return false;
+  return LLVMGetInstructionOpcode(a) == LLVMFMul && LLVMGetOperand(a, 0) == LLVMGetOperand(a, 1);
+}
+
 /* exp(x + low), where `low` (NULL: 0) is far smaller than x. */
 static gen_ssa exp_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
 {
+  bool small = !is_f64(e, x) && is_never_positive(x);
   gen_ssa n, p;
 
-  x = is_f64(e, x) ? clamp(e, x, -746, 710) : clamp(e, x, -104, 89);
+  if (small) x = gen_select(e, lt(e, x, -104), gen_f(x, -104), x);
+  else x = is_f64(e, x) ? clamp(e, x, -746, 710) : clamp(e, x, -104, 89);
   p = exp_parts(e, x, low, &n);
-  if (!is_f64(e, x)) return scale_f32(e, x, p, n);
+  if (!is_f64(e, x)) return scale_f32(e, x, p, n, small);
   /* Multiplies by 2^n in two steps, since the last one may overflow. A denormal result is rounded as an integer. */
   gen_ssa half = i_bin(e, LLVMAShr, n, 1), rest = gen_bin(e, LLVMSub, n, half), magic = gen_f(x, 0x1p52);
   gen_ssa tiny = lt(e, x, -1022 * 0.6931471805599453);
