@@ -254,14 +254,15 @@ static double convolution_ns(const char *input, const char *kernel, int groups)
   WEFT_AUTO(hlo_module) module = NULL;
   char text[512];
 
-  snprintf(text, sizeof text,
-           "HloModule m\n"
-           "ENTRY e {\n"
-           "  x = bf16[%s] parameter(0)\n"
-           "  k = bf16[%s] parameter(1)\n"
-           "  ROOT y = bf16[%s] convolution(x, k), window={size=5x5 pad=2_2x2_2}, dim_labels=bf01_oi01->bf01, feature_group_count=%d\n"
-           "}\n",
-           input, kernel, input, groups);
+  snprintf(
+    text, sizeof text,
+    "HloModule m\n"
+    "ENTRY e {\n"
+    "  x = bf16[%s] parameter(0)\n"
+    "  k = bf16[%s] parameter(1)\n"
+    "  ROOT y = bf16[%s] convolution(x, k), window={size=5x5 pad=2_2x2_2}, dim_labels=bf01_oi01->bf01, feature_group_count=%d\n"
+    "}\n",
+    input, kernel, input, groups);
   T_OK(hlo_parse(text, strlen(text), &module));
   return gen_library_ns(&gen_cpu_target, module->entry->root);
 }
@@ -270,7 +271,8 @@ static double convolution_ns(const char *input, const char *kernel, int groups)
  * worth the work of several threads from fewer operations on. */
 TEST(convolutions_of_single_features_cost_more_than_products)
 {
-  double depthwise = convolution_ns("1,672,14,14", "672,1,5,5", 672), product = convolution_ns("1,26,14,14", "26,26,5,5", 1);
+  double depthwise = convolution_ns("1,672,14,14", "672,1,5,5", 672),
+         product = convolution_ns("1,26,14,14", "26,26,5,5", 1);
   T_TRUE(depthwise > 200e3 && depthwise < 500e3);
   T_TRUE(product < depthwise / 3);
 }
