@@ -465,6 +465,40 @@ static bool is_in_code(const char *program, const char *wanted)
   return found;
 }
 
+/* Columns of a dot are added up in several vectors, which do not wait for each other; rows are not. */
+TEST(columns_of_small_dots_are_added_up_side_by_side)
+{
+  static const struct { const char *lhs, *rhs, *out, *attrs; } forms[] = {
+    {"1,128", "128,256", "1,256", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"3,20", "20,100", "3,100", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"7", "7,33", "33", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"},
+    {"4,2,17", "4,17,70", "4,2,70", "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"},
+    {"2,3,5", "3,5,64", "2,64", "lhs_contracting_dims={1,2}, rhs_contracting_dims={0,1}"},
+  };
+  static const char *const types[] = {"f32", "f64", "bf16", "s32"};
+  char params[128], body[512], out[64];
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++) {
+    kernel_check how = {.int_low = -5, .int_high = 30, .atol = t == 0 ? 1e-4 : 0}; /* terms cancel each other */
+    for (size_t i = 0; i < WEFT_COUNT(forms); i++) {
+      snprintf(params, sizeof params, "%s[%s] %s[%s] %s[]", types[t], forms[i].lhs, types[t], forms[i].rhs, types[t]);
+      snprintf(out, sizeof out, "%s[%s]", types[t], forms[i].out);
+      snprintf(body, sizeof body, "  ROOT r = %s dot(p0, p1), %s", out, forms[i].attrs);
+      check_kernel(fusion(params, body, out), &how);
+      snprintf(body, sizeof body,
+               "  d = %s dot(p0, p1), %s\n"
+               "  b = %s broadcast(p2), dimensions={}\n"
+               "  ROOT r = %s maximum(d, b)",
+               out, forms[i].attrs, out, out);
+      check_kernel(fusion(params, body, out), &how);
+    }
+  }
+  const char *columns = "  ROOT r = f32[1,256] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}";
+  const char *rows = "  ROOT r = f32[1,256] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={1}";
+  T_TRUE(is_in_code(fusion("f32[1,128] f32[128,256]", columns, "f32[1,256]"), "<64 x float>"));
+  T_TRUE(!is_in_code(fusion("f32[1,128] f32[256,128]", rows, "f32[1,256]"), "<64 x float>"));
+}
+
 /* `jnp.stack(..., -1).reshape`, applied to its own result: interleaved pairs of pairs (of pairs), computed in
  * vectors. */
 TEST(stacks_of_stacks)
@@ -639,7 +673,7 @@ int main(void)
     UNIT(floats_become_integers),
     UNIT(comparisons),
     UNIT(data_movement_alone_and_fused),
-    UNIT(neighbours_that_differ), UNIT(dots_have_the_same_bits_in_all_ranges), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks), UNIT(rounding_to_bf16_asks_once), UNIT(elements_of_a_small_loop_are_vectors),
+    UNIT(neighbours_that_differ), UNIT(dots_have_the_same_bits_in_all_ranges), UNIT(columns_of_small_dots_are_added_up_side_by_side), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks), UNIT(rounding_to_bf16_asks_once), UNIT(elements_of_a_small_loop_are_vectors),
     UNIT(channels_of_pixels),
     UNIT(concatenations_of_the_same_again_and_again), UNIT(transposes_have_many_units),
   };

@@ -4,6 +4,42 @@
 #include "codegen/host/host.h"
 #include "codegen/model/cost.h"
 
+enum { SUMS_AT_ONCE = 4 }; /* vectors of the target, each of which may be two of the processor */
+
+/* Is the fusion a dot, with little else, whose result's neighbours are neighbours in the right operand? */
+static bool is_dot_of_columns(const hlo_computation *comp)
+{
+  const hlo_instr *dot = NULL;
+
+  HLO_FOREACH(x, comp) {
+    switch (x->op) {
+    case HLO_PARAMETER:
+    case HLO_CONSTANT:
+    case HLO_BROADCAST:
+    case HLO_RESHAPE:
+    case HLO_BITCAST:
+    case HLO_CONVERT:
+    case HLO_ADD:
+    case HLO_SUBTRACT:
+    case HLO_MULTIPLY:
+    case HLO_MAXIMUM: continue;
+    case HLO_DOT: break;
+    default: return false;
+    }
+    if (dot || weft_dtype_is_complex(x->shape->type)) return false;
+    dot = x;
+  }
+  if (!dot) return false;
+  const hlo_dot_attrs *attrs = dot->u.dot;
+  int last = dot->operands[1]->shape->rank - 1;
+  int64_t total = 1;
+  for (int i = 0; i < attrs->rhs_contracting.count; i++) {
+    if (attrs->rhs_contracting.v[i] == last) return false;
+    total *= dot->operands[1]->shape->dims[attrs->rhs_contracting.v[i]];
+  }
+  return total > GEN_UNROLLED_DOT && last >= attrs->rhs_batch.count + attrs->rhs_contracting.count;
+}
+
 /* The walk of the host: nested loops. Units are pieces of the outermost ones. A kernel in a region is one unit, whose
  * bounds are constants: the elements that do not fill a vector are then computed in narrower ones. */
 weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
@@ -15,6 +51,8 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
   WEFT_TRY(gen_nest_of(arena, f->comp, w->roots, w->count, hlo_shape_leaf(f->fusion->shape, w->first), &nest));
   WEFT_TRY(gen_nest_join(arena, f->comp, w->roots, w->count, &nest));
   w->period = WEFT_MAX(nest.period, 1);
+  /* a vector's sum waits for its last product to be added; other vectors are added up meanwhile */
+  if (w->period == 1 && is_dot_of_columns(f->comp)) nest.vectors = SUMS_AT_ONCE;
   gen_ssa begin = split && !f->nested ? f->begin : NULL;
   return gen_emit_nest(&f->e, &nest, gen_widest_bytes(f->comp), begin, f->end, units, gen_walk_body, w);
 }

@@ -154,7 +154,8 @@ static weft_status *walk_level(gen_emit *e, nest_walk *w, int g)
 weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, gen_ssa begin, gen_ssa end,
                            int64_t *out_units, gen_body_fn *body, void *ctx)
 {
-  nest_walk w = {nest, widest_bytes, body, ctx, gen_affine_const(0), begin, end, 0};
+  int widest = WEFT_MAX(widest_bytes / WEFT_MAX(nest->vectors, 1), 1);
+  nest_walk w = {nest, widest, body, ctx, gen_affine_const(0), begin, end, 0};
   int last = nest->count - 1, folded = 1;
   int64_t inner = nest->extent[last], outer = 1, product;
   int64_t block = e->part->target->block_bytes / widest_bytes / WEFT_MAX(nest->period, 1);
