@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "runtime/device.h"
 #include "runtime/host_copies.h"
 #include "runtime/program_internal.h"
 #include "runtime/trace.h"
@@ -435,7 +436,10 @@ bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info, void 
                   void *arg, weft_status **out)
 {
   const rt_seq *root = frame->program->root;
+  int near = rt_device_near(info->device);
 
+  for (int s = 0; s < frame->program->seq_count; s++)
+    if (frame->runs[s].job.node != near) frame->runs[s].job.node = near;
   frame->ctx.pool = pool;
   frame->ctx.info = info;
   frame->done = done;

@@ -820,6 +820,7 @@ static int supervise(const char *over, unsigned shard)
   outcome before, after;
   int status;
 
+  mallopt(M_ARENA_MAX, 1); /* else how much memory a case takes for good depends on which threads meet in malloc */
   if (strcmp(over, "shm") != 0) warm_libfabric();
   for (size_t s = 0; s < WEFT_COUNT(caught); s++)
     signal(caught[s], SIG_DFL); /* undoes the handlers of cmocka and PSM, so that a crash ends the process */
