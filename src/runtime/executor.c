@@ -438,8 +438,9 @@ bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info, void 
   const rt_seq *root = frame->program->root;
   int near = rt_device_near(info->device);
 
+  /* a helper that an earlier run of the frame has asked for may still be to come */
   for (int s = 0; s < frame->program->seq_count; s++)
-    if (frame->runs[s].job.node != near) frame->runs[s].job.node = near;
+    __atomic_store_n(&frame->runs[s].job.node, near, __ATOMIC_RELAXED);
   frame->ctx.pool = pool;
   frame->ctx.info = info;
   frame->done = done;

@@ -195,10 +195,12 @@ static void unlink_job(rt_pool *pool, rt_job *job) WEFT_REQUIRES(pool->mu)
 /* The oldest job that no idle worker of its own node will take; NULL: there is none. */
 static rt_job *find_near(rt_pool *pool, worker *self) WEFT_REQUIRES(pool->mu)
 {
-  for (rt_job *job = pool->first; job; job = job->next)
-    if (job->node == self->node || job->node >= pool->node_count ||
-        atomic_load_explicit(&pool->sleepers[job->node].idle, memory_order_relaxed) == 0)
+  for (rt_job *job = pool->first; job; job = job->next) {
+    int node = __atomic_load_n(&job->node, __ATOMIC_RELAXED);
+    if (node == self->node || node >= pool->node_count ||
+        atomic_load_explicit(&pool->sleepers[node].idle, memory_order_relaxed) == 0)
       return job;
+  }
   int64_t now = weft_now_ns();
   if (self->declines_since == 0) self->declines_since = now;
   return now - self->declines_since < pool->options.node_patience_ns ? NULL : pool->first;
@@ -356,7 +358,7 @@ void rt_pool_offer(rt_pool *pool, rt_job *job, int count)
   job->wanted += count;
   atomic_fetch_add(&pool->listed, count);
   atomic_fetch_add(&pool->wanted, count);
-  int roused = rouse_some(pool, job->node, count, words);
+  int roused = rouse_some(pool, __atomic_load_n(&job->node, __ATOMIC_RELAXED), count, words);
   COUNT(pool, locks, 1);
   weft_mutex_unlock(&pool->mu); /* the last use of the pool: see wake */
   wake(words, roused);
