@@ -7,7 +7,14 @@
  *
  * The successor of a spent communicator needs a name that all members choose alike:
  * "<prefix>/<hash of key>/<generation>".  A process that finds generation n spent sets the key "<prefix>/<hash of key>"
- * to n + 1; a process that makes a communicator reads that key. */
+ * to n + 1; a process that makes a communicator reads that key.
+ *
+ * A division (coll_clique_division) is run by the first hold that has it, once for each communicator of the whole, also
+ * if all its parts have communicators here: other processes may lack some, and all ranks of the whole must take part.
+ * The holds of the whole have the same order in all processes, since its collectives have; so all processes come to the
+ * division together, and a process that does something else instead is found as at every collective.  A rank whose
+ * part has a communicator, or cannot be made by a division, joins no part.  Parts that come out of it without a
+ * communicator are made as without a division. */
 #include <config.h>
 
 #include "collective/clique.h"
@@ -18,12 +25,16 @@
 
 #include "base/array.h"
 #include "base/thread.h"
+#include "collective/communicator.h"
 #include "collective/ended.h"
+#include "collective/internal.h"
 
 /* The communicators of a clique's local ranks. */
 typedef struct comm_set {
   struct comm_set *next;
   uint64_t hash, generation;
+  uint64_t *divided;   /* [divided_count] names of the divisions that have been run */
+  int divided_count, divided_capacity;
   int count;
   weft_comm *comms[];
 } comm_set;
@@ -44,6 +55,7 @@ struct coll_clique {
   uint64_t purpose, hash;
   comm_set *set; /* NULL until made, and after it was dropped */
   bool creating;
+  bool dividing; /* `set` is being divided */
   uint64_t least_generation; /* of the next communicator: one more than the last that was spent */
   place *line;   /* the line: the hold in the first place has the clique */
 };
@@ -57,6 +69,8 @@ struct coll_clique_hold {
   weft_status *error; /* the error with which it fires */
   weft_deadline deadline;
   atomic_bool cancel;
+  coll_clique_division *divisions; /* [division_count] of what can be divided; in one block with their lists of parts */
+  int division_count;
   place places[];
 };
 
@@ -120,6 +134,7 @@ enum { MOST_FREED_APART = 32 };
 static void set_free(comm_set *set)
 {
   for (int i = 0; set && i < set->count; i++) weft_comm_destroy(set->comms[i]);
+  if (set) free(set->divided);
   free(set);
 }
 
@@ -217,6 +232,7 @@ static void hold_unref_locked(coll_clique_hold *h) WEFT_REQUIRES_ASSERTED(h->cli
   weft_mutex_assert_held(&h->cliques->mu);
   if (--h->refs) return;
   weft_status_free(h->error);
+  free(h->divisions);
   free(h);
 }
 
@@ -345,15 +361,23 @@ static bool is_factorys(const coll_clique *c)
   return c->purpose == COLL_FOR_COLLECTIVES || c->purpose == COLL_FOR_DEVICE_TRANSFERS;
 }
 
-static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, comm_set **out)
+static weft_status *new_set(coll_cliques *cs, const coll_clique *c, comm_set **out)
 {
-  coll_cliques *cs = h->cliques;
-  char name[256];
-  comm_set *set = calloc(1, sizeof *set + (size_t)c->local_count * sizeof *set->comms);
+  comm_set *set = *out = calloc(1, sizeof *set + (size_t)c->local_count * sizeof *set->comms);
 
   WEFT_TRY_ALLOC(set);
   *set = (comm_set){.hash = c->hash, .generation = stored_generation(cs, c->hash), .count = c->local_count};
   set->generation = WEFT_MAX(set->generation, c->least_generation);
+  return NULL;
+}
+
+static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, comm_set **out)
+{
+  coll_cliques *cs = h->cliques;
+  char name[256];
+  comm_set *set;
+
+  WEFT_TRY(new_set(cs, c, &set));
   snprintf(name, sizeof name, "%.160s/%016llx/%llu", cs->prefix, (unsigned long long)c->hash,
            (unsigned long long)set->generation);
   making m = {cs, c};
@@ -368,6 +392,15 @@ static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, co
   }
   *out = set;
   return NULL;
+}
+
+/* The calling thread touches nothing of the registry after this. */
+static void thread_ends(coll_cliques *cs)
+{
+  weft_mutex_lock(&cs->mu);
+  cs->threads--;
+  weft_cond_broadcast(&cs->changed);
+  weft_mutex_unlock(&cs->mu);
 }
 
 static void *create_thread(void *arg)
@@ -389,10 +422,7 @@ static void *create_thread(void *arg)
   weft_mutex_unlock(&cs->mu);
   clean_up(cs, l);
   free(c);
-  weft_mutex_lock(&cs->mu);
-  cs->threads--;
-  weft_cond_broadcast(&cs->changed);
-  weft_mutex_unlock(&cs->mu); /* the thread touches nothing of the registry after this */
+  thread_ends(cs);
   return NULL;
 }
 
@@ -406,6 +436,212 @@ static weft_status *start_thread_locked(coll_cliques *cs, const char *name, void
   pthread_detach(thread);
   cs->threads++;
   return NULL;
+}
+
+/* ---- dividing communicators ---- */
+
+typedef struct dividing {
+  coll_clique_hold *hold;
+  const coll_clique_division *division;
+  bool *wanted;              /* [part_count] the part has no communicator, and can be made by the division */
+  comm_set **made;           /* [part_count] */
+  int *colors, *keys, *sizes; /* [ranks of the whole in this process]: coll_split */
+  weft_comm **comms;         /* likewise: of their parts */
+} dividing;
+
+static void dividing_free(dividing *d)
+{
+  free(d->wanted);
+  free(d->made);
+  free(d->colors);
+  free(d->comms);
+  free(d);
+}
+WEFT_DEFINE_AUTO(dividing, dividing_free)
+
+static coll_clique *whole_of(const dividing *d) { return d->hold->places[d->division->whole].clique; }
+static coll_clique *part_of(const dividing *d, int p) { return d->hold->places[d->division->parts[p]].clique; }
+
+static int rank_with(const coll_clique *c, int64_t device)
+{
+  int rank = 0;
+
+  while (rank < c->size && c->devices[rank] != device) rank++;
+  return rank;
+}
+
+/* The index among the whole's ranks of this process of the part's `i`-th such rank. */
+static int local_in(const coll_clique *whole, const coll_clique *part, int i)
+{
+  int rank = rank_with(whole, part->devices[part->local_ranks[i]]), local = 0;
+
+  while (whole->local_ranks[local] != rank) local++;
+  return local;
+}
+
+/* Says which part each rank of the whole joins. A part's color is the least rank of its devices in the whole: the same
+ * in all processes. */
+static void choose_colors(dividing *d)
+{
+  const coll_clique *whole = whole_of(d);
+
+  for (int k = 0; k < whole->local_count; k++) d->colors[k] = -1;
+  for (int p = 0; p < d->division->part_count; p++) {
+    const coll_clique *part = part_of(d, p);
+    int color = whole->size;
+    for (int r = 0; r < part->size; r++) color = WEFT_MIN(color, rank_with(whole, part->devices[r]));
+    for (int i = 0; d->wanted[p] && i < part->local_count; i++) {
+      int k = local_in(whole, part, i);
+      d->colors[k] = color;
+      d->keys[k] = part->local_ranks[i];
+      d->sizes[k] = part->size;
+    }
+  }
+}
+
+/* Puts the communicators that have been made into sets. */
+static weft_status *take_parts(dividing *d)
+{
+  const coll_clique *whole = whole_of(d);
+
+  for (int p = 0; p < d->division->part_count; p++) {
+    const coll_clique *part = part_of(d, p);
+    if (!d->wanted[p] || !d->comms[local_in(whole, part, 0)]) continue;
+    WEFT_TRY(new_set(d->hold->cliques, part, &d->made[p]));
+    for (int i = 0; i < part->local_count; i++) d->made[p]->comms[i] = WEFT_MOVE(d->comms[local_in(whole, part, i)]);
+  }
+  return NULL;
+}
+
+static weft_status *run_division(dividing *d)
+{
+  const coll_clique *whole = whole_of(d);
+  comm_set *set = whole->set; /* nobody changes it while it is divided */
+  coll_split split = {.colors = d->colors, .keys = d->keys, .sizes = d->sizes, .deadline = d->hold->deadline,
+                      .cancel = &d->hold->cancel};
+
+  choose_colors(d);
+  weft_status *st = coll_comm_split(set->comms, set->count, &split, d->comms);
+  if (!st) st = take_parts(d);
+  for (int k = 0; k < set->count; k++) weft_comm_destroy(d->comms[k]);
+  /* no rank of the whole may go on as if the division had been run */
+  if (st) weft_comm_abort(set->comms[0], weft_status_dup(st));
+  return st;
+}
+
+static void *divide_thread(void *arg)
+{
+  WEFT_AUTO(dividing) d = arg;
+  coll_clique_hold *h = d->hold;
+  coll_cliques *cs = h->cliques;
+  leftovers l = {0};
+  weft_status *st = run_division(d);
+
+  weft_mutex_lock(&cs->mu);
+  coll_clique *whole = whole_of(d);
+  comm_set *set = whole->set;
+  if (!st) set->divided[set->divided_count++] = d->division->name; /* there is room: start_division_locked */
+  for (int p = 0; p < d->division->part_count; p++) {
+    if (!d->wanted[p]) continue;
+    part_of(d, p)->set = d->made[p];
+    part_of(d, p)->creating = false;
+  }
+  whole->dividing = false;
+  if (st && h->event && !h->error) h->error = st;
+  else weft_status_free(st);
+  advance_locked(cs, &l);
+  hold_unref_locked(h);
+  weft_mutex_unlock(&cs->mu);
+  clean_up(cs, l);
+  thread_ends(cs);
+  return NULL;
+}
+
+static weft_comm_spec spec_of(const coll_clique *c)
+{
+  return (weft_comm_spec){
+    .size = c->size, .ranks = c->local_ranks, .rank_count = c->local_count, .device_ids = c->devices};
+}
+
+static weft_status *new_dividing(coll_cliques *cs, coll_clique_hold *h, const coll_clique_division *division,
+                                 dividing **out) WEFT_REQUIRES(cs->mu)
+{
+  weft_mutex_assert_held(&cs->mu);
+  WEFT_AUTO(dividing) d = calloc(1, sizeof *d);
+  size_t parts = (size_t)WEFT_MAX(division->part_count, 1);
+
+  WEFT_TRY_ALLOC(d);
+  d->hold = h;
+  d->division = division;
+  size_t locals = (size_t)whole_of(d)->local_count;
+  comm_set *set = whole_of(d)->set;
+  WEFT_TRY_ALLOC(d->wanted = calloc(parts, sizeof *d->wanted));
+  WEFT_TRY_ALLOC(d->made = calloc(parts, sizeof *d->made));
+  WEFT_TRY_ALLOC(d->colors = calloc(3 * locals, sizeof *d->colors));
+  WEFT_TRY_ALLOC(d->comms = calloc(locals, sizeof *d->comms));
+  WEFT_TRY_ALLOC(WEFT_RESERVE(set->divided, set->divided_capacity, set->divided_count + 1, 4));
+  d->keys = d->colors + locals;
+  d->sizes = d->keys + locals;
+  *out = WEFT_MOVE(d);
+  return NULL;
+}
+
+static weft_status *start_division_locked(coll_cliques *cs, coll_clique_hold *h, const coll_clique_division *division)
+  WEFT_REQUIRES(cs->mu)
+{
+  weft_mutex_assert_held(&cs->mu);
+  WEFT_AUTO(dividing) d = NULL;
+
+  WEFT_TRY(new_dividing(cs, h, division, &d));
+  weft_comm_spec whole = spec_of(whole_of(d));
+  for (int p = 0; p < division->part_count; p++) {
+    coll_clique *c = part_of(d, p);
+    weft_comm_spec part = spec_of(c);
+    d->wanted[p] = !c->set && !c->creating && cs->factory.ops->divides(cs->factory.ctx, &whole, &part);
+  }
+  WEFT_TRY(start_thread_locked(cs, "weft-divide", divide_thread, d));
+  for (int p = 0; p < division->part_count; p++) part_of(d, p)->creating |= d->wanted[p];
+  whole_of(d)->dividing = true;
+  h->refs++;
+  (void)WEFT_MOVE(d); /* the thread's */
+  return NULL;
+}
+
+static bool is_run(const comm_set *set, uint64_t name)
+{
+  bool run = false;
+
+  for (int i = 0; i < set->divided_count; i++) run |= set->divided[i] == name;
+  return run;
+}
+
+/* A division that is still to be run will make the hold's `i`-th clique, or find that it cannot. */
+static bool is_to_be_divided(const coll_clique_hold *h, int i)
+{
+  for (int d = 0; d < h->division_count; d++) {
+    const coll_clique_division *division = &h->divisions[d];
+    const coll_clique *whole = h->places[division->whole].clique;
+    if (whole->set && is_run(whole->set, division->name)) continue;
+    for (int p = 0; p < division->part_count; p++)
+      if (division->parts[p] == i) return true;
+  }
+  return false;
+}
+
+/* Runs the next of the hold's divisions whose whole has a communicator.  False: not all have been run. */
+static bool divide_locked(coll_cliques *cs, coll_clique_hold *h) WEFT_REQUIRES(cs->mu)
+{
+  weft_mutex_assert_held(&cs->mu);
+  bool all = true;
+
+  for (int d = 0; d < h->division_count && !h->error; d++) {
+    const coll_clique_division *division = &h->divisions[d];
+    const coll_clique *whole = h->places[division->whole].clique;
+    if (!whole->set || is_run(whole->set, division->name)) continue;
+    all = false;
+    if (!whole->dividing) h->error = start_division_locked(cs, h, division);
+  }
+  return all;
 }
 
 static weft_status *start_creation_locked(coll_cliques *cs, coll_clique_hold *h, coll_clique *clique)
@@ -440,7 +676,7 @@ static bool is_first(const coll_clique_hold *h)
  * Sends and receives need no such care, as they find each other by their tags. */
 static bool is_to_be_dropped(const coll_clique *c)
 {
-  if (!c->set) return false;
+  if (!c->set || c->dividing) return false;
   if (c->purpose == COLL_FOR_COLLECTIVES || c->purpose == COLL_FOR_HOST_COLLECTIVES)
     return weft_comm_is_told(c->set->comms[0]);
   weft_status *spent = weft_comm_health(c->set->comms[0]);
@@ -463,16 +699,17 @@ static bool complete_locked(coll_cliques *cs, coll_clique_hold *h, leftovers *l)
       l->dropped = WEFT_MOVE(c->set);
     }
     if (!c->set && !c->creating) h->error = check_alive_locked(cs, c->devices, c->incarnations, c->size);
-    if (!c->set && !c->creating && !h->error) h->error = start_creation_locked(cs, h, c);
+    if (!c->set && !c->creating && !h->error && !is_to_be_divided(h, i)) h->error = start_creation_locked(cs, h, c);
     all = all && c->set;
   }
-  return all;
+  return divide_locked(cs, h) && all;
 }
 
 static bool is_creating(const coll_clique_hold *h)
 {
   for (int i = 0; i < h->count; i++)
-    if (h->places[i].clique->creating && h->places[i].clique->line == &h->places[i]) return true;
+    if ((h->places[i].clique->creating || h->places[i].clique->dividing) && h->places[i].clique->line == &h->places[i])
+      return true;
   return false;
 }
 
@@ -485,7 +722,7 @@ static void part_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
   l->announce = cs->left && cs->kv && !cs->waiting && !cs->announced;
   cs->announced |= l->announce;
   for (coll_clique *c = cs->left ? cs->all : NULL; c; c = c->next) {
-    if (!c->set || c->line || c->creating) continue;
+    if (!c->set || c->line || c->creating || c->dividing) continue;
     c->set->next = l->dropped;
     l->dropped = WEFT_MOVE(c->set);
   }
@@ -607,12 +844,66 @@ static weft_status *check_request(const coll_clique_request *r)
   return NULL;
 }
 
-weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *requests, int count,
-                                  weft_deadline deadline, coll_clique_hold **out_hold, weft_event **out_event)
+/* Copies the divisions of communicators that can be divided. */
+static weft_status *take_divisions(coll_clique_hold *h, const coll_clique_request *requests,
+                                   const coll_clique_division *given, int count)
+{
+  const coll_clique_factory *factory = &h->cliques->factory;
+  size_t parts = 0;
+
+  if (!factory->ops || !factory->ops->divides) return NULL;
+  for (int d = 0; d < count; d++) parts += (size_t)given[d].part_count;
+  if (count == 0) return NULL;
+  h->divisions = malloc((size_t)count * sizeof *h->divisions + parts * sizeof(int));
+  WEFT_TRY_ALLOC(h->divisions);
+  int *at = (int *)(h->divisions + count);
+  for (int d = 0; d < count; d++) {
+    const coll_clique_request *whole = &requests[given[d].whole];
+    weft_comm_spec spec = {.size = whole->key.size, .ranks = whole->local_ranks, .rank_count = whole->local_count,
+                           .device_ids = whole->key.devices};
+    if (whole->key.purpose != COLL_FOR_COLLECTIVES || !factory->ops->divides(factory->ctx, &spec, NULL)) continue;
+    h->divisions[h->division_count] = given[d];
+    h->divisions[h->division_count++].parts = at;
+    for (int p = 0; p < given[d].part_count; p++) *at++ = given[d].parts[p];
+  }
+  return NULL;
+}
+
+/* Enters the lines of all cliques. */
+static weft_status *enter_locked(coll_cliques *cs, coll_clique_hold *h, const coll_clique_request *requests)
+  WEFT_REQUIRES(cs->mu)
+{
+  weft_mutex_assert_held(&cs->mu);
+  int count = h->count;
+
+  if (cs->left) return WEFT_ERR(FAILED_PRECONDITION, "this process has left its job: its program ended");
+  for (int i = 0; i < count; i++) {
+    WEFT_TRY(check_alive_locked(cs, requests[i].key.devices, requests[i].key.incarnations, requests[i].key.size));
+    h->places[i].hold = h;
+    WEFT_TRY(find_locked(cs, &requests[i], &h->places[i].clique));
+  }
+  for (int i = 0; i < count; i++)
+    for (int k = 0; k < i; k++) /* the hold would wait for itself */
+      if (h->places[k].clique == h->places[i].clique) return WEFT_ERR(INVALID_ARGUMENT, "a clique is requested twice");
+  if (!cs->has_timer) WEFT_TRY(start_thread_locked(cs, "weft-cliques", timer_thread, cs));
+  cs->has_timer = true;
+  for (int i = 0; i < count; i++) {
+    place **at = &h->places[i].clique->line;
+    while (*at) at = &(*at)->next;
+    *at = &h->places[i];
+  }
+  coll_clique_hold **at = &cs->waiting;
+  while (*at) at = &(*at)->next;
+  *at = h;
+  return NULL;
+}
+
+weft_status *coll_cliques_acquire_divided(coll_cliques *cs, const coll_clique_request *requests, int count,
+                                          const coll_clique_division *divisions, int division_count,
+                                          weft_deadline deadline, coll_clique_hold **out_hold, weft_event **out_event)
 {
   WEFT_AUTO(weft_event) event = NULL;
   coll_clique_hold *h;
-  weft_status *st = NULL;
   leftovers l = {0};
 
   *out_hold = NULL;
@@ -622,29 +913,10 @@ weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *r
   WEFT_TRY_ALLOC(h = calloc(1, sizeof *h + (size_t)count * sizeof *h->places));
   *h = (coll_clique_hold){
     .cliques = cs, .refs = 1, .count = count, .deadline = deadline, .event = weft_event_retain(event)};
+  weft_status *st = take_divisions(h, requests, divisions, division_count);
   weft_mutex_lock(&cs->mu);
-  if (cs->left) st = WEFT_ERR(FAILED_PRECONDITION, "this process has left its job: its program ended");
-  for (int i = 0; i < count && !st; i++) {
-    st = check_alive_locked(cs, requests[i].key.devices, requests[i].key.incarnations, requests[i].key.size);
-    h->places[i].hold = h;
-    if (!st) st = find_locked(cs, &requests[i], &h->places[i].clique);
-  }
-  for (int i = 0; i < count && !st; i++) {
-    bool doubled = false; /* the same clique twice in one request is refused: the hold would wait for itself */
-    for (int k = 0; k < i; k++) doubled |= h->places[k].clique == h->places[i].clique;
-    if (doubled) st = WEFT_ERR(INVALID_ARGUMENT, "a clique is requested twice");
-  }
-  if (!st && !cs->has_timer) st = start_thread_locked(cs, "weft-cliques", timer_thread, cs);
-  cs->has_timer |= !st;
+  if (!st) st = enter_locked(cs, h, requests);
   if (!st) {
-    for (int i = 0; i < count; i++) {
-      place **at = &h->places[i].clique->line;
-      while (*at) at = &(*at)->next;
-      *at = &h->places[i];
-    }
-    coll_clique_hold **at = &cs->waiting;
-    while (*at) at = &(*at)->next;
-    *at = h;
     advance_locked(cs, &l);
     if (cs->waiting) weft_cond_broadcast(&cs->changed); /* the timer thread looks at its deadline */
   }
@@ -652,12 +924,19 @@ weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *r
   clean_up(cs, l);
   if (st) {
     weft_event_release(h->event);
+    free(h->divisions);
     free(h);
     return st;
   }
   *out_hold = h;
   *out_event = WEFT_MOVE(event);
   return NULL;
+}
+
+weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *requests, int count,
+                                  weft_deadline deadline, coll_clique_hold **out_hold, weft_event **out_event)
+{
+  return coll_cliques_acquire_divided(cs, requests, count, NULL, 0, deadline, out_hold, out_event);
 }
 
 weft_comm *coll_clique_hold_comm(const coll_clique_hold *hold, int request, int rank)

@@ -51,6 +51,16 @@ typedef struct coll_clique_request {
   int local_count;
 } coll_clique_request;
 
+/* How cliques of a request come about together: a platform's communicator of all their devices, if it can be divided,
+ * is divided once into theirs, instead of each being made by a rendezvous of its own.  All processes that have a
+ * device of the whole ask for the same divisions of it in the same acquisition, in the same order. */
+typedef struct coll_clique_division {
+  uint64_t name;             /* the same in all these processes; other divisions of the whole have others */
+  int whole;                 /* index of a request of the acquisition */
+  const int *parts;          /* [part_count] indices of requests: parts of the whole that have no device in common */
+  int part_count;            /* 0: this process wants its parts to be made without a division */
+} coll_clique_division;
+
 /* Asks for `count` cliques.  The event fires when all are held and ready, or with the error that prevents it:
  *   DEADLINE_EXCEEDED    another holder, or the creation of a communicator, took too long
  *   FAILED_PRECONDITION  "Task with incarnation id N is not connected": the task has been reported dead, or its
@@ -60,6 +70,13 @@ typedef struct coll_clique_request {
 WEFT_NODISCARD weft_status *coll_cliques_acquire(coll_cliques *cliques, const coll_clique_request *requests, int count,
                                                  weft_deadline deadline, coll_clique_hold **out_hold,
                                                  weft_event **out_event);
+
+/* The same, with divisions (copied) for those cliques that have no communicator yet.  A division that fails spends the
+ * communicator of the whole; its errors are those above, and those of weft_comm_split. */
+WEFT_NODISCARD weft_status *coll_cliques_acquire_divided(coll_cliques *cliques, const coll_clique_request *requests,
+                                                         int count, const coll_clique_division *divisions,
+                                                         int division_count, weft_deadline deadline,
+                                                         coll_clique_hold **out_hold, weft_event **out_event);
 
 /* The communicator of a local rank of request `request`.  Valid from the time its event has fired without an error
  * until the hold is released. */

@@ -16,7 +16,8 @@
 #include "collective/host/host.h"
 #include "collective/progress.h"
 
-enum { QUIET_LOOK_US = 500 };
+enum { QUIET_LOOK_US = 500, CANCEL_LOOK_MS = 10 };
+enum { INCOMPLETE = -1 }; /* claim.size of a part that is not made */
 
 /* ---- groups ---- */
 
@@ -196,6 +197,7 @@ weft_status *weft_comm_create(const weft_comm_spec *given, weft_comm **out_comms
 
 typedef struct claim {
   int32_t color, key;
+  int32_t size; /* ranks that the part must have; 0: any number */
 } claim;
 
 typedef struct member {
@@ -245,9 +247,15 @@ static weft_status *make_part(coll_group *parent, const claim *claims, int color
   return NULL;
 }
 
+static weft_status *cancelled(const coll_split *s)
+{
+  return s->cancel && atomic_load(s->cancel) ? WEFT_ERR(CANCELLED, "the division of the communicator was cancelled")
+                                             : NULL;
+}
+
 /* Waits until the parent's ranks of this process have no operation under way: those that a platform's communicator has
  * may still end well. */
-static weft_status *await_quiet(coll_group *parent, weft_deadline deadline)
+static weft_status *await_quiet(coll_group *parent, const coll_split *s)
 {
   for (;;) {
     coll_group_lock(parent);
@@ -255,15 +263,34 @@ static weft_status *await_quiet(coll_group *parent, weft_deadline deadline)
     bool quiet = !parent->all_pending;
     coll_group_unlock(parent);
     if (st || quiet) return st;
-    if (weft_deadline_passed(deadline))
+    WEFT_TRY(cancelled(s));
+    if (weft_deadline_passed(s->deadline))
       return WEFT_ERR(DEADLINE_EXCEEDED, "operations of the communicator have not ended");
     usleep(QUIET_LOOK_US);
   }
 }
 
-/* Gathers every rank's color and key, by an all-gather on the parent. */
-static weft_status *gather_claims(weft_comm *const *comms, int count, const int *colors, const int *keys,
-                                  weft_deadline deadline, claim *claims)
+static claim claim_of(const coll_split *s, int i)
+{
+  return (claim){s->colors[i], s->keys ? s->keys[i] : 0, s->sizes ? s->sizes[i] : 0};
+}
+
+/* Waits for an event of a rank of the parent.  The parent fails if the division is cancelled: the other ranks wait for
+ * this one. */
+static weft_status *await_claims(weft_comm *comm, weft_event *event, const coll_split *s)
+{
+  weft_status *st = NULL;
+
+  while (s->cancel && !weft_event_is_ready(event) && !st) {
+    weft_status_ignore(weft_event_await(event, weft_deadline_after_ms(CANCEL_LOOK_MS)));
+    if (!weft_event_is_ready(event)) st = cancelled(s);
+  }
+  if (st) weft_comm_abort(comm, st);
+  return weft_coll_wait(comm, event);
+}
+
+/* Gathers every rank's claim, by an all-gather on the parent. */
+static weft_status *gather_claims(weft_comm *const *comms, int count, const coll_split *s, claim *claims)
 {
   coll_group *parent = comms[0]->group;
   weft_event **events = calloc((size_t)count, sizeof *events);
@@ -272,16 +299,16 @@ static weft_status *gather_claims(weft_comm *const *comms, int count, const int 
   weft_status *st = NULL;
 
   if (!events || !mine || !dropped) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  weft_coll_call call = {.site = {.instruction = "split"}, .deadline = deadline};
+  weft_coll_call call = {.site = {.instruction = "split"}, .deadline = s->deadline};
   for (int i = 0; i < count && !st; i++) {
-    mine[i] = (claim){colors[i], keys ? keys[i] : 0};
-    weft_coll_op op = {.kind = WEFT_ALL_GATHER, .dtype = WEFT_S32, .count = 2, .send = &mine[i],
+    mine[i] = claim_of(s, i);
+    weft_coll_op op = {.kind = WEFT_ALL_GATHER, .dtype = WEFT_S32, .count = sizeof(claim) / 4, .send = &mine[i],
                        .recv = i ? dropped + (size_t)i * (size_t)parent->size : claims};
     st = coll_post_by_host(comms[i], &op, &call, &events[i]);
   }
   for (int i = 0; events && i < count; i++) {
     if (!events[i]) continue;
-    weft_status *ended = weft_coll_wait(comms[i], events[i]);
+    weft_status *ended = await_claims(comms[i], events[i], s);
     if (st) weft_status_free(ended);
     else st = ended;
     weft_event_release(events[i]);
@@ -293,9 +320,9 @@ static weft_status *gather_claims(weft_comm *const *comms, int count, const int 
 }
 
 /* The claims of a communicator whose ranks are all in this call. */
-static void take_claims(weft_comm *const *comms, int count, const int *colors, const int *keys, claim *claims)
+static void take_claims(weft_comm *const *comms, int count, const coll_split *s, claim *claims)
 {
-  for (int i = 0; i < count; i++) claims[comms[i]->rank] = (claim){colors[i], keys ? keys[i] : 0};
+  for (int i = 0; i < count; i++) claims[comms[i]->rank] = claim_of(s, i);
 }
 
 /* ---- the parts of a platform's communicator ---- */
@@ -303,6 +330,7 @@ static void take_claims(weft_comm *const *comms, int count, const int *colors, c
 /* A division while it is made: its parts are groups of which this process has ranks. */
 typedef struct dividing {
   coll_group *parent, **parts;
+  const coll_split *split;
   int count;
   weft_comm_spec *specs;
   int *colors, *ranks, *part_of, *rank_in; /* ranks: of this process, part by part */
@@ -321,8 +349,9 @@ static weft_status *health(coll_group *g)
 static weft_status *division_ends(void *ctx)
 {
   const dividing *d = ctx;
-  weft_status *st = health(d->parent);
+  weft_status *st = cancelled(d->split);
 
+  if (!st) st = health(d->parent);
   for (int p = 0; p < d->count && !st; p++) st = health(d->parts[p]);
   return st;
 }
@@ -380,12 +409,12 @@ static weft_status *divide(dividing *d, weft_deadline deadline)
 }
 
 /* Gives the parts, whose ranks in this process are `parts`, communicators of the parent's platform. */
-static weft_status *divide_platform(weft_comm *const *comms, weft_comm *const *parts, int count, const int *colors,
-                                    weft_deadline deadline)
+static weft_status *divide_platform(weft_comm *const *comms, weft_comm *const *parts, int count, const coll_split *s)
 {
   coll_group *parent = comms[0]->group;
   size_t locals = (size_t)parent->local_count;
   dividing d = {.parent = parent,
+                .split = s,
                 .parts = calloc(locals, sizeof *d.parts),
                 .specs = calloc(locals, sizeof *d.specs),
                 .made = calloc(locals, sizeof *d.made),
@@ -398,8 +427,8 @@ static weft_status *divide_platform(weft_comm *const *comms, weft_comm *const *p
     d.ranks = d.colors + locals;
     d.part_of = d.ranks + locals;
     d.rank_in = d.part_of + locals;
-    describe_parts(&d, comms, parts, count, colors);
-    st = divide(&d, deadline);
+    describe_parts(&d, comms, parts, count, s->colors);
+    st = divide(&d, s->deadline);
   }
   free(d.parts);
   free(d.specs);
@@ -408,67 +437,109 @@ static weft_status *divide_platform(weft_comm *const *comms, weft_comm *const *p
   return st;
 }
 
-/* Every rank's color and key. */
-static weft_status *find_claims(weft_comm *const *comms, int count, const int *colors, const int *keys,
-                                weft_deadline deadline, claim *claims)
+/* Every rank's claim. */
+static weft_status *find_claims(weft_comm *const *comms, int count, const coll_split *s, claim *claims)
 {
   coll_group *parent = comms[0]->group;
 
-  if (!coll_group_has_platform(parent)) return gather_claims(comms, count, colors, keys, deadline, claims);
-  WEFT_TRY(await_quiet(parent, deadline));
-  if (count < parent->size) return gather_claims(comms, count, colors, keys, deadline, claims);
-  take_claims(comms, count, colors, keys, claims);
+  if (!coll_group_has_platform(parent)) return gather_claims(comms, count, s, claims);
+  WEFT_TRY(await_quiet(parent, s));
+  if (count < parent->size) return gather_claims(comms, count, s, claims);
+  take_claims(comms, count, s, claims);
   return NULL;
 }
 
-weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colors, const int *keys,
-                             weft_deadline deadline, weft_comm **out_comms)
+/* Drops the claims to parts that not all of their ranks want.  Returns how many claims are left; all ranks of the
+ * parent see the same. */
+static int drop_incomplete(claim *claims, int size)
+{
+  int left = 0;
+
+  for (int r = 0; r < size; r++) {
+    int same = 0;
+    for (int other = 0; other < size; other++) same += claims[other].color == claims[r].color;
+    if (claims[r].size > 0 && claims[r].size != same) claims[r].size = INCOMPLETE;
+  }
+  for (int r = 0; r < size; r++) {
+    if (claims[r].size == INCOMPLETE) claims[r].color = -1;
+    left += claims[r].color >= 0;
+  }
+  return left;
+}
+
+/* Makes the groups of the parts, for the ranks of this process. */
+static weft_status *make_parts(weft_comm *const *comms, int count, const claim *claims, weft_comm **out_comms)
 {
   coll_group *parent = comms[0]->group;
   size_t n = (size_t)parent->size;
-  weft_status *st = NULL;
-
-  for (int i = 0; i < count; i++) out_comms[i] = NULL;
-  if (coll_group_has_platform(parent) && !parent->communicator->ops->divide)
-    return WEFT_ERR(UNIMPLEMENTED, "communicator %s (%s) cannot be split", parent->name,
-                    parent->communicator->ops->name);
-  if (coll_group_has_platform(parent) && deadline.at_ns == 0) {
-    int64_t connect_ns = coll_settings_get()->connect_ns;
-    deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
-  }
-  if (count != parent->live_count)
-    return WEFT_ERR(INVALID_ARGUMENT, "split of %d of this process's %d ranks: pass all", count, parent->live_count);
-  claim *claims = calloc(n, sizeof *claims);
   member *members = calloc(n, sizeof *members);
   int *ranks = calloc(n, sizeof *ranks);
   int64_t *devices = calloc(n, sizeof *devices);
-  if (!claims || !members || !ranks || !devices) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  else st = find_claims(comms, count, colors, keys, deadline, claims);
+  weft_status *st = members && ranks && devices ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+
   coll_group_lock(parent);
   uint64_t number = parent->splits++;
   coll_group_unlock(parent);
   for (int i = 0; i < count && !st; i++) {
     coll_group *part = NULL;
-    if (colors[i] < 0 || out_comms[i]) continue;
-    st = make_part(parent, claims, colors[i], number, &part, members, ranks, devices);
+    int color = claims[comms[i]->rank].color;
+    if (color < 0 || out_comms[i]) continue;
+    st = make_part(parent, claims, color, number, &part, members, ranks, devices);
     for (int k = 0; k < count && !st; k++) {
-      if (colors[k] != colors[i]) continue;
+      if (claims[comms[k]->rank].color != color) continue;
       for (int m = 0; m < part->size; m++)
         if (members[m].rank == comms[k]->rank) out_comms[k] = part->locals[part->local_of[m]];
       coll_group_retain(part);
     }
     coll_group_release(part);
   }
-  if (!st && coll_group_has_platform(parent)) st = divide_platform(comms, out_comms, count, colors, deadline);
-  free(claims);
   free(members);
   free(ranks);
   free(devices);
+  return st;
+}
+
+static weft_status *split(weft_comm *const *comms, int count, const coll_split *s, weft_comm **out_comms)
+{
+  coll_group *parent = comms[0]->group;
+  claim *claims = calloc((size_t)parent->size, sizeof *claims);
+  weft_status *st = claims ? find_claims(comms, count, s, claims) : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+
+  if (!st && drop_incomplete(claims, parent->size) > 0) {
+    st = make_parts(comms, count, claims, out_comms);
+    if (!st && coll_group_has_platform(parent)) st = divide_platform(comms, out_comms, count, s);
+  }
+  free(claims);
+  return st;
+}
+
+weft_status *coll_comm_split(weft_comm *const *comms, int count, const coll_split *wanted, weft_comm **out_comms)
+{
+  coll_group *parent = comms[0]->group;
+  coll_split s = *wanted;
+
+  for (int i = 0; i < count; i++) out_comms[i] = NULL;
+  if (coll_group_has_platform(parent) && !parent->communicator->ops->divide)
+    return WEFT_ERR(UNIMPLEMENTED, "communicator %s (%s) cannot be split", parent->name,
+                    parent->communicator->ops->name);
+  if (coll_group_has_platform(parent) && s.deadline.at_ns == 0) {
+    int64_t connect_ns = coll_settings_get()->connect_ns;
+    s.deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
+  }
+  if (count != parent->live_count)
+    return WEFT_ERR(INVALID_ARGUMENT, "split of %d of this process's %d ranks: pass all", count, parent->live_count);
+  weft_status *st = split(comms, count, &s, out_comms);
   for (int i = 0; st && i < count; i++) {
     weft_comm_destroy(out_comms[i]);
     out_comms[i] = NULL;
   }
   return weft_status_note(st, __FILE__, __LINE__, "splitting communicator %s", parent->name);
+}
+
+weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colors, const int *keys,
+                             weft_deadline deadline, weft_comm **out_comms)
+{
+  return coll_comm_split(comms, count, &(coll_split){.colors = colors, .keys = keys, .deadline = deadline}, out_comms);
 }
 
 /* ---- destroy ---- */

@@ -80,6 +80,12 @@ typedef struct coll_communicator_ops {
    * lock held.  After an error `c` may have failed, too.  NULL in the table: the communicator cannot be divided. */
   weft_status *(*divide)(coll_communicator *c, const coll_division *division, coll_communicator **out);
 
+  /* Can a communicator for `whole` be divided, so that `part`, some of its ranks, is like a communicator that `create`
+   * makes?  `part` NULL: can it be divided at all?  The specs have sizes, ranks and devices.  All processes of `whole`
+   * give the same answer for NULL, all processes of `part` for a part, or it is made without a division.  May be called
+   * from any thread.  NULL in the table: never. */
+  bool (*divides)(void *ctx, const weft_comm_spec *whole, const weft_comm_spec *part);
+
   /* What all ranks must have in common so that a collective may use memory that the communicator has registered, or is
    * to register for it: a number other than COLL_NO_PLACE; COLL_ANY_PLACE: the operation uses no such memory. The ranks
    * compare their numbers while they meet.  Called with the group's lock held, when the rank's collectives before this

@@ -412,6 +412,21 @@ static inline coll_op *coll_comm_spare(weft_comm *comm, bool alone)
 WEFT_NODISCARD weft_status *coll_post_by_host(weft_comm *comm, const weft_coll_op *op, const weft_coll_call *call,
                                               weft_event **out_event);
 
+/* ---- comm.c ---- */
+
+typedef struct coll_split {
+  const int *colors; /* [count] by rank of this process, as the next two are; -1: the rank joins no part */
+  const int *keys;   /* NULL: zeros */
+  const int *sizes;  /* ranks that the part must have; NULL, 0: any number */
+  weft_deadline deadline;
+  const atomic_bool *cancel; /* optional: the split ends soon after it becomes true, and the parent fails */
+} coll_split;
+
+/* As weft_comm_split.  A part for which fewer ranks ask than each of them gives is not made: the communicators of these
+ * ranks in out_comms are NULL. */
+WEFT_NODISCARD weft_status *coll_comm_split(weft_comm *const *comms, int count, const coll_split *wanted,
+                                            weft_comm **out_comms);
+
 /* ---- names.c ---- */
 
 /* Writes, for example: all-reduce f32[1024] sum "all-reduce.12".  `kind`, `dtype` and `reduction` may come from a

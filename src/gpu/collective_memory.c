@@ -4,8 +4,10 @@
 #include "gpu/collective_memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/deadline.h"
 #include "gpu/gpu_internal.h"
 
@@ -13,7 +15,6 @@
 enum { SETTLE_MS = 2000 };
 
 struct gpu_block {
-  gpu_block *next;
   gpu_extent at;
   wcu_mem_handle memory;
   gpu_block_hold *holds;
@@ -22,11 +23,15 @@ struct gpu_block {
 
 void gpu_blocks_init(gpu_blocks *blocks) WEFT_UNSHARED
 {
-  *blocks = (gpu_blocks){.first = NULL};
+  *blocks = (gpu_blocks){.all = NULL};
   weft_mutex_init(&blocks->mu);
 }
 
-void gpu_blocks_fini(gpu_blocks *blocks) { weft_mutex_fini(&blocks->mu); }
+void gpu_blocks_fini(gpu_blocks *blocks) WEFT_UNSHARED
+{
+  free(blocks->all);
+  weft_mutex_fini(&blocks->mu);
+}
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
@@ -109,7 +114,7 @@ static weft_status *fill(const gpu_platform *platform, const gpu_device *gpu, in
   WEFT_TRY(create(gpu, &bytes, &block->memory));
   weft_status *st = map(platform, gpu, block->memory, bytes, &at);
   if (st) gpu_cu.cuMemRelease(block->memory);
-  else block->at = (gpu_extent){at, bytes};
+  else block->at = (gpu_extent){at, bytes, block->at.plain};
   return st;
 }
 
@@ -124,12 +129,71 @@ static bool is_settled(gpu_device *gpu)
   return settled;
 }
 
-weft_status *gpu_block_allocate(gpu_platform *platform, gpu_device *gpu, int64_t bytes, void **out_data)
+static void free_block(gpu_block *block)
+{
+  unmap(block->at.base, block->at.bytes);
+  gpu_cu.cuMemRelease(block->memory);
+  free(block);
+}
+
+/* How many blocks begin at or before an address. */
+static int count_up_to(const gpu_blocks *blocks, uint64_t at) WEFT_REQUIRES(blocks->mu)
+{
+  int low = 0, high = blocks->count;
+
+  weft_mutex_assert_held(&blocks->mu);
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (blocks->all[middle]->at.base <= at) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+static gpu_block *find_locked(const gpu_blocks *blocks, uint64_t at) WEFT_REQUIRES(blocks->mu)
+{
+  weft_mutex_assert_held(&blocks->mu);
+  int before = count_up_to(blocks, at);
+
+  return before > 0 && at - blocks->all[before - 1]->at.base < (uint64_t)blocks->all[before - 1]->at.bytes
+           ? blocks->all[before - 1]
+           : NULL;
+}
+
+/* False: there is no memory to make the list longer. */
+static bool list_block(gpu_blocks *blocks, gpu_block *block)
+{
+  weft_mutex_lock(&blocks->mu);
+  bool listed = WEFT_RESERVE(blocks->all, blocks->capacity, blocks->count + 1, 16);
+  if (listed) {
+    int place = count_up_to(blocks, block->at.base);
+    memmove(blocks->all + place + 1, blocks->all + place, (size_t)(blocks->count - place) * sizeof *blocks->all);
+    blocks->all[place] = block;
+    blocks->count++;
+  }
+  weft_mutex_unlock(&blocks->mu);
+  return listed;
+}
+
+/* Takes the block out of the list if nobody has it any more; NULL: somebody has. */
+static gpu_block *take_out_locked(gpu_blocks *blocks, gpu_block *block) WEFT_REQUIRES(blocks->mu)
+{
+  weft_mutex_assert_held(&blocks->mu);
+  if (!block->given_back || block->holds) return NULL;
+  int place = count_up_to(blocks, block->at.base) - 1;
+  blocks->count--;
+  memmove(blocks->all + place, blocks->all + place + 1, (size_t)(blocks->count - place) * sizeof *blocks->all);
+  blocks->given_back--;
+  return block;
+}
+
+weft_status *gpu_block_allocate(gpu_platform *platform, gpu_device *gpu, int64_t bytes, bool plain, void **out_data)
 {
   static const struct timespec nap = {.tv_nsec = 1000000};
   gpu_block *block = calloc(1, sizeof *block);
 
   WEFT_TRY_ALLOC(block);
+  block->at.plain = plain;
   weft_status *st = fill(platform, gpu, bytes, block);
   if (weft_status_code(st) == WEFT_RESOURCE_EXHAUSTED && !is_settled(gpu)) {
     weft_deadline until = weft_deadline_after_ms(SETTLE_MS);
@@ -141,41 +205,12 @@ weft_status *gpu_block_allocate(gpu_platform *platform, gpu_device *gpu, int64_t
     free(block);
     return st;
   }
-  weft_mutex_lock(&gpu->blocks.mu);
-  block->next = gpu->blocks.first;
-  gpu->blocks.first = block;
-  weft_mutex_unlock(&gpu->blocks.mu);
+  if (!list_block(&gpu->blocks, block)) {
+    free_block(block);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
   *out_data = (void *)(uintptr_t)block->at.base; /* NOLINT */
   return NULL;
-}
-
-static void free_block(gpu_block *block)
-{
-  unmap(block->at.base, block->at.bytes);
-  gpu_cu.cuMemRelease(block->memory);
-  free(block);
-}
-
-static gpu_block *find_locked(gpu_blocks *blocks, uint64_t at) WEFT_REQUIRES(blocks->mu)
-{
-  gpu_block *b = blocks->first;
-
-  weft_mutex_assert_held(&blocks->mu);
-  while (b && at - b->at.base >= (uint64_t)b->at.bytes) b = b->next;
-  return b;
-}
-
-/* Takes the block out of the list if nobody has it any more; NULL: somebody has. */
-static gpu_block *take_out_locked(gpu_blocks *blocks, gpu_block *block) WEFT_REQUIRES(blocks->mu)
-{
-  gpu_block **at = &blocks->first;
-
-  weft_mutex_assert_held(&blocks->mu);
-  if (!block->given_back || block->holds) return NULL;
-  while (*at != block) at = &(*at)->next;
-  *at = block->next;
-  blocks->given_back--;
-  return block;
 }
 
 void gpu_block_give_back(gpu_device *gpu, void *data)

@@ -1,7 +1,8 @@
 /* gpu/collective_memory.h -- device memory that NCCL's communicators register.
  *
  * A *block* is memory of the driver's virtual memory calls, since only such memory can be mapped by the other ranks'
- * devices and processes.  The runtime caches blocks and takes the arenas of collectives from them (BUF_COLLECTIVE). A
+ * devices and processes.  The runtime caches blocks, and takes from them the arenas of collectives (BUF_COLLECTIVE)
+ * and, where the platform's settings ask for that, large *plain* memory: buffers of clients and other arenas.  A
  * communicator that registers a block *holds* it: a block that the runtime gives back is freed when nobody holds it any
  * more, so a registration always ends before its memory does. */
 #ifndef WEFT_GPU_COLLECTIVE_MEMORY_H
@@ -20,7 +21,8 @@ typedef struct gpu_block gpu_block;
 /* The blocks of a device.  The lock comes before those of communicators' ranks. */
 typedef struct gpu_blocks {
   weft_mutex mu;
-  gpu_block *first WEFT_GUARDED_BY(mu); /* a list: there are few */
+  gpu_block **all WEFT_GUARDED_BY(mu);  /* [count] by their addresses */
+  int count WEFT_GUARDED_BY(mu), capacity WEFT_GUARDED_BY(mu);
   int given_back WEFT_GUARDED_BY(mu);   /* blocks that are only held */
 } gpu_blocks;
 
@@ -33,7 +35,11 @@ typedef struct gpu_block_hold {
   void (*given_back)(struct gpu_block_hold *hold);
 } gpu_block_hold;
 
-typedef struct gpu_extent { uint64_t base; int64_t bytes; } gpu_extent;
+typedef struct gpu_extent {
+  uint64_t base;
+  int64_t bytes;
+  bool plain;
+} gpu_extent;
 
 void gpu_blocks_init(gpu_blocks *blocks);
 void gpu_blocks_fini(gpu_blocks *blocks); /* no block is left */
@@ -42,7 +48,7 @@ void gpu_blocks_fini(gpu_blocks *blocks); /* no block is left */
 
 /* A new block, which all devices of the process that reach the device may use.  Errors: those of the driver. */
 WEFT_NODISCARD weft_status *gpu_block_allocate(struct gpu_platform *platform, struct gpu_device *gpu, int64_t bytes,
-                                               void **out_data);
+                                               bool plain, void **out_data);
 void gpu_block_give_back(struct gpu_device *gpu, void *data); /* no queued work uses it; does not wait for holders */
 void gpu_block_release(struct gpu_device *gpu, gpu_block_hold *hold); /* one that holds nothing is fine */
 

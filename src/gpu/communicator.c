@@ -121,17 +121,35 @@ static weft_status *divide_both(coll_communicator *base, const coll_division *di
   return st;
 }
 
+typedef enum kind { PEERS, NCCL, BOTH } kind;
+
+static kind kind_of(const weft_platform *platform, const weft_comm_spec *spec)
+{
+  if (wants(platform, "peers")) return PEERS;
+  if (wants(platform, "nccl") || !gpu_peer_can_connect(platform, spec)) return NCCL;
+  return spec->size == 1 || gpu_peer_any_shared(platform) || !has_nccl() ? PEERS : BOTH;
+}
+
 static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator)
 {
   weft_platform *platform = ctx;
 
   *out_communicator = NULL;
-  if (wants(platform, "peers")) return gpu_peer_communicator.create(platform, spec, out_communicator);
-  if (wants(platform, "nccl") || !gpu_peer_can_connect(platform, spec))
-    return gpu_nccl_communicator.create(platform, spec, out_communicator);
-  if (spec->size == 1 || gpu_peer_any_shared(platform) || !has_nccl())
-    return gpu_peer_communicator.create(platform, spec, out_communicator);
-  return create_both(platform, spec, out_communicator);
+  switch (kind_of(platform, spec)) {
+  case PEERS: return gpu_peer_communicator.create(platform, spec, out_communicator);
+  case NCCL: return gpu_nccl_communicator.create(platform, spec, out_communicator);
+  default: return create_both(platform, spec, out_communicator);
+  }
+}
+
+/* Only the library's communicator takes long to make.  A part of one rank has none, and one whose ranks are all of one
+ * process may have peers, too, which a whole of several processes does not have. */
+static bool divides(void *ctx, const weft_comm_spec *whole, const weft_comm_spec *part)
+{
+  kind of_whole = kind_of(ctx, whole);
+
+  if (of_whole == PEERS || whole->size == 1 || !gpu_nccl_divides()) return false;
+  return !part || (settings_of(ctx)->split && part->size > 1 && kind_of(ctx, part) == of_whole);
 }
 
 /* Only a communicator that is NCCL's alone can be shrunk: one with peers has all its ranks in this process. */
@@ -221,4 +239,4 @@ static const coll_communicator_ops both_communicators = {
 
 /* A table that only makes communicators, which have one of the other three tables. */
 const coll_communicator_ops gpu_communicator = {
-  .name = "GPUs", .create = create, .heritage = heritage, .inherit = inherit};
+  .name = "GPUs", .create = create, .heritage = heritage, .inherit = inherit, .divides = divides};

@@ -21,8 +21,9 @@ typedef struct gpu_settings {
   const char *dump_hlo; /* "": nowhere */
   int64_t timeout_ns;   /* time without progress after which a device counts as hung; 0: never */
   const char *collectives; /* "auto", "nccl" or "peers" */
-  bool collective_memory; /* temporaries of collectives lie in memory that NCCL registers */
+  bool collective_memory; /* temporaries of collectives and large buffers lie in memory that NCCL registers */
   bool shrink;          /* survivors shrink NCCL's communicator */
+  bool split;           /* NCCL's communicators of some devices of a larger one are split off it */
   int64_t share;        /* devices that each GPU appears as */
   int64_t graphs;       /* least number of steps that become a graph; 0: no steps do */
   bool graph_loops;     /* loops and branches may be part of graphs */
@@ -100,6 +101,8 @@ typedef struct gpu_platform {
   struct gpu_ender *ender;    /* reports the ends of operations between devices (jobs.h) */
   bool alone;                 /* the job has no other process */
   int node;                   /* the NUMA node of all GPUs; GPU_NO_NODE: they have several, or none is known */
+  int *nodes, node_count;     /* the NUMA nodes of the GPUs, ascending; 0: that of a GPU is not known */
+  int threads;                /* workers */
   /* held while kernels that wait for each other are queued on several devices, and while a module is loaded, because
    * the driver may wait for running kernels before it loads a module; order: before a communicator's lock and a
    * stream's */

@@ -12,6 +12,9 @@
 #include "gpu/gpu_internal.h"
 
 enum { DEVICE_ALIGN = 256 /* alignment of the driver's allocations */, LEAST_STAGING_LOG = 12 };
+/* Least size of plain memory that lies in a block: blocks are multiples of 2 MiB.  Collectives of less are seldom
+ * quicker with registered memory. */
+enum { LEAST_PLAIN_BLOCK = 4 << 20 };
 static const int64_t MOST_SPARE_STAGING = 256 << 20; /* bytes of spare blocks that a device keeps */
 
 const weft_memory_space gpu_memory_spaces[WEFT_MEMORY_SPACES] = {
@@ -33,6 +36,13 @@ static weft_status *describe_shortage(weft_device *device, int space, int64_t by
                           WEFT_BYTES(gpu_of(device)->bytes));
 }
 
+/* Is memory of this space and size a block? */
+static bool is_block(weft_device *device, int space, int64_t bytes)
+{
+  if (space != 0) return space == WEFT_COLLECTIVE_SPACE;
+  return gpu_platform_of(device)->settings.collective_memory && bytes >= LEAST_PLAIN_BLOCK;
+}
+
 weft_status *gpu_allocate(weft_device *device, int space, int64_t bytes, void **out_data)
 {
   weft_status *st;
@@ -40,8 +50,8 @@ weft_status *gpu_allocate(weft_device *device, int space, int64_t bytes, void **
 
   *out_data = NULL;
   WEFT_TRY(gpu_enter(gpu_of(device)));
-  if (space == WEFT_COLLECTIVE_SPACE) {
-    st = gpu_block_allocate(gpu_platform_of(device), gpu_of(device), bytes, out_data);
+  if (is_block(device, space, bytes)) {
+    st = gpu_block_allocate(gpu_platform_of(device), gpu_of(device), bytes, space == 0, out_data);
   } else if (space == 0) {
     st = GPU_CALL(cuMemAlloc, &at, (size_t)bytes);
     *out_data = (void *)(uintptr_t)at;
@@ -56,9 +66,8 @@ void gpu_deallocate(weft_device *device, int space, void *data, int64_t bytes)
 {
   weft_status *st = gpu_enter(gpu_of(device));
 
-  (void)bytes;
   if (!st) {
-    if (space == WEFT_COLLECTIVE_SPACE) gpu_block_give_back(gpu_of(device), data);
+    if (is_block(device, space, bytes)) gpu_block_give_back(gpu_of(device), data);
     else if (space == 0) gpu_cu.cuMemFree((wcu_ptr)(uintptr_t)data);
     else gpu_cu.cuMemFreeHost(data);
     gpu_leave();

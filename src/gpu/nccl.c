@@ -14,8 +14,9 @@
  * the block in which it lies, or that there is none, and the offset in the block.  So all ranks register the same
  * blocks in the same order, and addresses of an operation have the same offsets in their windows.  Where places
  * differ, every rank first ends its registrations of the operation's blocks; after MOST_DIFFERENCES such operations no
- * rank registers anything any more.  `place` and `post` keep the books, under the group's lock; owners call the
- * library, in the order of the operations.
+ * rank registers blocks of that kind any more: arenas of collectives, whose places seldom differ, or plain memory,
+ * whose places differ where the ranks' runtimes take it from their caches in different orders.  `place` and `post` keep
+ * the books, under the group's lock; owners call the library, in the order of the operations.
  *
  * Locks: a rank's lock is taken under the group's lock and under the completer's; it is a leaf, as the ender's is. */
 #include <config.h>
@@ -100,7 +101,7 @@ struct rank {
   branch *wanted WEFT_GUARDED_BY(mu); /* the division that the owner has not begun; holds the owner's reference */
   registration *registrations WEFT_GUARDED_BY(mu); /* a list: there are few */
   uint64_t registered WEFT_GUARDED_BY(mu); /* number of the last registration */
-  int differences WEFT_GUARDED_BY(mu);     /* operations whose ranks had different places */
+  int differences[2] WEFT_GUARDED_BY(mu);  /* operations whose ranks had different places, by gpu_extent.plain */
   bool block_gone WEFT_GUARDED_BY(mu);     /* a registration is `gone` */
   uint64_t epoch WEFT_GUARDED_BY(mu);      /* see gpu_nccl_epoch */
   gpu_jobs held WEFT_GUARDED_BY(mu);       /* their posters queue them: gpu_hold */
@@ -231,6 +232,16 @@ bool gpu_nccl_registers(void)
 
   weft_status_free(st);
   return registers;
+}
+
+bool gpu_nccl_divides(void)
+{
+  int version;
+  weft_status *st = gpu_nccl_open(&version);
+  bool divides = !st && gpu_nccl()->ncclCommSplit;
+
+  weft_status_free(st);
+  return divides;
 }
 
 /* ---- what others have recorded of the communicator --------------------------------------------------------------- */
@@ -1418,6 +1429,12 @@ static extents extents_of(rank *r, const coll_posting *posting)
   return e;
 }
 
+static bool has_given_up(const rank *r, gpu_extent extent) WEFT_REQUIRES(r->mu)
+{
+  weft_mutex_assert_held(&r->mu);
+  return r->differences[extent.plain] >= MOST_DIFFERENCES;
+}
+
 static registration *registration_at(rank *r, gpu_extent extent) WEFT_REQUIRES(r->mu)
 {
   registration *g = r->registrations;
@@ -1447,23 +1464,26 @@ static uint64_t place(coll_communicator *base, const coll_posting *posting)
   int64_t ignored;
   bool staged = gpu_operand_is_in_the_way(posting->problem, at[0], at[1], &ignored); /* so the operand is elsewhere */
   uint64_t hash = coll_mix(1 + staged, has_windows(c->version));
+  bool any = false;
   weft_mutex_lock(&r->mu);
-  bool gives_up = r->differences >= MOST_DIFFERENCES;
   for (int i = 0; i < 2; i++) {
+    if (has_given_up(r, e.of[i])) e.of[i] = (gpu_extent){0};
+    any |= e.of[i].bytes > 0;
     const registration *g = registration_at(r, e.of[i]);
     hash = coll_mix(coll_mix(hash, g ? g->number : 0), (uint64_t)e.of[i].bytes);
     if (e.of[i].bytes) hash = coll_mix(hash, (uint64_t)(uintptr_t)at[i] - e.of[i].base);
   }
   weft_mutex_unlock(&r->mu);
-  return gives_up || hash <= COLL_ANY_PLACE ? COLL_ANY_PLACE : hash;
+  return !any || hash <= COLL_ANY_PLACE ? COLL_ANY_PLACE : hash;
 }
 
-/* Moves the registrations of the blocks, or all, from the rank's list to the job, which ends them. */
-static void end_with(rank *r, job *j, const extents *e, bool all) WEFT_REQUIRES(r->mu)
+/* Moves the registrations of the blocks, and those that the rank has given up, from its list to the job, which ends
+ * them. */
+static void end_with(rank *r, job *j, const extents *e) WEFT_REQUIRES(r->mu)
 {
   weft_mutex_assert_held(&r->mu);
   for (registration **at = &r->registrations, *g; (g = *at);) {
-    if (!all && g->at.base != e->of[0].base && g->at.base != e->of[1].base) {
+    if (!has_given_up(r, g->at) && g->at.base != e->of[0].base && g->at.base != e->of[1].base) {
       at = &g->next;
       continue;
     }
@@ -1478,7 +1498,7 @@ static void end_with(rank *r, job *j, const extents *e, bool all) WEFT_REQUIRES(
 static registration *begin_with(rank *r, gpu_extent extent) WEFT_REQUIRES(r->mu)
 {
   weft_mutex_assert_held(&r->mu);
-  if (extent.bytes == 0 || registration_at(r, extent)) return NULL;
+  if (extent.bytes == 0 || has_given_up(r, extent) || registration_at(r, extent)) return NULL;
   registration *g = calloc(1, sizeof *g);
   if (!g) return NULL;
   *g = (registration){.hold = {.given_back = block_given_back},
@@ -1501,8 +1521,10 @@ static void keep_books(rank *r, job *j, const extents *e) WEFT_REQUIRES(r->mu)
     for (int i = 0; i < 2; i++) j->begins[i] = begin_with(r, e->of[i]);
     return;
   }
-  r->differences++;
-  end_with(r, j, e, r->differences >= MOST_DIFFERENCES);
+  bool has[2] = {false, false}; /* kinds */
+  for (int i = 0; i < 2; i++) has[e->of[i].plain] |= e->of[i].bytes > 0 && !has_given_up(r, e->of[i]);
+  for (int kind = 0; kind < 2; kind++) r->differences[kind] += has[kind];
+  end_with(r, j, e);
 }
 
 /* Under the group's lock, as `abort_all` and `describe` are. */

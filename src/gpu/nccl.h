@@ -24,6 +24,7 @@ extern const coll_communicator_ops gpu_nccl_communicator;
 /* Sets the communicator that the group knows, of which `c` is a part: failures are reported as failures of `whole`. */
 void gpu_nccl_report_to(coll_communicator *c, coll_communicator *whole);
 bool gpu_nccl_registers(void); /* the library is there, and can register memory */
+bool gpu_nccl_divides(void);   /* the library is there, and can divide communicators */
 bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
                     weft_reduction reduction);
 

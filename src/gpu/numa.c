@@ -12,6 +12,7 @@
 #include "base/machine.h"
 
 const char *gpu_numa_folder = "/sys/devices/system/node";
+int64_t gpu_numa_patience_ns = 50000;
 
 bool gpu_numa_cpus(int node, const cpu_set_t *allowed, cpu_set_t *out)
 {

@@ -7,6 +7,7 @@
 
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { GPU_NO_NODE = -1 };
 
@@ -18,7 +19,9 @@ bool gpu_numa_cpus(int node, const cpu_set_t *allowed, cpu_set_t *out);
  * gpu_numa_cpus is false. */
 void gpu_numa_bind(int node);
 
-/* Where the system describes its nodes; tests set another folder before the first platform is made. */
+/* Where the system describes its nodes, and how long a worker leaves a run to the workers that are near the run's GPU:
+ * less than the run is slower from here.  Tests set others before the first platform is made. */
 extern const char *gpu_numa_folder;
+extern int64_t gpu_numa_patience_ns;
 
 #endif

@@ -25,8 +25,9 @@ static const weft_option options[] = {
   {"WEFT_CUDA_TIMEOUT", WEFT_OPT_DURATION, "10m", offsetof(gpu_settings, timeout_ns), "Time without progress on any GPU after which a GPU counts as hung; 0: never"},
   {"WEFT_CUDA_COLLECTIVES", WEFT_OPT_STRING, "auto", offsetof(gpu_settings, collectives),
    "What moves data between GPUs: NCCL, kernels and copies between the GPUs of a process, or what suits the size", "auto|nccl|peers"},
-  {"WEFT_CUDA_COLLECTIVE_MEMORY", WEFT_OPT_BOOL, "0", offsetof(gpu_settings, collective_memory), "Let temporaries of collectives lie in memory that NCCL registers, as symmetric windows where the library has them"},
+  {"WEFT_CUDA_COLLECTIVE_MEMORY", WEFT_OPT_BOOL, "0", offsetof(gpu_settings, collective_memory), "Let temporaries of collectives, and buffers from 4 MiB on, lie in memory that NCCL registers, as symmetric windows where the library has them"},
   {"WEFT_CUDA_SHRINK", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, shrink), "Shrink NCCL's communicator of a group that has lost members for the survivors, instead of making a new one"},
+  {"WEFT_CUDA_SPLIT", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, split), "Split NCCL's communicators of a program off a communicator of more of its devices, instead of making each anew"},
   {"WEFT_CUDA_SHARE", WEFT_OPT_INT, "1", offsetof(gpu_settings, share), "Devices that each GPU appears as, which share its memory; for tests of programs for several GPUs", "1..16"},
   {"WEFT_CUDA_GRAPHS", WEFT_OPT_INT, "5", offsetof(gpu_settings, graphs), "Steps in a row that are queued as one CUDA graph, at least; 0: each step is queued by itself", "0..1000000"},
   {"WEFT_CUDA_GRAPH_LOOPS", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, graph_loops), "Let loops and branches be part of CUDA graphs, where the driver has conditional nodes"},
@@ -56,6 +57,7 @@ static void destroy(weft_platform *platform)
   gpu_completer_stop(&gpu->completer);
   for (int i = 0; i < gpu->gpu_count; i++) gpu_device_close(&gpu->gpus[i]);
   free(gpu->gpus);
+  free(gpu->nodes);
   weft_mutex_fini(&gpu->launching);
   free(gpu);
 }
@@ -108,11 +110,58 @@ static int usable_threads(int node)
   return WEFT_MAX(WEFT_MIN(count, MOST_THREADS), 1);
 }
 
-/* Workers launch runs for all devices, so they are bound only where all GPUs have one node. */
+static int compare_nodes(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+/* Lists the nodes of the GPUs. */
+static weft_status *find_nodes(gpu_platform *gpu)
+{
+  int count = 0;
+
+  WEFT_TRY_ALLOC(gpu->nodes = malloc((size_t)gpu->gpu_count * sizeof *gpu->nodes));
+  for (int i = 0; i < gpu->gpu_count; i++) {
+    if (gpu->gpus[i].node == GPU_NO_NODE) return NULL;
+    gpu->nodes[i] = gpu->gpus[i].node;
+  }
+  qsort(gpu->nodes, (size_t)gpu->gpu_count, sizeof *gpu->nodes, compare_nodes);
+  for (int i = 0; i < gpu->gpu_count; i++)
+    if (count == 0 || gpu->nodes[i] != gpu->nodes[count - 1]) gpu->nodes[count++] = gpu->nodes[i];
+  gpu->node_count = count;
+  return NULL;
+}
+
+/* The node of worker number `index`, from 0, of `threads`: an index of gpu->nodes. */
+static int node_of_worker(const gpu_platform *gpu, int index, int threads)
+{
+  return (int)((int64_t)index * gpu->node_count / threads);
+}
+
 static void worker_starts(void *ctx, int index)
 {
-  (void)index;
-  gpu_numa_bind(((const gpu_platform *)ctx)->node);
+  const gpu_platform *gpu = ctx;
+
+  if (gpu->node_count > 0) gpu_numa_bind(gpu->nodes[node_of_worker(gpu, index - 1, gpu->threads)]);
+}
+
+/* Starts the workers.  Each has the node of some GPUs, whose runs it launches; the nodes have as many each. */
+static weft_status *start_workers(gpu_platform *gpu, int threads)
+{
+  rt_pool_options options = {.threads = threads, .on_start = worker_starts, .ctx = gpu};
+  int *nodes = NULL;
+
+  gpu->threads = threads;
+  if (gpu->node_count > 1) {
+    WEFT_TRY_ALLOC(nodes = malloc((size_t)threads * sizeof *nodes));
+    for (int i = 0; i < threads; i++) nodes[i] = node_of_worker(gpu, i, threads);
+    for (int i = 0; i < gpu->gpu_count; i++)
+      for (int n = 0; n < gpu->node_count; n++)
+        if (gpu->nodes[n] == gpu->gpus[i].node) gpu->base.devices[i].home = n;
+    options.nodes = nodes;
+    options.node_count = gpu->node_count;
+    options.node_patience_ns = gpu_numa_patience_ns;
+  }
+  weft_status *st = rt_pool_new(&options, &gpu->base.pool);
+  free(nodes);
+  return st;
 }
 
 static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
@@ -133,6 +182,7 @@ static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
   /* a process that sees only its own GPUs counts them from 0 */
   int first = wanted->first_device <= there - count ? wanted->first_device : 0;
   WEFT_TRY(open_devices(gpu, wanted, first, count));
+  WEFT_TRY(find_nodes(gpu));
   gpu->completer.timeout_ns = gpu->settings.timeout_ns;
   WEFT_TRY(gpu_completer_start(&gpu->completer));
   WEFT_TRY(gpu_ender_new(base, &gpu->ender));
@@ -140,8 +190,8 @@ static weft_status *fill(gpu_platform *gpu, const weft_platform_options *wanted)
   /* the runtime frees idle blocks when the driver has no memory left */
   for (int i = 0; i < count; i++) base->devices[i].cache_limit = gpu->gpus[i].bytes;
   WEFT_TRY(rt_platform_join_job(base, wanted));
-  if (threads == 0) threads = usable_threads(gpu->node);
-  return rt_pool_new(&(rt_pool_options){.threads = threads, .on_start = worker_starts, .ctx = gpu}, &base->pool);
+  if (threads == 0) threads = WEFT_MAX(usable_threads(gpu->node), gpu->node_count);
+  return start_workers(gpu, threads);
 }
 
 static weft_status *create(const weft_platform_options *wanted, weft_platform **out_platform)

@@ -437,7 +437,7 @@ static run *new_run(gpu_talks *t, rt_ctx *ctx)
   r->rank_of = (gpu_nccl_rank **)(void *)memory, memory += ops * sizeof *r->rank_of;
   r->ranks = (gpu_nccl_rank **)(void *)memory;
   r->hold.met = all_have_met;
-  r->job.run = launch;
+  r->job = (rt_job){.run = launch, .node = rt_device_near(ctx->info->device)};
   r->record_by = WEFT_NO_DEADLINE;
   r->talks = t;
   r->ctx = ctx;

@@ -423,7 +423,7 @@ static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll
   weft_coll_call call = call_of(t, ctx);
   bool pending;
 
-  *s = (collective_state){.job = {.run = finish_job}, .waiter = {.fn = operation_ended, .ctx = s}, .thunk = t, .ctx = ctx};
+  *s = (collective_state){.job = {.run = finish_job, .node = rt_device_near(ctx->info->device)}, .waiter = {.fn = operation_ended, .ctx = s}, .thunk = t, .ctx = ctx};
   WEFT_TRY(weft_coll_start(comm, ops, (size_t)count, &call, patience_of(ctx->pool, comm), &s->waiter, &pending));
   if (!pending) finish_job(&s->job);
   return NULL;

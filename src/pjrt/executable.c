@@ -279,6 +279,7 @@ weft_compile_options pjrt_compile_options(const pjrt_options *options)
     .graph_kinds = options->graph_kinds,
     .graph_least = options->no_graphs ? INT64_MAX : options->graph_least,
     .collective_memory = options->collective_memory,
+    .no_comm_splitting = options->no_comm_splitting,
     .collective_timeout_ns = nanoseconds(options->collective_timeout_s),
     .collective_warn_ns = nanoseconds(options->collective_warn_s),
   };

@@ -256,6 +256,7 @@ typedef struct pjrt_options {
   bool no_graphs;           /* xla_gpu_enable_command_buffer is given, and empty */
   int64_t graph_least;      /* xla_gpu_graph_min_graph_size; 0: not given */
   bool collective_memory;   /* xla_gpu_enable_nccl_user_buffers */
+  bool no_comm_splitting;   /* xla_gpu_enable_nccl_comm_splitting=false */
   buf_order order;        /* weft_memory */
   int64_t budget_bytes;
   char *cpus;             /* weft_cpu: processors that saved code is for; malloc'd or NULL */

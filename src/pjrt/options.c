@@ -138,6 +138,7 @@ static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
   if (strcmp(o->key, "xla_dump_hlo_as_proto") == 0) out->dump_proto = value.flag;
   if (strcmp(o->key, "xla_allow_excess_precision") == 0) out->no_excess_precision = !value.flag;
   if (strcmp(o->key, "xla_gpu_enable_nccl_user_buffers") == 0) out->collective_memory = value.flag;
+  if (strcmp(o->key, "xla_gpu_enable_nccl_comm_splitting") == 0) out->no_comm_splitting = !value.flag;
   if (strcmp(o->key, "xla_gpu_graph_min_graph_size") == 0) out->graph_least = WEFT_MAX(value.number, 1);
   if (strcmp(o->key, "xla_gpu_enable_command_buffer") == 0) return read_graph_kinds(o->key, value.text, out);
   if (strcmp(o->key, "xla_cpu_collective_timeout_seconds") == 0 ||

@@ -453,7 +453,7 @@ weft_status *weft_buffer_copy_to(weft_buffer *buffer, weft_device *device, int s
 
   *out_buffer = NULL;
   WEFT_TRY_ALLOC(c);
-  c->job.run = run_copy;
+  c->job = (rt_job){.run = run_copy, .node = rt_device_near(device)};
   c->space = space;
   st = weft_event_new(&c->done);
   if (!st) st = weft_buffer_new(device, &buffer->type, NULL, c->done, &c->to);

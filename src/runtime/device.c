@@ -190,6 +190,7 @@ void rt_device_give(weft_device *device, int space, void *data, int64_t bytes)
   device->ops->deallocate(device, space, data, size);
 }
 
+int rt_device_near(const weft_device *device) { return device ? WEFT_MAX(device->home, 0) : 0; }
 bool weft_device_is_host_visible(const weft_device *device) { return device->is_host_visible; }
 const weft_device_ops *weft_device_operations(const weft_device *device) { return device->ops; }
 

@@ -20,6 +20,10 @@ int weft_device_ordinal(const weft_device *device); /* among this process's devi
 int weft_device_hardware_id(const weft_device *device);
 const char *weft_device_kind(const weft_device *device); /* "NVIDIA H200" */
 
+/* The node of the platform's pool whose workers are nearest to the device, for rt_job.node; 0 where none is nearer than
+ * others, and for NULL. */
+int rt_device_near(const weft_device *device);
+
 /* A fact about a device that its platform tells clients: a text, or a number where `text` is empty. */
 typedef struct weft_device_attribute {
   const char *name; /* static */

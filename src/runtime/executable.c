@@ -98,6 +98,8 @@ struct weft_executable {
   int64_t *global_ids;      /* by place: the global id of the device there */
   int request_count;        /* cliques with a local device: one for each group of each grouping */
   coll_clique_request *requests;
+  int division_count;       /* of communicators of these cliques into others of them */
+  coll_clique_division *divisions;
   int *request_of;          /* by local device, then grouping: its clique; -1: none */
   weft_arena arena;
   weft_mutex mu;
@@ -237,6 +239,80 @@ static weft_status *fill_requests(weft_executable *exe) WEFT_UNSHARED
   return NULL;
 }
 
+/* Are the groups of `part` parts of the groups of `whole`, so that each rank of these is in one of those? */
+static bool is_division(const hlo_grouping *whole, const hlo_grouping *part)
+{
+  if (whole->by_host || part->by_host || whole->place_count != part->place_count) return false;
+  for (int64_t place = 0; place < whole->place_count; place++)
+    if ((whole->group_of[place] < 0) != (part->group_of[place] < 0)) return false;
+  for (int g = 0; g < part->group_count; g++)
+    for (int i = 1; i < part->groups[g].count; i++)
+      if (whole->group_of[part->groups[g].v[i]] != whole->group_of[part->groups[g].v[0]]) return false;
+  return true;
+}
+
+/* The grouping with the fewest groups of which grouping number `part` is a division; -1: there is none.  That one is a
+ * division of no other. */
+static int find_whole(const weft_executable *exe, int part)
+{
+  const hlo_grouping *all = exe->parts.groupings;
+  int best = -1;
+
+  for (int g = 0; g < exe->parts.grouping_count; g++)
+    if (all[g].group_count < (best < 0 ? all[part].group_count : all[best].group_count) &&
+        is_division(&all[g], &all[part]))
+      best = g;
+  return best;
+}
+
+/* Adds the division of group `whole_group` of grouping `whole` into groups of grouping `part`. */
+static weft_status *add_division(weft_executable *exe, int whole, int whole_group, int part, bool splits)
+{
+  const hlo_grouping *of = &exe->parts.groupings[whole], *into = &exe->parts.groupings[part];
+  int groupings = exe->parts.grouping_count, groups = 0;
+  coll_clique_division *division = &exe->divisions[exe->division_count];
+  int *parts = WEFT_ARENA_ARRAY(&exe->arena, int, exe->device_count);
+
+  WEFT_TRY_ALLOC(parts);
+  *division = (coll_clique_division){.whole = -1, .parts = parts};
+  for (int g = 0; g < into->group_count; g++) {
+    uint64_t hash = 1;
+    if (into->groups[g].count == 0 || of->group_of[into->groups[g].v[0]] != whole_group) continue;
+    for (int i = 0; i < into->groups[g].count; i++)
+      hash = (hash ^ (uint64_t)exe->global_ids[into->groups[g].v[i]]) * 0x9e3779b97f4a7c15u;
+    division->name += hash ^ hash >> 31; /* a sum: the order of the groups does not matter */
+    groups++;
+  }
+  for (int d = 0; d < exe->device_count; d++) {
+    if (of->group_of[exe->places[d]] != whole_group) continue;
+    int request = exe->request_of[d * groupings + part], known = 0;
+    division->whole = exe->request_of[d * groupings + whole];
+    while (known < division->part_count && parts[known] != request) known++;
+    if (splits && known == division->part_count) parts[division->part_count++] = request;
+  }
+  exe->division_count += division->whole >= 0 && groups > 1;
+  return NULL;
+}
+
+/* Lists how communicators of a launch can come about by divisions.  All processes of the program list the same, but for
+ * those of groups in which they have no device, and for the parts: none if the program has been compiled so here. */
+static weft_status *fill_divisions(weft_executable *exe, bool splits)
+{
+  int groupings = exe->parts.grouping_count;
+
+  exe->divisions = WEFT_ARENA_ARRAY(&exe->arena, coll_clique_division, (int64_t)exe->device_count * groupings);
+  WEFT_TRY_ALLOC(exe->divisions);
+  for (int part = 0; part < groupings; part++) {
+    int whole = find_whole(exe, part);
+    for (int g = 0; whole >= 0 && g < exe->parts.groupings[whole].group_count; g++) {
+      bool here = false;
+      for (int d = 0; d < exe->device_count; d++) here |= exe->parts.groupings[whole].group_of[exe->places[d]] == g;
+      if (here) WEFT_TRY(add_division(exe, whole, g, part, splits));
+    }
+  }
+  return NULL;
+}
+
 static void free_parts(rt_compiled *parts)
 {
   rt_program_free(parts->program);
@@ -254,6 +330,7 @@ static weft_status *fill(weft_executable *exe, const weft_compile_options *optio
   WEFT_TRY(fill_devices(exe, options));
   WEFT_TRY(upload_constants(exe));
   WEFT_TRY(fill_requests(exe));
+  WEFT_TRY(fill_divisions(exe, !options->no_comm_splitting));
   exe->packs = rt_program_packed_count(exe->parts.program) > 0 && exe->platform->packed_limit > 0 &&
                exe->device_count > 0 && exe->devices[0]->is_host_visible && !exe->devices[0]->queues;
   exe->waits_on_host = rt_program_asks_host(exe->parts.program);
@@ -773,7 +850,7 @@ static void work_done(void *ctx, weft_status *error)
 
   if (run->error) weft_status_free(error);
   else run->error = name_program(run, error);
-  run->job = (rt_job){.run = conclude_job};
+  run->job = (rt_job){.run = conclude_job, .node = rt_device_near(run->device)};
   atomic_store_explicit(&run->waiting, 1, memory_order_relaxed);
   for (int p = 0; p < run->exe->param_count; p++) {
     if (weft_event_is_ready(weft_buffer_defined(run->inputs[p]))) continue;
@@ -1030,7 +1107,7 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
   weft_buffer *const *inputs = launch->inputs[device];
 
   run->device = exe->devices[device];
-  run->job = (rt_job){.run = start_job, .node = WEFT_MAX(run->device->home, 0)};
+  run->job = (rt_job){.run = start_job, .node = rt_device_near(run->device)};
   run->info = (rt_run_info){.device = run->device,
                             .device_ordinal = run->device->ordinal,
                             .device_id = run->device->id,
@@ -1152,8 +1229,8 @@ static weft_status *acquire_hold(weft_executable *exe, const weft_launch *launch
   memcpy(requests, exe->requests, (size_t)exe->request_count * sizeof *requests);
   st = set_incarnations(exe, launch, requests, &incarnations);
   if (!st)
-    st = coll_cliques_acquire(exe->platform->cliques, requests, exe->request_count, hold_deadline(exe), &hold->hold,
-                              &hold->ready);
+    st = coll_cliques_acquire_divided(exe->platform->cliques, requests, exe->request_count, exe->divisions,
+                                      exe->division_count, hold_deadline(exe), &hold->hold, &hold->ready);
   free(incarnations);
   free(requests);
   if (st) free(hold);

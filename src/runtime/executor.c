@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "runtime/device.h"
 #include "runtime/host_copies.h"
 #include "runtime/program_internal.h"
 #include "runtime/trace.h"
@@ -435,7 +436,11 @@ bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info, void 
                   void *arg, weft_status **out)
 {
   const rt_seq *root = frame->program->root;
+  int near = rt_device_near(info->device);
 
+  /* a helper that an earlier run of the frame has asked for may still be to come */
+  for (int s = 0; s < frame->program->seq_count; s++)
+    __atomic_store_n(&frame->runs[s].job.node, near, __ATOMIC_RELAXED);
   frame->ctx.pool = pool;
   frame->ctx.info = info;
   frame->done = done;

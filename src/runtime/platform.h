@@ -63,6 +63,7 @@ typedef struct weft_compile_options {
   /* Temporaries of collectives lie in memory that the platform's communicators can register; false: the platform's
    * setting says whether they do. */
   bool collective_memory;
+  bool no_comm_splitting;                 /* communicators of the program are not divided into others of it */
   bool keep_text;                         /* keep the kernels' IR and assembly */
   bool no_excess_precision;               /* every operation on floats narrower than f32 is rounded to its type */
   /* Observes the passes (see pass_observer); NULL: none. */

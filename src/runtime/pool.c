@@ -22,12 +22,16 @@ typedef struct worker {
   atomic_uint below;              /* the next worker on the stack, from 1; 0: there is none */
   rt_pool *pool;
   int position, node;             /* from 0 */
+  int64_t declines_since;         /* it leaves jobs to workers of their nodes since then; 0: it does not */
   pthread_t thread;
 } worker;
 
 /* The sleepers of one node: the top worker, from 1, and above it a count of changes, so that a thread which takes the
  * top sees whether another has changed the stack meanwhile. */
-typedef struct stack { _Alignas(64) atomic_ullong top; } stack;
+typedef struct stack {
+  _Alignas(64) atomic_ullong top;
+  atomic_int idle; /* workers of the node that have nothing to do, awake or not; counted only with node_patience_ns */
+} stack;
 
 typedef struct loop loop;
 
@@ -188,12 +192,26 @@ static void unlink_job(rt_pool *pool, rt_job *job) WEFT_REQUIRES(pool->mu)
   job->prev = job->next = NULL;
 }
 
-/* The oldest job that wants a worker, which the calling thread now is. NULL: there is none. */
-static rt_job *take_job(rt_pool *pool, int *out_left)
+/* The oldest job that no idle worker of its own node will take; NULL: there is none. */
+static rt_job *find_near(rt_pool *pool, worker *self) WEFT_REQUIRES(pool->mu)
+{
+  for (rt_job *job = pool->first; job; job = job->next) {
+    int node = __atomic_load_n(&job->node, __ATOMIC_RELAXED);
+    if (node == self->node || node >= pool->node_count ||
+        atomic_load_explicit(&pool->sleepers[node].idle, memory_order_relaxed) == 0)
+      return job;
+  }
+  int64_t now = weft_now_ns();
+  if (self->declines_since == 0) self->declines_since = now;
+  return now - self->declines_since < pool->options.node_patience_ns ? NULL : pool->first;
+}
+
+/* The oldest job that wants the calling worker. NULL: there is none. */
+static rt_job *take_job(rt_pool *pool, worker *self, int *out_left)
 {
   if (atomic_load_explicit(&pool->listed, memory_order_relaxed) == 0) return NULL;
   weft_mutex_lock(&pool->mu);
-  rt_job *job = pool->first;
+  rt_job *job = pool->options.node_patience_ns > 0 ? find_near(pool, self) : pool->first;
   if (job) {
     if (--job->wanted == 0) unlink_job(pool, job);
     *out_left = atomic_fetch_sub_explicit(&pool->listed, 1, memory_order_relaxed) - 1;
@@ -207,6 +225,12 @@ static rt_job *take_job(rt_pool *pool, int *out_left)
 static loop *join_loop(rt_pool *pool, int *out_left);
 static void help(loop *l, const worker *self);
 
+static void count_idle(worker *self, int change)
+{
+  if (self->pool->options.node_patience_ns > 0)
+    atomic_fetch_add_explicit(&self->pool->sleepers[self->node].idle, change, memory_order_relaxed);
+}
+
 static void *work(void *arg)
 {
   worker *self = arg;
@@ -214,6 +238,7 @@ static void *work(void *arg)
 
   me = self;
   if (pool->options.on_start) pool->options.on_start(pool->options.ctx, self->position + 1);
+  count_idle(self, 1);
   for (;;) {
     for (int64_t until = weft_now_ns() + SPIN_NS; atomic_load_explicit(&pool->wanted, memory_order_relaxed) == 0;) {
       if (weft_now_ns() >= until) break;
@@ -221,15 +246,19 @@ static void *work(void *arg)
     }
     if (atomic_load_explicit(&pool->wanted, memory_order_relaxed) == 0) sleep_until_wanted(self);
     int left = 0;
-    rt_job *job = take_job(pool, &left);
+    rt_job *job = take_job(pool, self, &left);
     loop *l = job ? NULL : join_loop(pool, &left);
     if (!job && !l) {
       if (atomic_load(&pool->stopping)) return NULL;
+      if (self->declines_since != 0) wait_a_little();
       continue;
     }
+    self->declines_since = 0;
+    count_idle(self, -1);
     if (left > 0) wake_some(pool, self->node, left);
     if (job) job->run(job);
     else help(l, self);
+    count_idle(self, 1);
   }
 }
 
@@ -242,7 +271,10 @@ static weft_status *place_workers(rt_pool *pool)
   pool->first_of_node = calloc((size_t)pool->node_count + 1, sizeof *pool->first_of_node);
   pool->sleepers = aligned_alloc(_Alignof(stack), (size_t)pool->node_count * sizeof *pool->sleepers);
   WEFT_TRY_ALLOC(pool->first_of_node && pool->sleepers);
-  for (int n = 0; n < pool->node_count; n++) atomic_init(&pool->sleepers[n].top, 0);
+  for (int n = 0; n < pool->node_count; n++) {
+    atomic_init(&pool->sleepers[n].top, 0);
+    atomic_init(&pool->sleepers[n].idle, 0);
+  }
   for (int i = 0; i < o->threads; i++) {
     pool->workers[i].node = o->nodes ? o->nodes[i] : 0;
     for (int n = pool->workers[i].node + 1; n <= pool->node_count; n++) pool->first_of_node[n] = i + 1;
@@ -326,7 +358,7 @@ void rt_pool_offer(rt_pool *pool, rt_job *job, int count)
   job->wanted += count;
   atomic_fetch_add(&pool->listed, count);
   atomic_fetch_add(&pool->wanted, count);
-  int roused = rouse_some(pool, job->node, count, words);
+  int roused = rouse_some(pool, __atomic_load_n(&job->node, __ATOMIC_RELAXED), count, words);
   COUNT(pool, locks, 1);
   weft_mutex_unlock(&pool->mu); /* the last use of the pool: see wake */
   wake(words, roused);

@@ -20,6 +20,9 @@ typedef struct rt_pool_options {
    * node. Read by rt_pool_new only. */
   const int *nodes;
   int node_count;
+  /* How long a worker leaves a job to the workers of the job's node, if one of them has nothing to do. 0: it takes the
+   * job. */
+  int64_t node_patience_ns;
   /* The node on which the calling thread, which is no worker, runs at the moment. Optional. */
   int (*node_here)(void *ctx);
   bool counts;         /* count what rt_pool_counts_of gives */

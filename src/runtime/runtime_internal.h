@@ -84,7 +84,7 @@ struct weft_device {
   int hardware_id;             /* see weft_device_hardware_id */
   const char *kind;
   int numa_node;               /* its number; -1: unknown, or several */
-  int home;                    /* the same as an index of platform->numa; -1 */
+  int home;                    /* the same as an index of the nodes of the platform's pool; -1 */
 
   struct rt_feed *infeed, *outfeed;
 

@@ -77,7 +77,7 @@ void rt_after_stream(weft_device *device, weft_stream *stream, rt_after *after,
                      void (*fn)(void *ctx, weft_status *error), void *ctx)
 {
   *after = (rt_after){.call = {.fn = stream_did, .ctx = after},
-                      .job = {.run = go_on},
+                      .job = {.run = go_on, .node = rt_device_near(device)},
                       .pool = device->platform->pool,
                       .fn = fn,
                       .ctx = ctx};

@@ -195,7 +195,7 @@ weft_status *weft_buffer_read(weft_buffer *buffer, int64_t offset, int64_t bytes
     free(out);
     return st;
   }
-  *out = (outgoing){.job = {.run = run_outgoing},
+  *out = (outgoing){.job = {.run = run_outgoing, .node = rt_device_near(buffer->device)},
                     .buffer = weft_buffer_retain(buffer),
                     .offset = offset,
                     .bytes = bytes,

@@ -1174,7 +1174,7 @@ TEST(strangers_at_the_door_do_no_harm)
 /* The split of one rank, in a thread of its own: as if in a process of its own. */
 typedef struct lone_split {
   weft_comm *comm, *part;
-  int color, key;
+  int color, key, timeout_ms;
   weft_status *st;
 } lone_split;
 
@@ -1190,7 +1190,7 @@ static void *split_in_time(void *arg)
 {
   lone_split *s = arg;
 
-  s->st = weft_comm_split(&s->comm, 1, &s->color, &s->key, weft_deadline_after_ms(2000), &s->part);
+  s->st = weft_comm_split(&s->comm, 1, &s->color, &s->key, weft_deadline_after_ms(s->timeout_ms), &s->part);
   return NULL;
 }
 
@@ -1290,8 +1290,8 @@ TEST(gpus_are_split_by_a_library_that_takes_its_time)
 }
 
 /* A call fails on one rank, or does not return, or one rank does not call: an error in time everywhere, and a new
- * communicator works. */
-static void fail_to_split(bool processes, const char *fault, int absent, weft_code code, const char *says)
+ * communicator works.  False: everywhere an error, and nowhere the expected one. */
+static bool fails_to_split(bool processes, const char *fault, int absent, weft_code code, const char *says)
 {
   enum { SIZE = 3 };
   static void (*reset)(void);
@@ -1303,6 +1303,7 @@ static void fail_to_split(bool processes, const char *fault, int absent, weft_co
   weft_status *ends[SIZE] = {NULL};
   weft_comm *parts[SIZE] = {NULL};
   bool said = false;
+  int timeout_ms = code == WEFT_DEADLINE_EXCEEDED ? 2000 : 60000; /* a call that fails does so at once */
 
   if (processes) world_open_processes(&w, SIZE, NULL);
   else world_open_devices(&w, SIZE);
@@ -1310,9 +1311,9 @@ static void fail_to_split(bool processes, const char *fault, int absent, weft_co
   if (fault) setenv("WEFT_EMU_FAULTS", fault, 1);
   reset();
   int64_t began_ns = weft_now_ns();
-  if (!processes) ends[0] = weft_comm_split(w.comms, SIZE, colors, keys, weft_deadline_after_ms(2000), parts);
+  if (!processes) ends[0] = weft_comm_split(w.comms, SIZE, colors, keys, weft_deadline_after_ms(timeout_ms), parts);
   for (int r = 0; r < SIZE && processes; r++) {
-    splits[r] = (lone_split){.comm = w.comms[r]};
+    splits[r] = (lone_split){.comm = w.comms[r], .timeout_ms = timeout_ms};
     if (r != absent) pthread_create(&threads[r], NULL, split_in_time, &splits[r]);
   }
   for (int r = 0; r < SIZE && processes; r++) {
@@ -1329,14 +1330,24 @@ static void fail_to_split(bool processes, const char *fault, int absent, weft_co
     if (!ends[r] || parts[r]) fail_msg("%s: rank %d is in a part", fault ? fault : "absent", r);
     said |= weft_status_code(ends[r]) == code && strstr(weft_status_text(ends[r], true), says);
   }
-  if (!said) fail_msg("%s: %s", fault ? fault : "absent", weft_status_text(ends[0], true));
+  if (!said) printf("# %s: %s\n", fault ? fault : "absent", weft_status_text(ends[0], true));
   for (int r = 0; r < SIZE; r++) weft_status_free(ends[r]);
-  if (took_ms > 2000 + 1000 + 8000) fail_msg("%s: %lld ms", fault ? fault : "absent", (long long)took_ms);
+  if (took_ms > timeout_ms + 1000 + 8000) fail_msg("%s: %lld ms", fault ? fault : "absent", (long long)took_ms);
   world_close(&w);
   if (processes) world_open_processes(&next, SIZE, NULL);
   else world_open_devices(&next, SIZE);
   all_kinds(&next, false, counts, 1);
   world_close(&next);
+  return said;
+}
+
+/* On a busy machine the ranks may miss the deadline before the division has come to the fault. */
+static void fail_to_split(bool processes, const char *fault, int absent, weft_code code, const char *says)
+{
+  int tries = 0;
+
+  while (tries < 4 && !fails_to_split(processes, fault, absent, code, says)) tries++;
+  if (tries == 4) fail_msg("%s: no rank says \"%s\"", fault ? fault : "absent", says);
 }
 
 TEST(a_split_that_fails_ends_in_time)

@@ -173,28 +173,28 @@ static void strike(cell *c, weft_event **events)
 static void play(cell *c)
 {
   gpu_operands staged[MOST_RANKS];
+  weft_coll_op ops[MOST_RANKS];
+  weft_coll_ragged shorter;
   weft_event *events[MOST_RANKS] = {NULL};
   int size = c->w.size;
 
-  weft_coll_call call = {.deadline = weft_deadline_after_ms(c->fault->needs_deadline ? DEADLINE_MS : LONG_MS)};
   for (int r = 0; r < size; r++) {
     weft_coll_kind kind =
       c->fault->what == KINDS && r == VICTIM ? c->kind == WEFT_ALL_REDUCE ? WEFT_ALL_GATHER : WEFT_ALL_REDUCE : c->kind;
     weft_coll_op op = operation(kind, r, size);
-    weft_coll_ragged shorter = *op.ragged;
     if (c->fault->what == COUNTS && r == VICTIM) op.count = COUNT - 1;
     if (c->fault->what == COUNTS && r == VICTIM && kind == WEFT_RAGGED_ALL_TO_ALL) { /* two updates without rows */
       static const int64_t none[2 * MOST_RANKS];
       shorter = (weft_coll_ragged){none, none, none, none, 2, 1, COUNT * size, COUNT * size};
       op.ragged = &shorter;
     }
-    op = gpus_stage(c->w.comms[r], &op, &staged[r]);
+    ops[r] = gpus_stage(c->w.comms[r], &op, &staged[r]);
+  }
+  inject_after(c);
+  weft_coll_call call = {.deadline = weft_deadline_after_ms(c->fault->needs_deadline ? DEADLINE_MS : LONG_MS)};
+  for (int r = 0; r < size; r++) {
     if (c->fault->what == ABSENT && r == VICTIM) continue;
-    if (r == 0) {
-      inject_after(c);
-      call.deadline = weft_deadline_after_ms(c->fault->needs_deadline ? DEADLINE_MS : LONG_MS);
-    }
-    weft_status *st = weft_coll_post(c->w.comms[r], &op, &call, &events[r]);
+    weft_status *st = weft_coll_post(c->w.comms[r], &ops[r], &call, &events[r]);
     if (!st) continue;
     c->ends[r] = st; /* refused: an error is known already */
     c->has_end[r] = true;
@@ -217,7 +217,9 @@ static bool may_end_well(const cell *c, int rank)
   return c->fault->what >= ABORTS && is_one_way(c->kind) && (rank != VICTIM || c->fault->what == CALL);
 }
 
-static void judge(cell *c)
+/* False: the deadline has passed, and no rank says what was to be said. On a busy machine ranks may be late themselves,
+ * before they come to the fault. */
+static bool judge(cell *c)
 {
   const fault *f = c->fault;
   bool said = false;
@@ -233,8 +235,9 @@ static void judge(cell *c)
     int64_t most_ms = (f->needs_deadline ? DEADLINE_MS : 0) + (c->by == PEERS ? LATE_MS : 0) + PAST_MS + SLACK_MS;
     if (c->took_ms[r] > most_ms) wrong(c, r, "late");
   }
-  if (!said) wrong(c, 0, "no rank says why");
+  if (!said && !f->needs_deadline) wrong(c, 0, "no rank says why");
   for (int r = 0; r < c->w.size; r++) weft_status_free(WEFT_MOVE(c->ends[r]));
+  return said;
 }
 
 static void open_world(world *w, by by)
@@ -245,16 +248,21 @@ static void open_world(world *w, by by)
 
 static void run_cell(by by, weft_coll_kind kind, const fault *f)
 {
-  cell c = {.by = by, .kind = kind, .fault = f};
+  enum { MOST_TRIES = 4 };
   weft_coll_op ops[MOST_RANKS];
   world next;
+  bool said = false;
 
-  inject_before(&c);
-  open_world(&c.w, by);
-  play(&c);
-  judge(&c);
-  inject(NULL, NULL);
-  world_close(&c.w);
+  for (int tries = 0; tries < MOST_TRIES && !said; tries++) {
+    cell c = {.by = by, .kind = kind, .fault = f};
+    inject_before(&c);
+    open_world(&c.w, by);
+    play(&c);
+    said = judge(&c);
+    inject(NULL, NULL);
+    world_close(&c.w);
+  }
+  if (!said) fail_msg("%s by %s, %s: no rank says \"%s\"", weft_coll_kind_name(kind), by_names[by], f->name, f->says);
   open_world(&next, by); /* survivors and the victim go on */
   for (int r = 0; r < next.size; r++) ops[r] = operation(kind, r, next.size);
   weft_status *st = world_run(&next, ops, NULL);

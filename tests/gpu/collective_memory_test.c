@@ -180,6 +180,128 @@ TEST(programs_share_blocks)
   check_nothing_is_left();
 }
 
+/* ---- parameters and results ---- */
+
+enum { LARGE = 1200000 }; /* elements of f32: more than 4 MiB */
+
+static const char large_sum[] = "HloModule m, replica_count=4\n"
+                                "f {\n"
+                                "  a = f32[] parameter(0)\n"
+                                "  b = f32[] parameter(1)\n"
+                                "  ROOT r = f32[] add(a, b)\n"
+                                "}\n"
+                                "ENTRY e {\n"
+                                "  x = f32[1200000] parameter(0)\n"
+                                "  ROOT r = f32[1200000] all-reduce(x), replica_groups={}, to_apply=f\n"
+                                "}\n";
+
+static weft_buffer *large_buffer(weft_platform *platform, int d)
+{
+  static float x[LARGE];
+  weft_array_type type = {.type = WEFT_F32, .rank = 1, .dims = {LARGE}};
+  weft_buffer *buffer;
+
+  for (int i = 0; i < LARGE; i++) x[i] = (float)(d + i % 8);
+  T_OK(weft_buffer_from_host(weft_platform_device(platform, d), &type, x, &buffer));
+  return buffer;
+}
+
+/* The buffers become the results of the program. */
+static void sum_large(weft_executable *exe, weft_buffer **x)
+{
+  weft_buffer *const *ins[DEVICES], *results[DEVICES];
+  weft_buffer **outs[DEVICES];
+
+  for (int d = 0; d < DEVICES; d++) {
+    ins[d] = &x[d];
+    outs[d] = &results[d];
+  }
+  T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs, .launch_id = 7}));
+  for (int d = 0; d < DEVICES; d++) {
+    weft_buffer_release(x[d]);
+    x[d] = results[d];
+  }
+}
+
+static void check_large(weft_buffer **x, float of_first, float of_last)
+{
+  static float got[LARGE];
+
+  for (int d = 0; d < DEVICES; d++) {
+    T_OK(weft_buffer_to_host(x[d], got, weft_deadline_after_ms(60000)));
+    if (got[0] != of_first || got[LARGE - 1] != of_last)
+      fail_msg("device %d: %g and %g", d, (double)got[0], (double)got[LARGE - 1]);
+  }
+}
+
+/* As in training: the results of a step are parameters of the next. */
+TEST(parameters_and_results_are_registered_once)
+{
+  for (int memory = 0; memory < 2; memory++) {
+    weft_buffer *x[DEVICES];
+    use_memory(memory ? "1" : "0", NULL);
+    weft_platform *gpu = platform_called("cuda");
+    weft_executable *exe = compile(gpu, large_sum);
+    uint64_t before = emu_calls("ncclCommWindowRegister"), ended = emu_calls("ncclCommWindowDeregister");
+    for (int d = 0; d < DEVICES; d++) x[d] = large_buffer(gpu, d);
+    sum_large(exe, x);
+    float first = 0 + 1 + 2 + 3, last = 0 + 1 + 2 + 3 + 4 * 7;
+    check_large(x, first, last);
+    T_EQ_INT(emu_calls("ncclCommWindowRegister") - before, memory ? 2 * DEVICES : 0);
+    for (int i = 0; i < 3; i++) {
+      sum_large(exe, x);
+      check_large(x, first *= DEVICES, last *= DEVICES);
+    }
+    T_EQ_INT(emu_calls("ncclCommWindowRegister") - before, memory ? 2 * DEVICES : 0);
+    T_EQ_INT(emu_calls("ncclCommWindowDeregister") - ended, 0);
+    for (int d = 0; d < DEVICES; d++) weft_buffer_release(x[d]);
+    weft_executable_release(exe);
+    weft_platform_release(gpu);
+  }
+  use_memory("0", NULL);
+  check_nothing_is_left();
+}
+
+/* On one device the parameter lies in two blocks in turn.  After some time no rank registers parameters and results any
+ * more; temporaries are registered all the same. */
+TEST(parameters_in_other_blocks_on_one_device_do_without_windows)
+{
+  enum { ROUNDS = 30 };
+  static char out[DEVICES][MOST_BYTES];
+  weft_buffer *x[DEVICES], *used[DEVICES];
+  char text[4096];
+  uint64_t given_up = 0;
+
+  use_memory("1", NULL);
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile(gpu, large_sum);
+  for (int d = 0; d < DEVICES; d++) x[d] = large_buffer(gpu, d);
+  weft_buffer *other = large_buffer(gpu, 2);
+  uint64_t before = emu_calls("ncclCommWindowRegister"), ended = emu_calls("ncclCommWindowDeregister");
+  for (int i = 0; i < ROUNDS; i++) {
+    for (int d = 0; d < DEVICES; d++) used[d] = weft_buffer_retain(d == 2 && i % 2 ? other : x[d]);
+    if (i == ROUNDS - 4) given_up = emu_calls("ncclCommWindowRegister");
+    sum_large(exe, used);
+    check_large(used, 6, 34);
+    for (int d = 0; d < DEVICES; d++) weft_buffer_release(used[d]);
+  }
+  T_TRUE(given_up - before >= 3 * DEVICES);
+  T_EQ_INT(emu_calls("ncclCommWindowRegister"), given_up);
+  T_EQ_INT(emu_calls("ncclCommWindowDeregister") - ended, given_up - before);
+  program(text, sizeof text, "f32", "add", SUMS);
+  weft_executable *sums = compile(gpu, text);
+  launch_well(sums, out);
+  launch_well(sums, out);
+  T_EQ_INT(emu_calls("ncclCommWindowRegister") - given_up, DEVICES);
+  for (int d = 0; d < DEVICES; d++) weft_buffer_release(x[d]);
+  weft_buffer_release(other);
+  weft_executable_release(exe);
+  weft_executable_release(sums);
+  weft_platform_release(gpu);
+  use_memory("0", NULL);
+  check_nothing_is_left();
+}
+
 /* ---- what goes wrong ---- */
 
 static void fail_once(const char *nccl, const char *faults, weft_code code, weft_code other, const char *part)
@@ -191,7 +313,7 @@ static void fail_once(const char *nccl, const char *faults, weft_code code, weft
   use_memory("1", NULL);
   weft_platform *gpu = platform_called("cuda");
   program(text, sizeof text, "f32", "add", SUMS);
-  weft_executable *exe = compile(gpu, text);
+  weft_executable *exe = compile_within(gpu, text, TIMEOUT_MS), *patient = compile(gpu, text);
   if (nccl) setenv("WEFT_EMU_NCCL", nccl, 1);
   if (faults) setenv("WEFT_EMU_FAULTS", faults, 1);
   emu_reset();
@@ -200,8 +322,9 @@ static void fail_once(const char *nccl, const char *faults, weft_code code, weft
   unsetenv("WEFT_EMU_FAULTS");
   emu_reset();
   check_ends(nccl ? nccl : faults, ends, code, other, part);
-  launch_well(exe, out); /* on a new communicator */
+  launch_well(patient, out); /* on a new communicator */
   weft_executable_release(exe);
+  weft_executable_release(patient);
   weft_platform_release(gpu);
   use_memory("0", NULL);
   check_nothing_is_left();
@@ -358,7 +481,8 @@ int main(void)
   const struct CMUnitTest units[] = {
     UNIT(temporaries_of_collectives_are_registered_once), UNIT(older_libraries_register_without_windows),
     UNIT(without_the_setting_nothing_is_registered), UNIT(a_program_asks_for_it_by_its_option),
-    UNIT(peers_use_the_memory_too), UNIT(programs_share_blocks), UNIT(a_registration_that_fails_is_the_runs_error),
+    UNIT(peers_use_the_memory_too), UNIT(programs_share_blocks), UNIT(parameters_and_results_are_registered_once),
+    UNIT(parameters_in_other_blocks_on_one_device_do_without_windows), UNIT(a_registration_that_fails_is_the_runs_error),
     UNIT(memory_that_cannot_be_had_is_the_runs_error), UNIT(ranks_at_different_places_do_without_windows),
     UNIT(a_rank_with_another_block_has_all_register_theirs_again),
     UNIT(a_block_that_is_given_back_ends_its_window_first)};

@@ -7,6 +7,9 @@ enum { DEVICES = 2, MOST_BYTES = 1 << 16 };
 #include <sys/stat.h>
 
 #include "gpu/numa.h"
+#include "runtime/ffi.h"
+
+static int cpu_of_node[2];
 
 static char folder[] = "/tmp/weft-numa-XXXXXX";
 
@@ -86,6 +89,7 @@ static int threads_with(const char *name, int count)
 /* Runs an all-reduce, whose communicator has threads of its own, and looks at the CPUs of the platform's threads. */
 static void check_threads(const char *nodes, const char *by, int workers, int owners)
 {
+  bool several = strchr(nodes, ',') && nodes[0] != nodes[2]; /* then threads for all GPUs are not bound */
   static char out[DEVICES][MOST_BYTES];
   char text[4096];
 
@@ -97,8 +101,8 @@ static void check_threads(const char *nodes, const char *by, int workers, int ow
   launch_well(exe, out);
   bool by_nccl = strcmp(by, "nccl") == 0;
   T_EQ_INT(threads_with("weft-worker", 1), workers);
-  T_EQ_INT(threads_with("gpu-complete", 1), workers > 0);
-  T_EQ_INT(threads_with("weft-gpu-end", 1), workers > 0);
+  T_EQ_INT(threads_with("gpu-complete", 1), workers > 0 && !several);
+  T_EQ_INT(threads_with("weft-gpu-end", 1), workers > 0 && !several);
   T_EQ_INT(threads_with(by_nccl ? "weft-nccl" : "weft-peers", 1), owners);
   weft_executable_release(exe);
   weft_platform_release(gpu);
@@ -119,8 +123,8 @@ TEST(threads_run_near_their_gpus)
   describe_node(1, list);
   check_threads("0", "nccl", 2, DEVICES);
   check_threads("1,1", "peers", 2, 1);
-  check_threads("0,1", "nccl", 0, DEVICES); /* workers launch for both */
-  check_threads("0,1", "peers", 0, 0);
+  check_threads("0,1", "nccl", 2, DEVICES); /* a worker for each */
+  check_threads("0,1", "peers", 2, 0);
   check_threads("", "nccl", 0, 0);
   check_threads("2", "nccl", 0, 0); /* the system does not describe it */
   setenv("WEFT_CUDA_NUMA", "0", 1);
@@ -129,6 +133,73 @@ TEST(threads_run_near_their_gpus)
   cpu_set_t own;
   T_EQ_INT(sched_getaffinity(0, sizeof own, &own), 0);
   T_TRUE(CPU_EQUAL(&own, &allowed)); /* the caller's own thread is as it was */
+}
+
+/* ---- who launches ---- */
+
+static atomic_int launches, near;
+
+/* The handler runs on the thread that launches. Its operand is the number of the device. */
+static XLA_FFI_Error *look_around(XLA_FFI_CallFrame *frame)
+{
+  XLA_FFI_DeviceOrdinal_Get_Args device = {.struct_size = sizeof device, .ctx = frame->ctx};
+  cpu_set_t cpus;
+
+  if (frame->api->XLA_FFI_DeviceOrdinal_Get(&device) || sched_getaffinity(0, sizeof cpus, &cpus) != 0) return NULL;
+  launches++;
+  near += CPU_COUNT(&cpus) == 1 && CPU_ISSET(cpu_of_node[device.device_ordinal % 2], &cpus);
+  return NULL;
+}
+
+/* Runs of four devices are launched at once, again and again.  Workers of the other node would launch half of them, if
+ * they did not leave them to those of the node. */
+TEST(runs_are_launched_near_their_gpus)
+{
+  enum { RUNS = 60, GPUS_THERE = 4 };
+  weft_buffer *const *ins[GPUS_THERE] = {NULL}, *results[GPUS_THERE];
+  weft_buffer **outs[GPUS_THERE];
+  cpu_set_t allowed;
+  hlo_module *module;
+  weft_executable *exe;
+  char list[32];
+  static const char text[] =
+    "HloModule m, replica_count=4\n"
+    "ENTRY e {\n"
+    "  a = f32[4] constant({1, 2, 3, 4})\n"
+    "  ROOT z = f32[4] custom-call(a), custom_call_target=\"look_around\", api_version=API_VERSION_TYPED_FFI,\n"
+    "    custom_call_has_side_effect=true, backend_config={}\n"
+    "}\n";
+
+  T_EQ_INT(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  if (CPU_COUNT(&allowed) < 2) T_SKIP("one CPU");
+  for (int node = 0, cpu = 0; node < 2; node++, cpu++) {
+    while (!CPU_ISSET(cpu, &allowed)) cpu++;
+    snprintf(list, sizeof list, "%d\n", cpu);
+    describe_node(node, list);
+    cpu_of_node[node] = cpu;
+  }
+  T_OK(rt_ffi_register_on_device("look_around", 11, &(rt_ffi_device_handler){.bundle.execute = look_around}));
+  setenv("WEFT_EMU_NUMA", "0,1,0,1", 1);
+  setenv("WEFT_PLATFORM", "cuda", 1);
+  gpu_numa_patience_ns = 2 * WEFT_NS_PER_S; /* the machine may be busy */
+  weft_platform *gpu = test_platform(GPUS_THERE, 4);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(weft_compile(gpu, module, &(weft_compile_options){0}, &exe));
+  for (int d = 0; d < GPUS_THERE; d++) outs[d] = &results[d];
+  for (int i = 0; i < RUNS; i++) {
+    T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs, .launch_id = i}));
+    for (int d = 0; d < GPUS_THERE; d++) {
+      float out[4];
+      T_OK(weft_buffer_to_host(results[d], out, weft_deadline_after_ms(60000)));
+      weft_buffer_release(results[d]);
+    }
+  }
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  unsetenv("WEFT_EMU_NUMA");
+  T_EQ_INT(launches, RUNS * GPUS_THERE);
+  printf("# %d of %d runs are launched near their GPU\n", (int)near, (int)launches);
+  if (near < launches * 9 / 10) fail_msg("%d of %d runs are launched near their GPU", (int)near, (int)launches);
 }
 
 static int begin(void **state)
@@ -146,6 +217,7 @@ static int end(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest units[] = {UNIT(lists_of_cpus_are_read), UNIT(threads_run_near_their_gpus)};
+  const struct CMUnitTest units[] = {UNIT(lists_of_cpus_are_read), UNIT(threads_run_near_their_gpus),
+                                     UNIT(runs_are_launched_near_their_gpus)};
   return cmocka_run_group_tests(units, begin, end);
 }

@@ -4,15 +4,22 @@
  *                                    NVIDIA's computes a part of it, and a hash of its results' bits, in which all NaNs
  *                                    are one. Results of libraries are also held against the reference evaluator.
  *   on_device faults                 an illegal address and a program that does not fit; prints TAP
+ *   on_device together               NCCL of one rank, and of two of which one never comes; collectives of programs of
+ *                                    eight devices by peers (WEFT_CUDA_SHARE), with a hash of each one's bits; steps
+ *                                    one by one and as a graph, with what a launch costs; prints TAP
  *   on_device conformance            the programs of openxla/stablehlo that check themselves; prints TAP
  *
  * The device is that of WEFT_PLATFORM and WEFT_CUDA_LIBDIR. Exit status: 0 all is right, 1 not. */
 #undef main /* conformance_test.c, which is linked too, has its main under another name */
 
+enum { DEVICES = 8, MOST_BYTES = 4096 };
 #include "random_program.h"
 
+#include "collective_programs.h"
 #include "cpu/run.h"
 #include "gpu/gpu_internal.h"
+#include "gpu/nccl.h"
+#include "gpu/nccl_calls.h"
 #include "runtime/runtime_internal.h"
 
 int conformance_main(void);
@@ -251,6 +258,268 @@ static int faults(void)
   return cmocka_run_group_tests(units, NULL, NULL);
 }
 
+/* ---- GPUs together --------------------------------------------------------------------------------------------- */
+
+/* The driver is open: the emulated library belongs to the emulated driver that is. */
+static bool has_nccl(void)
+{
+  int version = 0;
+  weft_status *st = gpu_nccl_open(&version);
+
+  if (st) print_message("# %s\n", weft_status_message(st));
+  else print_message("# NCCL %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
+  weft_status_free(st);
+  return version > 0;
+}
+
+/* Polls a communicator that does not block. */
+static void await_nccl(wnc_comm comm, const char *call)
+{
+  weft_deadline deadline = weft_deadline_after_ms(120000);
+  wnc_result state = WNC_InProgress;
+
+  while (state == WNC_InProgress) {
+    T_OK(gpu_nccl_error(gpu_nccl()->ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm));
+    if (weft_deadline_passed(deadline)) fail_msg("%s is in progress for two minutes", call);
+    usleep(200);
+  }
+  T_OK(gpu_nccl_error(state, call, comm));
+}
+
+static wnc_comm lone_communicator(void)
+{
+  wnc_config config = WNC_CONFIG(WNC_OLDEST);
+  wnc_unique_id id;
+  wnc_comm comm = NULL;
+
+  config.blocking = 0;
+  T_OK(gpu_nccl_error(gpu_nccl()->ncclGetUniqueId(&id), "ncclGetUniqueId", NULL));
+  T_OK(gpu_nccl_error(gpu_nccl()->ncclCommInitRankConfig(&comm, 1, id, 0, &config), "ncclCommInitRankConfig", NULL));
+  await_nccl(comm, "ncclCommInitRankConfig");
+  return comm;
+}
+
+/* An all-reduce, which copies. */
+static void reduce_alone(weft_device *device, wnc_comm comm)
+{
+  weft_stream *stream = weft_device_stream(device, WEFT_STREAM_COMPUTE);
+  float x[256], y[256] = {0};
+  void *in, *out;
+
+  for (int i = 0; i < 256; i++) x[i] = (float)i;
+  T_OK(rt_device_take(device, 0, sizeof x, RT_ANYONE, &in));
+  T_OK(rt_device_take(device, 0, sizeof x, RT_ANYONE, &out));
+  T_OK(weft_device_write(device, NULL, in, x, sizeof x));
+  wnc_result result = gpu_nccl()->ncclAllReduce(in, out, 256, WNC_Float32, WNC_Sum, comm, gpu_stream_handle(stream));
+  T_OK(gpu_nccl_error(result, "ncclAllReduce", comm));
+  await_nccl(comm, "ncclAllReduce");
+  gpu_stream_used(stream);
+  T_OK(rt_stream_sync(device, stream, weft_deadline_after_ms(60000)));
+  T_OK(weft_device_read(device, NULL, y, out, sizeof y));
+  T_TRUE(memcmp(x, y, sizeof x) == 0);
+  rt_device_give(device, 0, in, sizeof x);
+  rt_device_give(device, 0, out, sizeof x);
+}
+
+TEST(nccl_of_one_rank_reduces_divides_and_ends)
+{
+  weft_platform *platform = test_platform(1, 1);
+  if (!has_nccl()) {
+    weft_platform_release(platform);
+    T_SKIP("no NCCL");
+  }
+  weft_device *device = weft_platform_device(platform, 0);
+  wnc_config config = WNC_CONFIG(WNC_OLDEST);
+  wnc_comm part = NULL;
+  int size = 0, rank = -1;
+
+  T_OK(gpu_enter(gpu_of(device)));
+  wnc_comm comm = lone_communicator();
+  T_OK(gpu_nccl_error(gpu_nccl()->ncclCommCount(comm, &size), "ncclCommCount", comm));
+  T_OK(gpu_nccl_error(gpu_nccl()->ncclCommUserRank(comm, &rank), "ncclCommUserRank", comm));
+  T_TRUE(size == 1 && rank == 0);
+  reduce_alone(device, comm);
+  config.blocking = 0;
+  T_OK(gpu_nccl_error(gpu_nccl()->ncclCommSplit(comm, 3, 0, &part, &config), "ncclCommSplit", comm));
+  await_nccl(comm, "ncclCommSplit");
+  await_nccl(part, "ncclCommSplit");
+  reduce_alone(device, part);
+  T_OK(gpu_nccl_error(gpu_nccl()->ncclCommAbort(part), "ncclCommAbort", NULL));
+  reduce_alone(device, comm);
+  T_OK(gpu_nccl_error(gpu_nccl()->ncclCommFinalize(comm), "ncclCommFinalize", comm));
+  await_nccl(comm, "ncclCommFinalize");
+  T_OK(gpu_nccl_error(gpu_nccl()->ncclCommDestroy(comm), "ncclCommDestroy", NULL));
+  gpu_leave();
+  weft_platform_release(platform);
+}
+
+static atomic_bool not_wanted;
+
+static void *want_it_no_more(void *arg)
+{
+  usleep(500000);
+  atomic_store(&not_wanted, true);
+  return arg;
+}
+
+/* Rank 1 of two never calls the library, so only an abort ends what rank 0 waits for: at the deadline, or when the
+ * creation is cancelled.  The device works afterwards. */
+TEST(nccl_of_two_ranks_one_of_them_absent_ends)
+{
+  enum { DEADLINE = 3000, SLACK = 2000 };
+  static const int64_t devices[] = {0, 1 << 20}; /* the second is of another process */
+  static const int rank = 0;
+
+  weft_platform *platform = test_platform(1, 1);
+  if (!has_nccl()) {
+    weft_platform_release(platform);
+    T_SKIP("no NCCL");
+  }
+  weft_kv *kv;
+  T_OK(weft_kv_local_new(&kv));
+  for (int cancels = 0; cancels < 2; cancels++) {
+    coll_communicator *none = NULL;
+    pthread_t thread;
+    weft_comm_spec spec = {.kv = kv, .name = cancels ? "cancelled" : "late", .size = 2, .ranks = &rank, .rank_count = 1,
+                           .device_ids = devices, .deadline = weft_deadline_after_ms(cancels ? 60000 : DEADLINE),
+                           .cancel = &not_wanted};
+    if (cancels) pthread_create(&thread, NULL, want_it_no_more, NULL);
+    int64_t began_ns = weft_now_ns();
+    weft_status *st = gpu_nccl_communicator.create(platform, &spec, &none);
+    int64_t took_ms = (weft_now_ns() - began_ns) / WEFT_NS_PER_MS;
+    if (cancels) pthread_join(thread, NULL);
+    print_message("# after %lld ms: %s\n", (long long)took_ms, weft_status_text(st, false));
+    T_TRUE(st && !none);
+    T_EQ_INT(weft_status_code(st), cancels ? WEFT_CANCELLED : WEFT_DEADLINE_EXCEEDED);
+    weft_status_free(st);
+    if (took_ms > (cancels ? 500 : DEADLINE) + SLACK) fail_msg("it took %lld ms", (long long)took_ms);
+  }
+  weft_kv_destroy(kv);
+  weft_executable *exe = test_compile(platform, add_text, BUF_TOPOLOGICAL);
+  T_OK(try_additions(exe, NULL));
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+/* By peers: also where the eight devices share a GPU. The hashes are compared with those of the emulated GPU. */
+TEST(eight_devices_have_the_bits_of_the_cpu)
+{
+  static char got[DEVICES][MOST_BYTES], want[DEVICES][MOST_BYTES];
+  static const char *const lines[] = {
+    "ROOT r = @[4,8] all-reduce(x), replica_groups={}, to_apply=f",
+    "b = @[4,8,9001] broadcast(x), dimensions={0,1}\n"
+    " w = @[4,8,9001] all-reduce(b), replica_groups={{0,1,2},{3,4,5,6,7}}, to_apply=f\n"
+    " ROOT r = @[4,8,9] slice(w), slice={[0:4],[0:8],[8992:9001]}",
+    "ROOT r = @[4,1] reduce-scatter(x), replica_groups={}, dimensions={1}, to_apply=f",
+    "ROOT r = @[32,8] all-gather(x), replica_groups={}, dimensions={0}",
+    "ROOT r = @[4,8] all-to-all(x), replica_groups={}, dimensions={1}",
+    "ROOT r = @[4,8] collective-permute(x), source_target_pairs={{0,3},{3,1},{1,0},{2,7},{7,2}}",
+  };
+  static const char *const types[] = {"f32", "bf16", "s32", "f64"};
+
+  setenv("WEFT_CUDA_COLLECTIVES", "peers", 1);
+  weft_platform *gpu = platform_called("cuda"), *cpu = platform_called("cpu");
+  for (size_t t = 0; t < WEFT_COUNT(types); t++)
+    for (size_t l = 0; l < WEFT_COUNT(lines); l++) {
+      char line[1024], text[4096];
+      size_t used = 0;
+      uint64_t hash = UINT64_C(14695981039346656037);
+      for (const char *c = lines[l]; *c; c++)
+        used += (size_t)snprintf(line + used, sizeof line - used, "%.*s", *c == '@' ? 9 : 1, *c == '@' ? types[t] : c);
+      program(text, sizeof text, types[t], "add", line);
+      weft_executable *on_gpu = compile(gpu, text), *on_cpu = compile(cpu, text);
+      for (int round = 0; round < 3; round++) {
+        memset(got, 0, sizeof got);
+        launch_well(on_gpu, got);
+      }
+      memset(want, 0, sizeof want);
+      launch_well(on_cpu, want);
+      if (memcmp(got, want, sizeof got) != 0) fail_msg("%s: %s differs from the CPU", types[t], lines[l]);
+      for (size_t i = 0; i < sizeof got; i++) hash = hash_word(hash, (uint8_t)got[i / MOST_BYTES][i % MOST_BYTES]);
+      print_message("# bits of %s %zu: %016" PRIx64 "\n", types[t], l, hash);
+      weft_executable_release(on_gpu);
+      weft_executable_release(on_cpu);
+    }
+  weft_platform_release(gpu);
+  weft_platform_release(cpu);
+  unsetenv("WEFT_CUDA_COLLECTIVES");
+}
+
+/* Thirty steps that cannot be one kernel: half of them sort a small array. */
+static void write_steps(char *text, size_t size)
+{
+  size_t used = (size_t)snprintf(text, size, "HloModule steps\nENTRY e {\n  x0 = f32[8,8] parameter(0)\n");
+
+  for (int i = 0; i < 30; i++)
+    used += (size_t)snprintf(text + used, size - used,
+                             "  y%d = f32[8,8] reverse(x%d), dimensions={%d}\n"
+                             "  %sx%d = f32[8,8] sort(y%d), dimensions={%d}, to_apply=less\n",
+                             i, i, i % 2, i == 29 ? "ROOT " : "", i + 1, i, i % 2);
+  snprintf(text + used, size - used, "}\n");
+}
+
+static weft_executable *compile_steps(weft_platform *platform, int64_t graph_least)
+{
+  static const char less[] = "less {\n"
+                             "  a = f32[] parameter(0)\n"
+                             "  b = f32[] parameter(1)\n"
+                             "  ROOT l = pred[] compare(a, b), direction=LT\n}\n";
+  char text[8192], all[9000];
+  hlo_module *module;
+  weft_executable *exe;
+
+  write_steps(text, sizeof text);
+  const char *entry = strchr(text, '\n') + 1;
+  snprintf(all, sizeof all, "HloModule steps\n%s%s", less, entry);
+  T_OK(hlo_parse(all, strlen(all), &module));
+  T_OK(weft_compile(platform, module, &(weft_compile_options){.graph_least = graph_least}, &exe));
+  return exe;
+}
+
+TEST(steps_one_by_one_and_as_a_graph_have_the_same_bits)
+{
+  enum { RUNS = 20 };
+  static float x[64], results[2][64];
+  weft_platform *platform = test_platform(1, 1);
+
+  for (int i = 0; i < 64; i++) x[i] = (float)(i * 37 % 64);
+  for (int graphs = 0; graphs < 2; graphs++) {
+    weft_executable *exe = compile_steps(platform, graphs ? 2 : INT64_MAX);
+    weft_device *device = weft_executable_device(exe, 0);
+    weft_buffer *in = test_buffer(device, weft_executable_param_type(exe, 0), x), *out[RUNS];
+    weft_buffer *const *ins[] = {&in};
+    int64_t launch_ns = 0, began_ns = 0;
+    for (int i = -5; i < RUNS; i++) { /* the first ones record */
+      weft_buffer *one, **outs[] = {&one};
+      if (i == 0) began_ns = weft_now_ns();
+      int64_t before_ns = weft_now_ns();
+      T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs}));
+      if (i >= 0) launch_ns += weft_now_ns() - before_ns;
+      T_OK(weft_event_await(weft_buffer_defined(one), weft_deadline_after_ms(60000)));
+      if (i < 0) weft_buffer_release(one);
+      else out[i] = one;
+    }
+    int64_t took_ns = weft_now_ns() - began_ns;
+    T_OK(weft_buffer_to_host(out[RUNS - 1], results[graphs], weft_deadline_after_ms(60000)));
+    for (int i = 0; i < RUNS; i++) weft_buffer_release(out[i]);
+    print_message("# %d steps %s: %.1f us for a launch to return, %.1f us to its end\n", 30,
+                  graphs ? "as a graph" : "one by one", (double)launch_ns / RUNS / 1000, (double)took_ns / RUNS / 1000);
+    weft_buffer_release(in);
+    weft_executable_release(exe);
+  }
+  T_TRUE(memcmp(results[0], results[1], sizeof results[0]) == 0);
+  weft_platform_release(platform);
+}
+
+static int together(void)
+{
+  const struct CMUnitTest units[] = {
+    UNIT(nccl_of_one_rank_reduces_divides_and_ends), UNIT(nccl_of_two_ranks_one_of_them_absent_ends),
+    UNIT(eight_devices_have_the_bits_of_the_cpu), UNIT(steps_one_by_one_and_as_a_graph_have_the_same_bits)};
+
+  return cmocka_run_group_tests(units, NULL, NULL);
+}
+
 int main(int argc, char **argv)
 {
   const char *what = argc > 1 ? argv[1] : "";
@@ -258,7 +527,8 @@ int main(int argc, char **argv)
   if (strcmp(what, "kernels") == 0 && argc == 4)
     return kernels(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
   if (strcmp(what, "faults") == 0) return faults();
+  if (strcmp(what, "together") == 0) return together();
   if (strcmp(what, "conformance") == 0) return conformance_main();
-  fprintf(stderr, "usage: on_device kernels FIRST COUNT | faults | conformance\n");
+  fprintf(stderr, "usage: on_device kernels FIRST COUNT | faults | together | conformance\n");
   return 2;
 }

@@ -8,7 +8,7 @@
 # Options of a run (also from the environment: ON_DEVICE_OUT, ...):
 #   --out DIR       results (default: weft-gpu-results): PART.tap, PART.md, PART.svg, PART.log, and summary.md
 #   --seconds N     the budget (default 1500). What is not done when it ends is done by the next run with the same --out
-#   --parts "..."   of: devices kernels conformance programs faults jax bench
+#   --parts "..."   of: devices kernels together conformance programs faults jax bench
 #   --seeds N       random programs of part kernels (default 2000)
 #   --emulated      on the emulated GPU of the bundle
 #   --python FILE   the interpreter with jax (default: $WEFT_PYTHON, or python3)
@@ -17,7 +17,7 @@
 # Exit status: 0 all is right, 1 something failed, 3 the budget ended first.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-PARTS="devices kernels conformance programs faults jax bench"
+PARTS="devices kernels together conformance programs faults jax bench"
 
 # ---- the bundle -------------------------------------------------------------------------------------------------------------------
 
@@ -156,6 +156,23 @@ part_kernels() {
       diff "$out/kernels/device-$first" "$out/kernels/emulator-$first" | head -n 20 | sed 's/^/# /'
     fi
   done
+  echo "1..$n"
+}
+
+# NCCL, peers and graphs, on the device and on the emulated GPU: what both have computed has the same bits.
+part_together() {
+  local n
+  (share 8; CMOCKA_MESSAGE_OUTPUT=TAP timeout "$1" "$bundle/bin/on_device" together) >"$out/together.device" 2>&1 || [ $? != 124 ] || return 124
+  (export WEFT_CUDA_LIBDIR=$bundle/emulator WEFT_EMU_DEVICES=1 WEFT_CUDA_SHARE=8
+    CMOCKA_MESSAGE_OUTPUT=TAP timeout "$1" "$bundle/bin/on_device" together) >"$out/together.emulator" 2>&1 || [ $? != 124 ] || return 124
+  grep -v '^1\.\.' "$out/together.device"
+  n=$(($(grep -cE '^(not )?ok ' "$out/together.device") + 1))
+  if grep -q '^# bits of' "$out/together.device" && cmp -s <(grep '^# bits of' "$out/together.device") <(grep '^# bits of' "$out/together.emulator"); then
+    echo "ok $n - the bits of the emulated GPU"
+  else
+    echo "not ok $n - the bits of the emulated GPU"
+    diff <(grep '^# bits of' "$out/together.device") <(grep '^# bits of' "$out/together.emulator") | head -n 20 | sed 's/^/# /'
+  fi
   echo "1..$n"
 }
 

@@ -288,7 +288,7 @@ static void fail_once(const char *line, const char *faults, weft_code code, weft
 
   program(text, sizeof text, "f32", "add", line);
   weft_platform *gpu = platform_called("cuda");
-  weft_executable *exe = compile(gpu, text);
+  weft_executable *exe = compile_within(gpu, text, TIMEOUT_MS), *patient = compile(gpu, text);
   setenv("WEFT_EMU_FAULTS", faults, 1);
   emu_reset();
   int64_t start = weft_now_ns();
@@ -299,9 +299,10 @@ static void fail_once(const char *line, const char *faults, weft_code code, weft
   emu_reset();
   check_ends(faults, ends, code, other, part);
   if (took_ms > 2 * TIMEOUT_MS + 20000) fail_msg("%s: it took %lld ms", faults, (long long)took_ms);
-  launch_well(exe, got); /* on a new communicator */
-  launch_well(exe, got);
+  launch_well(patient, got); /* on a new communicator */
+  launch_well(patient, got);
   weft_executable_release(exe);
+  weft_executable_release(patient);
   weft_platform_release(gpu);
 }
 

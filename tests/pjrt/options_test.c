@@ -74,6 +74,22 @@ TEST(the_least_size_of_a_graph_is_at_least_one)
   T_FAILS(read_override("xla_gpu_graph_min_graph_size", "few", &options), "not a valid int");
 }
 
+TEST(communicators_are_split_unless_a_program_says_otherwise)
+{
+  static const struct { const char *text; bool anew; } rows[] = {{"False", true}, {"True", false}};
+
+  for (size_t i = 0; i < WEFT_COUNT(rows); i++) {
+    pjrt_options options;
+    T_OK(read_override("xla_gpu_enable_nccl_comm_splitting", rows[i].text, &options));
+    T_EQ_INT(pjrt_compile_options(&options).no_comm_splitting, rows[i].anew);
+    pjrt_options_fini(&options);
+  }
+  pjrt_options options;
+  T_OK(read_override("xla_gpu_enable_nccl_user_buffers", "True", &options));
+  T_TRUE(!pjrt_compile_options(&options).no_comm_splitting && pjrt_compile_options(&options).collective_memory);
+  pjrt_options_fini(&options);
+}
+
 static void read_debug(int32_t least, const int32_t *kinds, size_t count, pjrt_options *out)
 {
   PjrtPb__DebugOptions debug = PJRT_PB__DEBUG_OPTIONS__INIT;
@@ -114,6 +130,7 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(lists_of_kinds_replace_or_change_the_default), UNIT(the_least_size_of_a_graph_is_at_least_one),
+    UNIT(communicators_are_split_unless_a_program_says_otherwise),
     UNIT(what_jaxlib_sends_by_default_counts_as_not_given)};
   return cmocka_run_group_tests(units, NULL, NULL);
 }

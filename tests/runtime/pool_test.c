@@ -184,8 +184,12 @@ TEST(all_sleeping_workers_that_a_job_wants_are_woken)
   for (size_t t = 0; t < WEFT_COUNT(threads); t++) {
     WEFT_AUTO(rt_pool) pool = NULL;
     int nodes = 1 + (int)t % 3;
-    T_OK(rt_pool_new(
-      &(rt_pool_options){.threads = threads[t], .nodes = nodes_of(threads[t], nodes), .node_count = nodes}, &pool));
+    /* with patience the workers of other nodes come when those of the job's node are there */
+    T_OK(rt_pool_new(&(rt_pool_options){.threads = threads[t],
+                                        .nodes = nodes_of(threads[t], nodes),
+                                        .node_count = nodes,
+                                        .node_patience_ns = t % 2 ? 100000 : 0},
+                     &pool));
     for (int round = 0; round < 6; round++) {
       meeting m = {.job = {.run = meet}, .expected = threads[t], .deadline = weft_now_ns() + INT64_C(20000000000)};
       usleep(round % 2 ? 2000 : 0); /* workers are asleep, or some of them still look for work */
@@ -199,5 +203,68 @@ TEST(all_sleeping_workers_that_a_job_wants_are_woken)
   }
 }
 
+/* ---- jobs of nodes ---- */
+
+typedef struct errand {
+  rt_job job;
+  rt_pool *pool;
+  atomic_bool waits; /* the worker stays until this is false */
+  atomic_int taken_by; /* 1 + the worker's node; 0: nobody has come */
+  atomic_bool done;
+} errand;
+
+static void run_errand(rt_job *job)
+{
+  errand *e = WEFT_CONTAINER_OF(job, errand, job);
+
+  atomic_store(&e->taken_by, 1 + rt_pool_node(e->pool));
+  while (atomic_load(&e->waits)) usleep(50);
+  atomic_store(&e->done, true);
+}
+
+static void await_errand(const errand *e)
+{
+  while (!atomic_load(&e->done)) usleep(50);
+}
+
+/* Workers of other nodes are patient: they leave a job to those of its node, but not if these have work. */
+TEST(a_job_goes_to_a_worker_of_its_node)
+{
+  enum { THREADS = 6, NODES = 3, EACH = THREADS / NODES, JOBS = 200 };
+  WEFT_AUTO(rt_pool) pool = NULL;
+
+  T_OK(rt_pool_new(&(rt_pool_options){.threads = THREADS,
+                                      .nodes = nodes_of(THREADS, NODES),
+                                      .node_count = NODES,
+                                      .node_patience_ns = INT64_C(20000000000)},
+                   &pool));
+  meeting all = {.job = {.run = meet}, .expected = THREADS, .deadline = INT64_MAX};
+  rt_pool_offer(pool, &all.job, THREADS); /* all workers have started */
+  while (atomic_load(&all.left) < THREADS) usleep(50);
+  usleep(1000);
+  for (int i = 0; i < JOBS; i++) {
+    errand e = {.job = {.run = run_errand, .node = i * 7 % NODES}, .pool = pool};
+    rt_pool_offer(pool, &e.job, 1);
+    await_errand(&e);
+    T_EQ_INT(e.taken_by, 1 + e.job.node);
+  }
+  errand busy[EACH], other = {.job = {.run = run_errand, .node = 1}, .pool = pool};
+  for (int i = 0; i < EACH; i++) {
+    busy[i] = (errand){.job = {.run = run_errand, .node = 1}, .pool = pool, .waits = true};
+    rt_pool_offer(pool, &busy[i].job, 1);
+  }
+  for (int i = 0; i < EACH; i++)
+    while (atomic_load(&busy[i].taken_by) == 0) usleep(50);
+  rt_pool_offer(pool, &other.job, 1);
+  await_errand(&other); /* at once, though the patience is not over */
+  T_TRUE(other.taken_by != 2);
+  for (int i = 0; i < EACH; i++) {
+    T_EQ_INT(busy[i].taken_by, 2);
+    atomic_store(&busy[i].waits, false);
+    await_errand(&busy[i]);
+  }
+}
+
 TEST_MAIN(UNIT(each_index_runs_once), UNIT(loops_of_many_threads_and_loops_in_loops),
-          UNIT(a_share_goes_to_a_worker_of_its_node), UNIT(all_sleeping_workers_that_a_job_wants_are_woken))
+          UNIT(a_share_goes_to_a_worker_of_its_node), UNIT(all_sleeping_workers_that_a_job_wants_are_woken),
+          UNIT(a_job_goes_to_a_worker_of_its_node))
