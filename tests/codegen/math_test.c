@@ -298,7 +298,8 @@ static double nearest_bf16(double v)
   return fabs(r) > 0x1.fep127 ? copysign(INFINITY, v) : r;
 }
 
-static gen_code *compile_rounding(const char *text, bool excess_precision, hlo_module **module, const gen_kernel **kernel)
+static gen_code *compile_rounding(const char *text, bool excess_precision, hlo_module **module,
+                                  const gen_kernel **kernel)
 {
   gen_options options;
   gen_code *code;

@@ -208,6 +208,14 @@ static gen_ssa exp_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
 
 static gen_ssa exp_(gen_emit *e, gen_ssa x) { return exp_of_sum(e, x, NULL); }
 
+/* x - k 2 ln 2, for |k| < 128. */
+static gen_ssa reduce_by_2ln2(gen_emit *e, gen_ssa x, gen_ssa k)
+{
+  if (e->part->target->has_fma) return gen_fma(e, k, gen_f(x, -0x1.62e43p+0), x);
+  gen_ssa r = gen_fma(e, k, gen_f(x, 2 * ln2_high), x); /* the product is exact */
+  return gen_fma(e, k, gen_f(x, 2 * ln2_low), r);
+}
+
 /* The square of exp(x/2), whose exponent is far from both ends of f32's. */
 gen_ssa gen_exp_bf16(gen_emit *e, gen_ssa x)
 {
@@ -215,7 +223,7 @@ gen_ssa gen_exp_bf16(gen_emit *e, gen_ssa x)
 
   x = clamp_f32(e, x, -104, 89);
   gen_ssa t = gen_fma(e, x, gen_f(x, 0.7213475204444817), magic), k = sub(e, t, magic); /* 1 / (2 ln 2) */
-  gen_ssa r = gen_fma(e, k, gen_f(x, -0x1.62e43p+0), x), p = gen_fma(e, POLY(e, r, exp_bf16), r, gen_f(r, 1));
+  gen_ssa r = reduce_by_2ln2(e, x, k), p = gen_fma(e, POLY(e, r, exp_bf16), r, gen_f(r, 1));
   gen_ssa root = mul(e, p, from_bits(e, i_bin(e, LLVMShl, to_bits(e, t), 23)));
   if (e->part->walker->quick_denormals) return mul(e, root, root);
   /* A denormal result is rounded as the integer that its bits are: see scale_f32. */

@@ -39,8 +39,7 @@ static bool is_worth_holding(const gen_rows *form, const hlo_instr *x, uint32_t 
 {
   if (!hlo_shape_is_array(x->shape) || weft_dtype_is_complex(x->shape->type)) return false;
   if (hlo_shape_elems(x->shape) != form->rows * form->cols || (stages & (stages - 1)) == 0) return false;
-  if (hlo_opcode_is_transcendental(x->op))
-    return computed && is_taken(form, x);
+  if (hlo_opcode_is_transcendental(x->op)) return computed && is_taken(form, x);
   if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_BROADCAST || x->op == HLO_IOTA || x->op == HLO_CONSTANT)
     return false;
   return x->op != HLO_GET_TUPLE_ELEMENT && gen_row_level(form, x) == 0 && is_taken(form, x);

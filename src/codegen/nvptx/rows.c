@@ -92,7 +92,8 @@ static weft_status *at_held(grid_row *r, gen_emit *e, gen_affine piece, gen_body
 static weft_status *over_held(grid_row *r, gen_emit *e, gen_body_fn *body, void *ctx)
 {
   int64_t team = r->team.count, most = WEFT_MAX(HELD_WORK / gen_work_of(r->base.form.comp) / r->vector, 1);
-  int64_t side = WEFT_MIN(most, HELD_PIECES), from = r->held_from, to = r->held_to, rounds = (to - from) / (team * side);
+  int64_t side = WEFT_MIN(most, HELD_PIECES), from = r->held_from, to = r->held_to,
+          rounds = (to - from) / (team * side);
   gen_ssa first = LLVMBuildNSWAdd(e->b, gen_i64(e, from), gen_wide(e, r->team.id), "");
   gen_loop loop;
 

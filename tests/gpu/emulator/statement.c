@@ -312,8 +312,8 @@ static uint8_t slots_of(const ptx_inst *i)
 
   switch (i->op) {
   case PTX_OP_mov: return i->dst_count == 1 && i->src_count == 1 && i->src[0] >= PTX_SR_COUNT ? 0 : 1;
-  case PTX_OP_div: case PTX_OP_rcp: case PTX_OP_sqrt:
-    return i->type == PTX_F32 && !(i->flags & (PTX_F_APPROX | PTX_F_FULL)) ? EXACT : 1;
+  case PTX_OP_div: case PTX_OP_rcp:
+  case PTX_OP_sqrt: return i->type == PTX_F32 && !(i->flags & (PTX_F_APPROX | PTX_F_FULL)) ? EXACT : 1;
   default: return 1;
   }
 }
