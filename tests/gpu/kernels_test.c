@@ -1841,6 +1841,28 @@ static const struct { const char *name, *text; int a, b; double bytes, sectors; 
    "  w = @[B] parameter(1)\n"
    "  ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f\n"
    "}\n", 3, 40000, 1.55, 1.55, 3},
+  {"norm about the mean of rows of 65536", /* on sm_75, loops beside 24 columns of each thread spill registers */
+   SUM
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  z = @[] constant(0)\n"
+   "  t = @[A] reduce(x, z), dimensions={1}, to_apply=add\n"
+   "  mb = @[A,B] broadcast(t), dimensions={0}\n"
+   "  d = @[A,B] subtract(x, mb)\n"
+   "  q = @[A,B] multiply(d, d)\n"
+   "  s = @[A] reduce(q, z), dimensions={1}, to_apply=add\n"
+   "  v = @[A] rsqrt(s)\n"
+   "  sb = @[A,B] broadcast(v), dimensions={0}\n"
+   "  wb = @[A,B] broadcast(w), dimensions={1}\n"
+   "  y = @[A,B] multiply(d, sb)\n"
+   "  ROOT r = @[A,B] multiply(y, wb)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  w = @[B] parameter(1)\n"
+   "  ROOT r = @[A,B] fusion(x, w), kind=kCustom, calls=f\n"
+   "}\n", 2, 65536, 1.25, 1.25, 2},
   {"softmax of short rows",
    SUM MAX
    "f {\n"

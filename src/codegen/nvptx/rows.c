@@ -29,8 +29,8 @@ enum {
   MANY_ROWS = 8,        /* of a multiprocessor: with four rows a block, it has two blocks */
   MOST_ELEMS = 16,      /* columns of a thread, if there are enough threads */
   MOST_PIECES = 32,     /* of straight code */
-  HELD_PIECES = 8,      /* of shared memory that a round of a loop takes */
-  HELD_WORK = 256,      /* of such a round */
+  HELD_COLUMNS = 8,     /* of shared memory that a round of a loop takes */
+  HELD_WORK = 128,      /* of such a round */
   REGISTER_BYTES = 1 << 18, /* of a multiprocessor */
 };
 
@@ -91,9 +91,9 @@ static weft_status *at_held(grid_row *r, gen_emit *e, gen_affine piece, gen_body
  * code. */
 static weft_status *over_held(grid_row *r, gen_emit *e, gen_body_fn *body, void *ctx)
 {
-  int64_t team = r->team.count, most = WEFT_MAX(HELD_WORK / gen_work_of(r->base.form.comp) / r->vector, 1);
-  int64_t side = WEFT_MIN(most, HELD_PIECES), from = r->held_from, to = r->held_to,
-          rounds = (to - from) / (team * side);
+  int64_t columns = WEFT_MIN(HELD_WORK / gen_work_of(r->base.form.comp), HELD_COLUMNS);
+  int64_t team = r->team.count, side = WEFT_MAX(columns / r->vector, 1);
+  int64_t from = r->held_from, to = r->held_to, rounds = (to - from) / (team * side);
   gen_ssa first = LLVMBuildNSWAdd(e->b, gen_i64(e, from), gen_wide(e, r->team.id), "");
   gen_loop loop;
 
@@ -290,6 +290,17 @@ int64_t gen_work_of(const hlo_computation *comp)
   return WEFT_MAX(work, 1);
 }
 
+/* How many of `kept` pieces stay in registers if loops go over others: the loops need registers, for a piece of each
+ * operand that has a column's element. */
+static int pieces_beside_loops(const gen_rows *form, int64_t kept)
+{
+  int operands = 0;
+
+  HLO_FOREACH(x, form->comp)
+    operands += x->op == HLO_PARAMETER && hlo_shape_is_array(x->shape) && hlo_shape_elems(x->shape) >= form->cols;
+  return (int)(operands > 1 && kept > 1 ? kept - 1 : kept);
+}
+
 /* column_bytes: of registers for a column that is read once. */
 static shape shape_of(const gen_part *part, const gen_rows *form, int column_bytes)
 {
@@ -318,7 +329,7 @@ static shape shape_of(const gen_part *part, const gen_rows *form, int column_byt
   kept = WEFT_MIN(kept, MOST_PIECES);
   if (have <= kept) s.pieces = (int)have;
   else if (form->stages + !form->per_row_only > 1)
-    s.pieces = (int)(column_bytes > widest ? kept / 2 : kept * 3 / 4); /* the loops over the others need registers */
+    s.pieces = pieces_beside_loops(form, column_bytes > widest ? kept / 2 : kept * 3 / 4);
   return s;
 }
 
