@@ -367,6 +367,98 @@ TEST(steps_of_polynomials_round_once)
   free(x), free(y);
 }
 
+/* ---- bf16 ------------------------------------------------------------------------------------------------------- */
+
+static double of_bf16(uint16_t bits)
+{
+  uint32_t wide = (uint32_t)bits << 16;
+  float f;
+
+  memcpy(&f, &wide, sizeof f);
+  return f;
+}
+
+/* The bf16 that is nearest to v, to even where two are. */
+static double nearest_bf16(double v)
+{
+  if (v == 0 || isinf(v) || isnan(v)) return v;
+  double unit = ldexp(1, (ilogb(v) < -126 ? -126 : ilogb(v)) - 7), r = nearbyint(v / unit) * unit;
+  return fabs(r) > 0x1.fep127 ? copysign(INFINITY, v) : r;
+}
+
+static gen_code *compile_rounding(const char *text, bool excess_precision, hlo_module **module,
+                                  const gen_kernel **kernel)
+{
+  gen_options options;
+  gen_code *code;
+
+  T_OK(hlo_parse(text, strlen(text), module));
+  T_OK(gen_options_load(&options));
+  options.allow_excess_precision = excess_precision;
+  T_OK(gen_compile(*module, &options, &code));
+  *kernel = gen_code_kernel(code, (*module)->entry->root);
+  return code;
+}
+
+TEST(exp_of_every_bf16_is_rounded_right)
+{
+  uint16_t *in = aligned_alloc(64, BLOCK * sizeof *in), *out = aligned_alloc(64, BLOCK * sizeof *out);
+  hlo_module *module = NULL;
+  const gen_kernel *kernel;
+  gen_code *code = compile("exponential", "bf16", &module, &kernel);
+
+  for (int i = 0; i < BLOCK; i++) in[i] = (uint16_t)i;
+  kernel->phases[0].fn((void *[]){in, out}, 0, kernel->phases[0].units);
+  for (int i = 0; i < BLOCK; i++) {
+    double x = of_bf16(in[i]), want = nearest_bf16(exp(x)), got = of_bf16(out[i]);
+    if (got != want && !(isnan(got) && isnan(x))) fail_msg("exp(%a): got %a, want %a", x, got, want);
+  }
+  gen_code_free(code);
+  hlo_module_free(module);
+  free(in);
+  free(out);
+}
+
+/* Every bf16 by divisors of all kinds, of which each row of the result has one. */
+TEST(quotients_of_bf16_by_rows_are_rounded_right)
+{
+  enum { ROWS = 96 };
+  static const char text[] = "HloModule t\n"
+                             "f {\n"
+                             "  x = bf16[65536] parameter(0)\n"
+                             "  y = bf16[96] parameter(1)\n"
+                             "  a = bf16[96,65536] broadcast(x), dimensions={1}\n"
+                             "  b = bf16[96,65536] broadcast(y), dimensions={0}\n"
+                             "  ROOT r = bf16[96,65536] divide(a, b)\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = bf16[65536] parameter(0)\n"
+                             "  y = bf16[96] parameter(1)\n"
+                             "  ROOT r = bf16[96,65536] fusion(x, y), kind=kLoop, calls=f\n"
+                             "}\n";
+  static const uint16_t corners[] = {0, 0x8000, 1, 0x8001, 0x7f, 0x80, 0x7f80, 0xff80, 0x7fc0, 0x7f7f, 0xff7f, 0x3f80, 0x3f81, 0x1f80,
+                                     0x1f7f, 0x5f80, 0x3, 0x41};
+  uint16_t *in = aligned_alloc(64, BLOCK * sizeof *in), by[ROWS], *out = aligned_alloc(64, (size_t)BLOCK * ROWS * 2);
+
+  for (int i = 0; i < BLOCK; i++) in[i] = (uint16_t)i;
+  for (int i = 0; i < ROWS; i++) by[i] = i < (int)WEFT_COUNT(corners) ? corners[i] : (uint16_t)(uniform() * BLOCK);
+  for (int excess = 0; excess < 2; excess++) {
+    hlo_module *module = NULL;
+    const gen_kernel *kernel;
+    gen_code *code = compile_rounding(text, excess, &module, &kernel);
+    kernel->phases[0].fn((void *[]){in, by, out}, 0, kernel->phases[0].units);
+    for (int64_t i = 0; i < (int64_t)BLOCK * ROWS; i++) {
+      double a = of_bf16(in[i % BLOCK]), b = of_bf16(by[i / BLOCK]), want = nearest_bf16(a / b), got = of_bf16(out[i]);
+      if ((got != want || !signbit(got) != !signbit(want)) && !(isnan(got) && isnan(want)))
+        fail_msg("%a / %a: got %a, want %a", a, b, got, want);
+    }
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+  free(in);
+  free(out);
+}
+
 int main(void)
 {
   const struct CMUnitTest units[] = {
@@ -376,6 +468,8 @@ int main(void)
     UNIT(power_and_remainder_of_f64_and_their_corners),
     UNIT(exponentials_of_squares_are_those_of_numbers),
     UNIT(steps_of_polynomials_round_once),
+    UNIT(exp_of_every_bf16_is_rounded_right),
+    UNIT(quotients_of_bf16_by_rows_are_rounded_right),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "library_device.h"
 
 #include "gpu/blas.h"
+#include "gpu/library.h"
 #include "hlo/text.h"
 #include "passes/eval_compare.h"
 
@@ -282,12 +283,30 @@ static int tear_down(void **state)
   return 0;
 }
 
+/* As in a process whose JAX or PyTorch has loaded the library from a folder that the loader does not search. */
+TEST(a_copy_that_the_process_has_loaded_is_shared)
+{
+  char path[4200], *dir = strdup(getenv("WEFT_CUDA_LIBDIR"));
+  void *shared = NULL;
+
+  snprintf(path, sizeof path, "%s/libcublasLt.so.13", dir);
+  void *loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  T_TRUE(loaded);
+  unsetenv("WEFT_CUDA_LIBDIR");
+  weft_status *st = gpu_library_open("libcublasLt.so.13", &shared);
+  setenv("WEFT_CUDA_LIBDIR", dir, 1);
+  T_OK(st);
+  T_TRUE(gpu_library_symbol(shared, "cublasLtMatmul") != NULL);
+  T_TRUE(gpu_library_symbol(shared, "cublasLtMatmul") == dlsym(loaded, "cublasLtMatmul"));
+  free(dir);
+}
+
 int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(random_dots_give_the_evaluators_results), UNIT(s8_dots_are_exact_and_need_rows_of_whole_words),
     UNIT(what_is_added_and_the_activation_are_applied_to_the_sum), UNIT(dots_that_the_library_does_not_have_are_refused_by_name),
     UNIT(the_emulated_library_refuses_what_the_real_one_refuses), UNIT(errors_of_calls_keep_their_meaning),
-    UNIT(a_result_outside_of_memory_is_an_error_of_the_stream)};
+    UNIT(a_copy_that_the_process_has_loaded_is_shared), UNIT(a_result_outside_of_memory_is_an_error_of_the_stream)};
   return cmocka_run_group_tests(units, set_up, tear_down);
 }

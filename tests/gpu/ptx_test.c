@@ -734,6 +734,23 @@ TEST(counters_tell_bytes_requests_and_sectors)
   assert_int_equal(o.stats.sectors, 64);
 }
 
+TEST(slots_count_the_instructions_of_the_machine)
+{
+  static uint32_t out[32];
+  static const char *const bodies[] = {KERNEL(""), KERNEL("mov.b32 %r7, %r1;"), KERNEL("mov.u32 %r7, 3;"), KERNEL("add.f32 %f1, %f2, %f3;"),
+                                       KERNEL("div.rn.f32 %f1, %f2, %f3;"), KERNEL("div.full.f32 %f1, %f2, %f3;"), KERNEL("sqrt.rn.f32 %f1, %f2;"),
+                                       KERNEL("rcp.rn.f32 %f1, %f2;")};
+  static const uint64_t more[] = {0, 0, 1, 1, 10, 1, 10, 10};
+  uint64_t without = 0;
+
+  for (size_t k = 0; k < sizeof bodies / sizeof *bodies; k++) {
+    outcome o = run(bodies[k], (ptx_launch){.block = {32}}, out, sizeof out);
+    assert_int_equal(o.rc, 0);
+    if (k == 0) without = o.stats.slots;
+    assert_int_equal(o.stats.slots, without + more[k]);
+  }
+}
+
 TEST(speed)
 {
   static const char text[] = KERNEL(
@@ -758,4 +775,4 @@ TEST_MAIN(UNIT(integer_arithmetic), UNIT(bits_shifts_and_fields), UNIT(floating_
           UNIT(values_that_nobody_set_are_nan), UNIT(races_in_shared_memory_are_found), UNIT(races_in_global_memory_are_found),
           UNIT(barriers_that_some_threads_miss_are_found), UNIT(other_faults_name_what_they_are),
           UNIT(what_is_not_supported_is_refused_with_its_line), UNIT(variables_of_a_module_have_their_values),
-          UNIT(counters_tell_bytes_requests_and_sectors), UNIT(speed))
+          UNIT(slots_count_the_instructions_of_the_machine), UNIT(counters_tell_bytes_requests_and_sectors), UNIT(speed))

@@ -371,6 +371,38 @@ static bool is_rounded(const hlo_instr *x)
     }
 }
 
+/* ---- bf16 ------------------------------------------------------------------------------------------------------- */
+
+/* Do all elements of a row of the quotient have the same divisor? */
+static bool is_divided_by_rows(const hlo_instr *instr)
+{
+  if (instr->op != HLO_DIVIDE || instr->operands[1]->op != HLO_BROADCAST) return false;
+  const hlo_instr *divisor = instr->operands[1];
+  for (int i = 0; i < divisor->dims.count; i++)
+    if (divisor->dims.v[i] == divisor->shape->rank - 1) return false;
+  return divisor->shape->rank > 0;
+}
+
+/* a / b as the product of a and 1 / b, which LLVM computes once for a row. If a and b have the 8 bits of bf16, their
+ * quotient is at least 2^-18 of it away from where rounding to bf16 jumps, and the product's error is at most 2^-23. */
+static gen_ssa divide_by_row(gen_emit *e, gen_ssa a, gen_ssa b)
+{
+  gen_ssa tiny = gen_fcmp(e, LLVMRealOLT, gen_intrinsic1(e, "llvm.fabs", b), gen_f(b, 0x1p-64));
+  gen_ssa scale = gen_select(e, tiny, gen_f(b, 0x1p64), gen_f(b, 1)); /* 1 / b itself may be too large */
+  gen_ssa inverse = gen_bin(e, LLVMFDiv, gen_f(b, 1), gen_bin(e, LLVMFMul, b, scale));
+
+  return gen_bin(e, LLVMFMul, gen_bin(e, LLVMFMul, a, inverse), scale);
+}
+
+static gen_ssa bf16_op(gen_emit *e, const hlo_instr *instr, gen_ssa a, gen_ssa b, gen_ssa c)
+{
+  if (instr->op == HLO_EXP) return gen_exp_bf16(e, a);
+  if (is_divided_by_rows(instr)) return divide_by_row(e, a, b);
+  return float_op(e, instr->op, a, b, c);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------------------------- */
+
 /* Operations for which a missing rounding could change the answer: they jump, look at bits, or pass the value to a
  * wider type. */
 static bool sees_rounding(hlo_opcode op)
@@ -389,8 +421,6 @@ static gen_ssa rounded_operand(gen_emit *e, const hlo_instr *instr, int i, gen_s
   if (!weft_dtype_is_float(type) || !is_narrow_float(type) || gen_scalar_type(v) != e->part->f32) return v;
   return is_rounded(instr->operands[i]) ? v : gen_round_to(e, type, v);
 }
-
-/* ---- all of them ----------------------------------------------------------------------------------------------- */
 
 weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_value *x, gen_value *out)
 {
@@ -432,7 +462,7 @@ weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_valu
     return known ? NULL : gen_unimplemented(e, instr, NULL);
   }
   if (weft_dtype_is_float(type)) {
-    out->re = float_op(e, instr->op, a.re, b.re, c.re);
+    out->re = type == WEFT_BF16 ? bf16_op(e, instr, a.re, b.re, c.re) : float_op(e, instr->op, a.re, b.re, c.re);
     if (!out->re) return gen_unimplemented(e, instr, NULL);
     if (is_narrow_float(type) && !e->part->options->allow_excess_precision) out->re = gen_round_to(e, type, out->re);
     return NULL;

@@ -323,6 +323,8 @@ WEFT_NODISCARD weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr,
 WEFT_NODISCARD weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype to, gen_value v, gen_value *out);
 /* A transcendental of f32 or f64. b is for atan2 and power, else NULL. */
 gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b);
+/* exp of an f32 that is, or will be, rounded to bf16: accurate to 2^-17, by fewer instructions. */
+gen_ssa gen_exp_bf16(gen_emit *e, gen_ssa x);
 /* The remainder of a / b with the sign of a, exact; f32 or f64 (exact.c). */
 gen_ssa gen_remainder(gen_emit *e, gen_ssa a, gen_ssa b);
 /* Where |x| > limit, which is at least 2^20: x = *quadrant * pi/2 + (*r + *low) modulo 2 pi, |*r| <= pi/4, for f64.
@@ -558,6 +560,7 @@ int gen_alias_leaf(const hlo_instr *fusion, const hlo_output_alias *alias);
 struct gen_walker {
   const char *name;    /* for messages */
   bool divides_narrow; /* a scalar index that fits 32 bits is divided as such; vectors are in any case */
+  bool quick_denormals; /* arithmetic of denormal floats is as quick as that of others */
   int most_unrolled;   /* rounds of a small loop that LLVM may keep side by side; 0: as many as it likes */
   /* The elements of `buf` at `linear` for the lanes that e->mask allows, any value for the others. */
   gen_value (*load)(gen_emit *e, const gen_buffer *buf, gen_affine linear);

@@ -14,6 +14,8 @@
 /* (exp(r) - 1 - r) / r^2, |r| <= ln(2)/2: 2^-28.3, 2^-57.9 */
 static const double exp_f32[] = {0.4999999403953552, 0.1666652113199234, 0.04166838899254799, 0.0083687175065279,
                                  0.0013814602280035615};
+/* (exp(r/2) - 1) / r, |r| <= ln(2): its square is exp to 2^-17.3, and for every bf16 the bf16 next to its exp */
+static const double exp_bf16[] = {0.499982804, 0.125006437, 0.0209867954, 0.00259852433};
 static const double exp_f64[] = {0.5000000000000011, 0.16666666666666413, 0.04166666666653016, 0.008333333333494465,
                                  0.0013888888943628943, 0.00019841269506565718, 2.4801493100071993e-05,
                                  2.7557586388429545e-06, 2.763024798982499e-07, 2.500005670878403e-08};
@@ -111,6 +113,9 @@ static gen_ssa clamp(gen_emit *e, gen_ssa x, double lo, double hi)
 
 /* ---- exp and its kin ------------------------------------------------------------------------------------------- */
 
+/* -ln 2 as a sum, for f32. The first number times any n here is exact. */
+static const double ln2_high = -0x1.62e4p-1, ln2_low = -0x1.7f7d1cf79abcap-20;
+
 /* x = n ln 2 + r; *n as an integer. */
 static gen_ssa reduce_ln2(gen_emit *e, gen_ssa x, gen_ssa *n)
 {
@@ -119,8 +124,8 @@ static gen_ssa reduce_ln2(gen_emit *e, gen_ssa x, gen_ssa *n)
   gen_ssa t = gen_fma(e, x, gen_f(x, 1.4426950408889634), magic), k = sub(e, t, magic), r;
 
   *n = gen_bin(e, LLVMSub, to_bits(e, t), LLVMConstBitCast(magic, LLVMTypeOf(to_bits(e, t))));
-  r = gen_fma(e, k, gen_f(x, wide ? -0x1.62e42feep-1 : -0x1.62e4p-1), x);
-  return gen_fma(e, k, gen_f(x, wide ? -0x1.a39ef35793c76p-33 : -0x1.7f7d1cf79abcap-20), r);
+  r = gen_fma(e, k, gen_f(x, wide ? -0x1.62e42feep-1 : ln2_high), x);
+  return gen_fma(e, k, gen_f(x, wide ? -0x1.a39ef35793c76p-33 : ln2_low), r);
 }
 
 static gen_ssa power_of_two(gen_emit *e, gen_ssa n)
@@ -170,6 +175,28 @@ static bool is_never_positive(gen_ssa x)
   return LLVMGetInstructionOpcode(a) == LLVMFMul && LLVMGetOperand(a, 0) == LLVMGetOperand(a, 1);
 }
 
+/* exp(x) of f32 for -104 <= x <= 89 or NaN, where denormals are as quick as other numbers: the bits of the other way,
+ * by fewer instructions. */
+static gen_ssa exp_in_halves(gen_emit *e, gen_ssa x)
+{
+  gen_ssa magic = gen_f(x, 0x1.8p23 + 2 * 127); /* as in reduce_ln2; the low bits of t are n + 254 */
+  gen_ssa t = gen_fma(e, x, gen_f(x, 1.4426950408889634), magic), k = sub(e, t, magic);
+  gen_ssa r = gen_fma(e, k, gen_f(x, ln2_low), gen_fma(e, k, gen_f(x, ln2_high), x));
+  gen_ssa p = add(e, gen_fma(e, POLY(e, r, exp_f32), mul(e, r, r), r), gen_f(r, 1));
+
+  /* p 2^n as p 2^(n/2) 2^(n - n/2): only the last product is rounded */
+  gen_ssa bits = to_bits(e, t), half = i_bin(e, LLVMLShr, bits, 1), rest = gen_bin(e, LLVMSub, bits, half);
+  p = mul(e, p, from_bits(e, i_bin(e, LLVMShl, half, 23)));
+  return mul(e, p, from_bits(e, i_bin(e, LLVMShl, rest, 23)));
+}
+
+/* Into [lo, hi]; NaN stays a NaN. GPUs that have bf16 have an instruction for each bound. */
+static gen_ssa clamp_f32(gen_emit *e, gen_ssa x, double lo, double hi)
+{
+  if (!e->part->walker->quick_denormals || !e->part->target->has_bf16) return clamp(e, x, lo, hi);
+  return gen_intrinsic2(e, "llvm.minimum", gen_intrinsic2(e, "llvm.maximum", x, gen_f(x, lo)), gen_f(x, hi));
+}
+
 /* exp(x + low), where `low` (NULL: 0) is far smaller than x. */
 static gen_ssa exp_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
 {
@@ -177,7 +204,8 @@ static gen_ssa exp_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
   gen_ssa n, p;
 
   if (small) x = gen_select(e, lt(e, x, -104), gen_f(x, -104), x);
-  else x = is_f64(e, x) ? clamp(e, x, -746, 710) : clamp(e, x, -104, 89);
+  else x = is_f64(e, x) ? clamp(e, x, -746, 710) : clamp_f32(e, x, -104, 89);
+  if (!is_f64(e, x) && !low && e->part->walker->quick_denormals) return exp_in_halves(e, x);
   p = exp_parts(e, x, low, &n);
   if (!is_f64(e, x)) return scale_f32(e, x, p, n, small);
   /* Multiplies by 2^n in two steps, since the last one may overflow. A denormal result is rounded as an integer. */
@@ -190,6 +218,31 @@ static gen_ssa exp_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
 }
 
 static gen_ssa exp_(gen_emit *e, gen_ssa x) { return exp_of_sum(e, x, NULL); }
+
+/* x - k 2 ln 2, for |k| < 128. */
+static gen_ssa reduce_by_2ln2(gen_emit *e, gen_ssa x, gen_ssa k)
+{
+  if (e->part->target->has_fma) return gen_fma(e, k, gen_f(x, -0x1.62e43p+0), x);
+  gen_ssa r = gen_fma(e, k, gen_f(x, 2 * ln2_high), x); /* the product is exact */
+  return gen_fma(e, k, gen_f(x, 2 * ln2_low), r);
+}
+
+/* The square of exp(x/2), whose exponent is far from both ends of f32's. */
+gen_ssa gen_exp_bf16(gen_emit *e, gen_ssa x)
+{
+  gen_ssa magic = gen_f(x, 0x1.8p23 + 127), least = gen_f(x, 0x1p23); /* the low bits of t are n + 127 */
+
+  x = clamp_f32(e, x, -104, 89);
+  gen_ssa t = gen_fma(e, x, gen_f(x, 0.7213475204444817), magic), k = sub(e, t, magic); /* 1 / (2 ln 2) */
+  gen_ssa r = reduce_by_2ln2(e, x, k), p = gen_fma(e, POLY(e, r, exp_bf16), r, gen_f(r, 1));
+  gen_ssa root = mul(e, p, from_bits(e, i_bin(e, LLVMShl, to_bits(e, t), 23)));
+  if (e->part->walker->quick_denormals) return mul(e, root, root);
+  /* A denormal result is rounded as the integer that its bits are: see scale_f32. */
+  gen_ssa tiny = lt(e, x, -87.34), normal = gen_select(e, tiny, gen_f(x, 1), root);
+  gen_ssa integer = gen_fma(e, mul(e, root, gen_f(x, 0x1p75)), mul(e, root, gen_f(x, 0x1p74)), least);
+  gen_ssa denormal = gen_bin(e, LLVMSub, to_bits(e, integer), LLVMConstBitCast(least, LLVMTypeOf(to_bits(e, t))));
+  return gen_select(e, tiny, from_bits(e, denormal), mul(e, normal, normal));
+}
 
 /* f64 only: 2^n (1 + p) - 1 without cancellation. */
 static gen_ssa expm1_(gen_emit *e, gen_ssa x)

@@ -197,7 +197,7 @@ static weft_status *walk(gen_walk *w, bool split, int64_t *units)
 enum { MOST_UNROLLED = 8 };
 
 const gen_walker gen_grid_walker = {
-  .name = "nvptx", .divides_narrow = true, .most_unrolled = MOST_UNROLLED,
+  .name = "nvptx", .divides_narrow = true, .quick_denormals = true, .most_unrolled = MOST_UNROLLED,
   .load = load, .store = store, .walk = walk, .accumulate = gen_grid_accumulate, .columns = gen_grid_columns_of_row, .once = gen_grid_once, .inner = gen_grid_inner,
   .start = gen_grid_start, .copy = gen_grid_copy, .sync = gen_barrier,
 };

@@ -24,14 +24,22 @@ static bool is_taken(const gen_rows *form, const hlo_instr *x)
   return false;
 }
 
-/* Is the value, which so many stages need, one that is read from memory, or one that takes long to compute? What is
- * computed is held only if memory holds all of its bits. */
+/* The type that a value has in shared memory. A narrow float that is computed may have more bits than its type. */
+static weft_dtype held_type(const gen_part *part, const hlo_instr *x)
+{
+  weft_dtype type = x->shape->type;
+  bool is_wider = hlo_opcode_is_transcendental(x->op) && weft_dtype_is_float(type) && weft_dtype_bits(type) < 32 &&
+                  part->options->allow_excess_precision;
+
+  return is_wider ? WEFT_F32 : type;
+}
+
+/* Is the value, which so many stages need, one that is read from memory, or one that takes long to compute? */
 static bool is_worth_holding(const gen_rows *form, const hlo_instr *x, uint32_t stages, bool computed)
 {
   if (!hlo_shape_is_array(x->shape) || weft_dtype_is_complex(x->shape->type)) return false;
   if (hlo_shape_elems(x->shape) != form->rows * form->cols || (stages & (stages - 1)) == 0) return false;
-  if (hlo_opcode_is_transcendental(x->op))
-    return computed && weft_dtype_bits(x->shape->type) >= 32 && is_taken(form, x);
+  if (hlo_opcode_is_transcendental(x->op)) return computed && is_taken(form, x);
   if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_BROADCAST || x->op == HLO_IOTA || x->op == HLO_CONSTANT)
     return false;
   return x->op != HLO_GET_TUPLE_ELEMENT && gen_row_level(form, x) == 0 && is_taken(form, x);
@@ -100,7 +108,7 @@ weft_status *gen_held_find(gen_part *part, const gen_rows *form, const gen_acc *
     if (out->count == GEN_MOST_HELD || !is_worth_holding(form, x, stages[x->id - low], computed)) continue;
     out->values[out->count] = x;
     out->stages[out->count++] = stages[x->id - low];
-    out->column_bytes += (int)weft_dtype_bytes(x->shape->type);
+    out->column_bytes += (int)weft_dtype_bytes(held_type(part, x));
   }
   out->live_bytes = live_bytes(out, form->stages);
   return NULL;
@@ -125,10 +133,11 @@ int64_t gen_held_place(gen_held *h, gen_emit *e, int64_t columns)
   int64_t at = 0;
 
   for (int i = 0; i < h->count; i++) {
-    LLVMTypeRef type = gen_storage_type(e->part, h->values[i]->shape->type);
+    weft_dtype held = held_type(e->part, h->values[i]);
+    LLVMTypeRef type = gen_storage_type(e->part, held);
     h->arrays[i] =
       (gen_shared){.buffer = {.ptr = gen_byte_ptr(e, memory, at), .elems = columns}, .type = type, .element = type};
-    at += WEFT_ALIGN_UP(columns * (int64_t)weft_dtype_bytes(h->values[i]->shape->type), 16);
+    at += WEFT_ALIGN_UP(columns * (int64_t)weft_dtype_bytes(held), 16);
   }
   return at;
 }
@@ -138,7 +147,7 @@ weft_status *gen_held_open(const gen_held *h, gen_emit *e, gen_env *env, int sta
 {
   for (int i = 0; i < h->count; i++) {
     const hlo_instr *x = h->values[i];
-    weft_dtype type = x->shape->type;
+    weft_dtype type = held_type(e->part, x);
     bool is_first = (h->stages[i] & ((UINT32_C(1) << stage) - 1)) == 0;
     if (!(h->stages[i] >> stage & 1)) continue;
     for (int k = 0; k < count; k++) {

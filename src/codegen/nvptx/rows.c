@@ -29,6 +29,8 @@ enum {
   MANY_ROWS = 8,        /* of a multiprocessor: with four rows a block, it has two blocks */
   MOST_ELEMS = 16,      /* columns of a thread, if there are enough threads */
   MOST_PIECES = 32,     /* of straight code */
+  HELD_COLUMNS = 8,     /* of shared memory that a round of a loop takes */
+  HELD_WORK = 128,      /* of such a round */
   REGISTER_BYTES = 1 << 18, /* of a multiprocessor */
 };
 
@@ -57,30 +59,69 @@ static weft_status *open_held(grid_row *r, gen_emit *e, gen_affine col)
   return gen_held_open(&r->held, e, &r->base.f->env, r->stage, linear, place, r->vector);
 }
 
-/* Calls body(first column) for this thread's pieces of [from, to), one after another. */
-static weft_status *loop_from(grid_row *r, gen_emit *e, gen_ssa from, gen_ssa to, bool is_held, gen_body_fn *body,
-                              void *ctx)
+/* Calls body(first column) for this thread's pieces of the row that are neither in registers nor in shared memory, one
+ * after another. */
+static weft_status *over_rest(grid_row *r, gen_emit *e, gen_body_fn *body, void *ctx)
 {
   int64_t pieces = r->base.form.cols / r->vector;
   gen_loop loop;
 
-  gen_ssa first = LLVMBuildNSWAdd(e->b, from, gen_wide(e, r->team.id), "");
-  gen_loop_begin(e, &loop, first, to, r->team.count, is_held ? r->held_from : 0, pieces, 1);
+  gen_ssa first = LLVMBuildNSWAdd(e->b, r->from, gen_wide(e, r->team.id), "");
+  gen_loop_begin(e, &loop, first, r->to, r->team.count, 0, pieces, 1);
   int mark = gen_memo_push(e);
-  gen_affine col = gen_affine_scale(e, gen_affine_var(e, loop.var), r->vector);
-  if (is_held) WEFT_TRY(open_held(r, e, col));
-  WEFT_TRY(body(ctx, e, col));
+  WEFT_TRY(body(ctx, e, gen_affine_scale(e, gen_affine_var(e, loop.var), r->vector)));
   gen_memo_pop(e, mark);
   gen_loop_end(e, &loop);
+  return NULL;
+}
+
+/* Calls body for the piece that begins with column `col`, which is in shared memory or goes there. */
+static weft_status *at_held(grid_row *r, gen_emit *e, gen_affine piece, gen_body_fn *body, void *ctx)
+{
+  gen_affine col = gen_affine_scale(e, piece, r->vector);
+  int mark = gen_memo_push(e);
+
+  WEFT_TRY(open_held(r, e, col));
+  WEFT_TRY(body(ctx, e, col));
+  gen_memo_pop(e, mark);
+  return NULL;
+}
+
+/* The pieces in shared memory: this thread's, several side by side in a round of a loop, and the others as straight
+ * code. */
+static weft_status *over_held(grid_row *r, gen_emit *e, gen_body_fn *body, void *ctx)
+{
+  int64_t columns = WEFT_MIN(HELD_WORK / gen_work_of(r->base.form.comp), HELD_COLUMNS);
+  int64_t team = r->team.count, side = WEFT_MAX(columns / r->vector, 1);
+  int64_t from = r->held_from, to = r->held_to, rounds = (to - from) / (team * side);
+  gen_ssa first = LLVMBuildNSWAdd(e->b, gen_i64(e, from), gen_wide(e, r->team.id), "");
+  gen_loop loop;
+
+  if (rounds > 0) {
+    int64_t end = from + rounds * team * side;
+    gen_loop_begin(e, &loop, first, gen_i64(e, end), team * side, from, end - (side - 1) * team, 1);
+    for (int64_t k = 0; k < side; k++)
+      WEFT_TRY(at_held(r, e, gen_affine_offset(gen_affine_var(e, loop.var), k * team), body, ctx));
+    gen_loop_end(e, &loop);
+    from = end;
+  }
+  for (; from < to; from += team) {
+    gen_if inside;
+    gen_ssa piece = LLVMBuildNSWAdd(e->b, gen_i64(e, from), gen_wide(e, r->team.id), "");
+    bool is_last = to - from < team;
+    if (is_last) gen_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntULT, piece, gen_i64(e, to), ""));
+    int var = gen_add_var(e, (gen_var){.value = piece, .lo = from, .hi = WEFT_MIN(from + team, to), .align = 1});
+    WEFT_TRY(at_held(r, e, gen_affine_var(e, var), body, ctx));
+    if (is_last) gen_if_end(e, &inside);
+  }
   return NULL;
 }
 
 /* The pieces that are not in registers. */
 static weft_status *loop_over(grid_row *r, gen_emit *e, gen_body_fn *body, void *ctx)
 {
-  if (r->held_to > r->held_from)
-    WEFT_TRY(loop_from(r, e, gen_i64(e, r->held_from), gen_i64(e, r->held_to), true, body, ctx));
-  return r->rest ? loop_from(r, e, r->from, r->to, false, body, ctx) : NULL;
+  if (r->held_to > r->held_from) WEFT_TRY(over_held(r, e, body, ctx));
+  return r->rest ? over_rest(r, e, body, ctx) : NULL;
 }
 
 weft_status *gen_grid_columns_of_row(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx)
@@ -249,6 +290,17 @@ int64_t gen_work_of(const hlo_computation *comp)
   return WEFT_MAX(work, 1);
 }
 
+/* How many of `kept` pieces stay in registers if loops go over others: the loops need registers, for a piece of each
+ * operand that has a column's element. */
+static int pieces_beside_loops(const gen_rows *form, int64_t kept)
+{
+  int operands = 0;
+
+  HLO_FOREACH(x, form->comp)
+    operands += x->op == HLO_PARAMETER && hlo_shape_is_array(x->shape) && hlo_shape_elems(x->shape) >= form->cols;
+  return (int)(operands > 1 && kept > 1 ? kept - 1 : kept);
+}
+
 /* column_bytes: of registers for a column that is read once. */
 static shape shape_of(const gen_part *part, const gen_rows *form, int column_bytes)
 {
@@ -277,7 +329,7 @@ static shape shape_of(const gen_part *part, const gen_rows *form, int column_byt
   kept = WEFT_MIN(kept, MOST_PIECES);
   if (have <= kept) s.pieces = (int)have;
   else if (form->stages + !form->per_row_only > 1)
-    s.pieces = (int)(column_bytes > widest ? kept / 2 : kept * 3 / 4); /* the loops over the others need registers */
+    s.pieces = pieces_beside_loops(form, column_bytes > widest ? kept / 2 : kept * 3 / 4);
   return s;
 }
 

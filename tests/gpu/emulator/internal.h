@@ -69,6 +69,7 @@ struct ptx_inst {
   int64_t offset;
   int target;         /* bra, call: index of an instruction; brx: index of a table */
   int line;
+  uint8_t slots;      /* as in ptx_stats */
 };
 
 struct ptx_kernel {

@@ -67,6 +67,7 @@ typedef struct ptx_launch {
 /* What a launch did.  A request is one warp's access to global memory; a sector is 32 aligned bytes. */
 typedef struct ptx_stats {
   uint64_t warp_instructions, lane_instructions, threads;
+  uint64_t slots; /* that a processor needs to issue what NVIDIA's assembler makes of the warp instructions */
   uint64_t requests, sectors, bytes_read, bytes_written, barriers;
 } ptx_stats;
 

@@ -303,7 +303,28 @@ static void copy_operands(ptx_parser *p, ptx_inst *i)
 
 /* ---- calls ---- */
 
-static void push(ptx_parser *p, const ptx_inst *i) { *PTX_PUSH(p, p->m->code, p->m->code_count, p->m->code_room) = *i; }
+/* How many instructions NVIDIA's assembler makes of the instruction. A move from one register to another is none. An
+ * exact quotient, inverse or root of f32 takes ten on the way of ordinary numbers (ptxas 13.0 for sm_90, read with
+ * nvdisasm). Others count as one. */
+static uint8_t slots_of(const ptx_inst *i)
+{
+  enum { EXACT = 10 };
+
+  switch (i->op) {
+  case PTX_OP_mov: return i->dst_count == 1 && i->src_count == 1 && i->src[0] >= PTX_SR_COUNT ? 0 : 1;
+  case PTX_OP_div: case PTX_OP_rcp:
+  case PTX_OP_sqrt: return i->type == PTX_F32 && !(i->flags & (PTX_F_APPROX | PTX_F_FULL)) ? EXACT : 1;
+  default: return 1;
+  }
+}
+
+static void push(ptx_parser *p, const ptx_inst *i)
+{
+  ptx_inst *to = PTX_PUSH(p, p->m->code, p->m->code_count, p->m->code_room);
+
+  *to = *i;
+  to->slots = slots_of(i);
+}
 
 /* Moves one argument (to the callee's formal) or one result (from it).  The other side
  * is a parameter variable or a register. */

@@ -311,6 +311,7 @@ static void run_group(ptx_exec *x, ptx_warp *w, ptx_group cur)
     uint32_t active = guarded(w, i, mask);
     x->quantum--;
     x->stats.warp_instructions++;
+    x->stats.slots += i->slots;
     x->stats.lane_instructions += (uint64_t)__builtin_popcount(active);
     if (!active) {
       pc++;
