@@ -29,7 +29,7 @@ enum {
   MANY_ROWS = 8,        /* of a multiprocessor: with four rows a block, it has two blocks */
   MOST_ELEMS = 16,      /* columns of a thread, if there are enough threads */
   MOST_PIECES = 32,     /* of straight code */
-  HELD_COLUMNS = 8,     /* of shared memory that a round of a loop takes */
+  HELD_COLUMNS = 8,     /* of all operands that a round of a loop over shared memory takes */
   HELD_WORK = 128,      /* of such a round */
   REGISTER_BYTES = 1 << 18, /* of a multiprocessor */
 };
@@ -75,6 +75,16 @@ static weft_status *over_rest(grid_row *r, gen_emit *e, gen_body_fn *body, void 
   return NULL;
 }
 
+/* The operands that have an element for each column. */
+static int operands_of(const gen_rows *form)
+{
+  int count = 0;
+
+  HLO_FOREACH(x, form->comp)
+    count += x->op == HLO_PARAMETER && hlo_shape_is_array(x->shape) && hlo_shape_elems(x->shape) >= form->cols;
+  return WEFT_MAX(count, 1);
+}
+
 /* Calls body for the piece that begins with column `col`, which is in shared memory or goes there. */
 static weft_status *at_held(grid_row *r, gen_emit *e, gen_affine piece, gen_body_fn *body, void *ctx)
 {
@@ -91,7 +101,8 @@ static weft_status *at_held(grid_row *r, gen_emit *e, gen_affine piece, gen_body
  * code. */
 static weft_status *over_held(grid_row *r, gen_emit *e, gen_body_fn *body, void *ctx)
 {
-  int64_t columns = WEFT_MIN(HELD_WORK / gen_work_of(r->base.form.comp), HELD_COLUMNS);
+  const gen_rows *form = &r->base.form;
+  int64_t columns = WEFT_MIN(HELD_WORK / gen_work_of(form->comp), HELD_COLUMNS / operands_of(form));
   int64_t team = r->team.count, side = WEFT_MAX(columns / r->vector, 1);
   int64_t from = r->held_from, to = r->held_to, rounds = (to - from) / (team * side);
   gen_ssa first = LLVMBuildNSWAdd(e->b, gen_i64(e, from), gen_wide(e, r->team.id), "");
@@ -291,14 +302,10 @@ int64_t gen_work_of(const hlo_computation *comp)
 }
 
 /* How many of `kept` pieces stay in registers if loops go over others: the loops need registers, for a piece of each
- * operand that has a column's element. */
+ * operand. */
 static int pieces_beside_loops(const gen_rows *form, int64_t kept)
 {
-  int operands = 0;
-
-  HLO_FOREACH(x, form->comp)
-    operands += x->op == HLO_PARAMETER && hlo_shape_is_array(x->shape) && hlo_shape_elems(x->shape) >= form->cols;
-  return (int)(operands > 1 && kept > 1 ? kept - 1 : kept);
+  return (int)(operands_of(form) > 1 && kept > 1 ? kept - 1 : kept);
 }
 
 /* column_bytes: of registers for a column that is read once. */
