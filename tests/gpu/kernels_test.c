@@ -1,8 +1,9 @@
 /* tests/gpu/kernels_test.c -- the grid walker (codegen/nvptx): its PTX, run on the emulated GPU for sm_75, sm_80
  * and sm_90 in each order of blocks and warps with all checks on, gives the bits of the host's kernels; in another
  * order of summation, nearly. WEFT_TEST_SEEDS=N makes N random programs of each kind, from WEFT_TEST_SEED on;
- * WEFT_TEST_TARGETS=all runs each of them for all three processors, with and without excess precision; WEFT_TEST_VERBOSE names them and what is refused,
- * and prints the PTX of kernels that spill registers. WEFT_TEST_FILTER=PATTERN runs the tests of such names. */
+ * WEFT_TEST_TARGETS=all runs each of them for all three processors, with and without excess precision;
+ * WEFT_TEST_VERBOSE names them and what is refused, and prints the PTX of kernels that spill registers.
+ * WEFT_TEST_FILTER=PATTERN runs the tests of such names. */
 #include "random_program.h"
 
 #include "codegen/harness.h"
