@@ -6,8 +6,8 @@
 
 enum { SUMS_AT_ONCE = 4 }; /* vectors of the target, each of which may be two of the processor */
 
-/* Is the fusion a dot, with little else, whose result's neighbours are neighbours in the right operand? */
-static bool is_dot_of_columns(const hlo_computation *comp)
+/* Is the fusion little more than a dot whose right operand has `least` columns or more side by side? */
+static bool is_dot_of_columns(const hlo_computation *comp, int64_t least)
 {
   const hlo_instr *dot = NULL;
 
@@ -37,7 +37,8 @@ static bool is_dot_of_columns(const hlo_computation *comp)
     if (attrs->rhs_contracting.v[i] == last) return false;
     total *= dot->operands[1]->shape->dims[attrs->rhs_contracting.v[i]];
   }
-  return total > GEN_UNROLLED_DOT && last >= attrs->rhs_batch.count + attrs->rhs_contracting.count;
+  bool has_columns = last >= attrs->rhs_batch.count + attrs->rhs_contracting.count;
+  return total > GEN_UNROLLED_DOT && has_columns && dot->operands[1]->shape->dims[last] >= least;
 }
 
 /* The walk of the host: nested loops. Units are pieces of the outermost ones. A kernel in a region is one unit, whose
@@ -51,10 +52,11 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
   WEFT_TRY(gen_nest_of(arena, f->comp, w->roots, w->count, hlo_shape_leaf(f->fusion->shape, w->first), &nest));
   WEFT_TRY(gen_nest_join(arena, f->comp, w->roots, w->count, &nest));
   w->period = WEFT_MAX(nest.period, 1);
+  int widest = gen_widest_bytes(f->comp), vector = f->e.part->target->vector_bytes / widest;
   /* a vector's sum waits for its last product to be added; other vectors are added up meanwhile */
-  if (w->period == 1 && is_dot_of_columns(f->comp)) nest.vectors = SUMS_AT_ONCE;
+  if (w->period == 1 && is_dot_of_columns(f->comp, 2 * vector)) nest.vectors = SUMS_AT_ONCE;
   gen_ssa begin = split && !f->nested ? f->begin : NULL;
-  return gen_emit_nest(&f->e, &nest, gen_widest_bytes(f->comp), begin, f->end, units, gen_walk_body, w);
+  return gen_emit_nest(&f->e, &nest, widest, begin, f->end, units, gen_walk_body, w);
 }
 
 static weft_status *emit_by_strategy(gen_part *part, gen_kernel_spec *spec)
