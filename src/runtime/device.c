@@ -204,7 +204,8 @@ void rt_device_copy_shared(weft_device *device, void *to, const void *from, int6
 {
   enum { PIECE = 1 << 20, LEAST_SHARED = 4 << 20 };
 
-  if (bytes < LEAST_SHARED) memcpy(to, from, (size_t)WEFT_MAX(bytes, 0));
+  if (bytes <= 0) return; /* then an address may be NULL */
+  if (bytes < LEAST_SHARED) memcpy(to, from, (size_t)bytes);
   else rt_parallel_copy(device->platform->pool, to, from, bytes, PIECE);
 }
 
