@@ -2,7 +2,7 @@
 """Rules of style that a compiler does not check.  Prints TAP.
 
 Comments in C files fit 120 columns, a function whose name ends in _locked says which lock it requires, in C files
-and files of HLO each HLO instruction has a line of its own, and only base/array.c calls realloc.
+and files of HLO each HLO instruction has a line of its own, only base/array.c calls realloc, and WEFT_TEXT is of macros.
 """
 import glob
 import os
@@ -57,6 +57,13 @@ def packed_hlo(text):
                 yield number
 
 
+def texts_of_no_macro(texts):
+    """Names in WEFT_TEXT(NAME) that no #define makes a number: the name itself would be the text."""
+    defined = {name for text in texts for name in re.findall(r"^ *# *define +(\w+)", text, re.M)}
+    named = {name for text in texts for name in re.findall(r"\bWEFT_TEXT\((\w+)\)", text)} - {"macro"}
+    return sorted(named - defined)
+
+
 REALLOC = re.compile(r"\brealloc(?:array)?\(")
 
 
@@ -105,7 +112,11 @@ def main():
     report(9, "one that does not is noticed",
            [] if grown_by_hand({"src/a.c": "/* realloc(a) */ p = realloc(p, 2);", "src/b.c": "/* realloc(b) */"})
            == ["src/a.c"] else ["it is not"])
-    print("1..9")
+    report(10, "what WEFT_TEXT makes a text of is a macro", texts_of_no_macro(in_source))
+    report(11, "what is none is noticed",
+           [] if texts_of_no_macro(["enum { MOST = 1 };\n#define LEAST 1\nWEFT_TEXT(MOST) WEFT_TEXT(LEAST)"]) == ["MOST"]
+           else ["it is not"])
+    print("1..11")
 
 
 main()

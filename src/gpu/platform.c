@@ -15,7 +15,8 @@
 #include "gpu/jobs.h"
 #include "gpu/peer.h"
 
-enum { MOST_THREADS = 16 /* default number of workers: the host only launches, and does steps without a kernel */ };
+/* The default number of workers: the host only launches, and does steps without a kernel. */
+#define MOST_THREADS 16
 
 static const weft_option options[] = {
   {"WEFT_CUDA_LIBDIR", WEFT_OPT_STRING, "", offsetof(gpu_settings, libdir),
