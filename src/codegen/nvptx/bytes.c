@@ -60,15 +60,22 @@ static void copy_metadata(gen_ssa from, gen_ssa to, LLVMContextRef ctx)
   LLVMDisposeValueMetadataEntries(entries);
 }
 
+/* A load of the same bytes as `load`, before it. */
+static gen_ssa load_as(gen_part *p, gen_ssa load, LLVMTypeRef type)
+{
+  LLVMPositionBuilderBefore(p->b, load);
+  gen_ssa other = LLVMBuildLoad2(p->b, type, LLVMGetOperand(load, 0), "");
+  LLVMSetAlignment(other, LLVMGetAlignment(load));
+  copy_metadata(load, other, p->ctx);
+  return other;
+}
+
 static void load_word(gen_part *p, gen_ssa load, unsigned bytes)
 {
   LLVMTypeRef type = LLVMIntTypeInContext(p->ctx, 8 * bytes);
+  gen_ssa word = load_as(p, load, type);
   LLVMUseRef use;
 
-  LLVMPositionBuilderBefore(p->b, load);
-  gen_ssa word = LLVMBuildLoad2(p->b, type, LLVMGetOperand(load, 0), "");
-  LLVMSetAlignment(word, LLVMGetAlignment(load));
-  copy_metadata(load, word, p->ctx);
   while ((use = LLVMGetFirstUse(load))) {
     gen_ssa byte = LLVMGetUser(use), v = word;
     uint64_t at = LLVMConstIntGetZExtValue(LLVMGetOperand(byte, 1));
@@ -82,13 +89,9 @@ static void load_word(gen_part *p, gen_ssa load, unsigned bytes)
 
 static void load_halves(gen_part *p, gen_ssa load, unsigned words)
 {
-  LLVMTypeRef type = words == 1 ? p->i32 : LLVMVectorType(p->i32, words);
+  gen_ssa all = load_as(p, load, words == 1 ? p->i32 : LLVMVectorType(p->i32, words));
   LLVMUseRef use;
 
-  LLVMPositionBuilderBefore(p->b, load);
-  gen_ssa all = LLVMBuildLoad2(p->b, type, LLVMGetOperand(load, 0), "");
-  LLVMSetAlignment(all, LLVMGetAlignment(load));
-  copy_metadata(load, all, p->ctx);
   while ((use = LLVMGetFirstUse(load))) {
     gen_ssa half = LLVMGetUser(use), word = all;
     uint64_t at = LLVMConstIntGetZExtValue(LLVMGetOperand(half, 1));
