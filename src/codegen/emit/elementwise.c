@@ -157,16 +157,10 @@ gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b)
   return gen_intrinsic2(e, min ? "llvm.minimum" : "llvm.maximum", a, b);
 }
 
-/* An operand of the instruction or of the call; NULL for anything else. */
-static gen_ssa operand_of(gen_ssa v, LLVMOpcode op, unsigned i)
-{
-  return LLVMIsAInstruction(v) && LLVMGetInstructionOpcode(v) == op ? LLVMGetOperand(v, i) : NULL;
-}
-
 /* True for a sum whose last operand is a coefficient, which step_of_polynomial may have made. */
 static bool is_part_of_polynomial(gen_ssa v)
 {
-  gen_ssa added = operand_of(v, LLVMFAdd, 1);
+  gen_ssa added = gen_operand_of(v, LLVMFAdd, 1);
   if (!added && LLVMIsACallInst(v) && LLVMGetNumArgOperands(v) == 3) added = LLVMGetOperand(v, 2);
   return added && LLVMIsConstant(added);
 }
@@ -176,7 +170,7 @@ static bool is_part_of_polynomial(gen_ssa v)
  * result nearer. */
 static gen_ssa step_of_polynomial(gen_emit *e, gen_ssa product, gen_ssa c, bool minus)
 {
-  gen_ssa p = operand_of(product, LLVMFMul, 0), x = operand_of(product, LLVMFMul, 1);
+  gen_ssa p = gen_operand_of(product, LLVMFMul, 0), x = gen_operand_of(product, LLVMFMul, 1);
 
   if (!p) return NULL;
   bool first = LLVMIsConstant(c) && (LLVMIsConstant(p) || LLVMIsConstant(x));
@@ -196,7 +190,7 @@ static gen_ssa float_subtract(gen_emit *e, gen_ssa a, gen_ssa b)
 {
   gen_unify(e, &a, &b);
   gen_ssa step = step_of_polynomial(e, b, a, true);
-  if (!step && operand_of(a, LLVMFMul, 0)) step = step_of_polynomial(e, a, LLVMBuildFNeg(e->b, b, ""), false);
+  if (!step && gen_operand_of(a, LLVMFMul, 0)) step = step_of_polynomial(e, a, LLVMBuildFNeg(e->b, b, ""), false);
   return step ? step : gen_bin(e, LLVMFSub, a, b);
 }
 

@@ -131,7 +131,9 @@ static inline bool gen_is_vector(gen_ssa v) { return LLVMGetTypeKind(LLVMTypeOf(
 LLVMTypeRef gen_type_like(gen_ssa like, LLVMTypeRef scalar);
 LLVMTypeRef gen_scalar_type(gen_ssa v);
 gen_ssa gen_splat(gen_emit *e, gen_ssa scalar, int lanes); /* itself when it is a vector or lanes is 1 */
-void gen_unify(gen_emit *e, gen_ssa *a, gen_ssa *b);       /* splats one if the other is a vector */
+/* Operand `i` of an instruction of opcode `op`; NULL if `v` is anything else. */
+gen_ssa gen_operand_of(gen_ssa v, LLVMOpcode op, unsigned i);
+void gen_unify(gen_emit *e, gen_ssa *a, gen_ssa *b); /* splats one if the other is a vector */
 void gen_unify3(gen_emit *e, gen_ssa *a, gen_ssa *b, gen_ssa *c);
 /* Constants of the type of `like`. */
 gen_ssa gen_f(gen_ssa like, double value);

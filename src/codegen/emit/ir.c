@@ -67,6 +67,11 @@ gen_ssa gen_splat(gen_emit *e, gen_ssa scalar, int lanes)
   return gen_shuffle(e, first, poison, lanes, zeros);
 }
 
+gen_ssa gen_operand_of(gen_ssa v, LLVMOpcode op, unsigned i)
+{
+  return LLVMIsAInstruction(v) && LLVMGetInstructionOpcode(v) == op ? LLVMGetOperand(v, i) : NULL;
+}
+
 void gen_unify(gen_emit *e, gen_ssa *a, gen_ssa *b)
 {
   bool va = gen_is_vector(*a), vb = gen_is_vector(*b);

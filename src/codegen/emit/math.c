@@ -169,10 +169,9 @@ static gen_ssa scale_f32(gen_emit *e, gen_ssa x, gen_ssa p, gen_ssa n, bool smal
 /* True if x is -a a: then exp(x) is 1 at most, or NaN. */
 static bool is_never_positive(gen_ssa x)
 {
-  if (!LLVMIsAInstruction(x) || LLVMGetInstructionOpcode(x) != LLVMFNeg) return false;
-  gen_ssa a = LLVMGetOperand(x, 0);
-  if (!LLVMIsAInstruction(a)) return false;
-  return LLVMGetInstructionOpcode(a) == LLVMFMul && LLVMGetOperand(a, 0) == LLVMGetOperand(a, 1);
+  gen_ssa square = gen_operand_of(x, LLVMFNeg, 0), a = square ? gen_operand_of(square, LLVMFMul, 0) : NULL;
+
+  return a && a == gen_operand_of(square, LLVMFMul, 1);
 }
 
 /* exp(x) of f32 for -104 <= x <= 89 or NaN, where denormals are as quick as other numbers: the bits of the other way,
