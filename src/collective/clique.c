@@ -394,9 +394,19 @@ static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, co
   return NULL;
 }
 
-/* The calling thread touches nothing of the registry after this. */
-static void thread_ends(coll_cliques *cs)
+/* The end of a thread that has worked for a hold, with the error `st` (taken).  The thread touches nothing of the
+ * registry after this. */
+static void unlock_and_end_thread(coll_cliques *cs, coll_clique_hold *h, weft_status *st) WEFT_RELEASES(cs->mu)
 {
+  leftovers l = {0};
+
+  weft_mutex_assert_held(&cs->mu);
+  if (st && h->event && !h->error) h->error = st;
+  else weft_status_free(st);
+  advance_locked(cs, &l);
+  hold_unref_locked(h);
+  weft_mutex_unlock(&cs->mu);
+  clean_up(cs, l);
   weft_mutex_lock(&cs->mu);
   cs->threads--;
   weft_cond_broadcast(&cs->changed);
@@ -408,21 +418,14 @@ static void *create_thread(void *arg)
   creation *c = arg;
   coll_clique_hold *h = c->hold;
   coll_cliques *cs = h->cliques;
-  leftovers l = {0};
   comm_set *set = NULL;
   weft_status *st = make_set(h, c->clique, &set);
 
   weft_mutex_lock(&cs->mu);
   c->clique->set = set;
   c->clique->creating = false;
-  if (st && h->event && !h->error) h->error = st;
-  else weft_status_free(st);
-  advance_locked(cs, &l);
-  hold_unref_locked(h);
-  weft_mutex_unlock(&cs->mu);
-  clean_up(cs, l);
   free(c);
-  thread_ends(cs);
+  unlock_and_end_thread(cs, h, st);
   return NULL;
 }
 
@@ -534,7 +537,6 @@ static void *divide_thread(void *arg)
   WEFT_AUTO(dividing) d = arg;
   coll_clique_hold *h = d->hold;
   coll_cliques *cs = h->cliques;
-  leftovers l = {0};
   weft_status *st = run_division(d);
 
   weft_mutex_lock(&cs->mu);
@@ -547,13 +549,7 @@ static void *divide_thread(void *arg)
     part_of(d, p)->creating = false;
   }
   whole->dividing = false;
-  if (st && h->event && !h->error) h->error = st;
-  else weft_status_free(st);
-  advance_locked(cs, &l);
-  hold_unref_locked(h);
-  weft_mutex_unlock(&cs->mu);
-  clean_up(cs, l);
-  thread_ends(cs);
+  unlock_and_end_thread(cs, h, st);
   return NULL;
 }
 
