@@ -209,7 +209,10 @@ static rt_job *find_near(rt_pool *pool, worker *self) WEFT_REQUIRES(pool->mu)
 /* The oldest job that wants the calling worker. NULL: there is none. */
 static rt_job *take_job(rt_pool *pool, worker *self, int *out_left)
 {
-  if (atomic_load_explicit(&pool->listed, memory_order_relaxed) == 0) return NULL;
+  if (atomic_load_explicit(&pool->listed, memory_order_relaxed) == 0) {
+    self->declines_since = 0; /* others have taken what it left to them */
+    return NULL;
+  }
   weft_mutex_lock(&pool->mu);
   rt_job *job = pool->options.node_patience_ns > 0 ? find_near(pool, self) : pool->first;
   if (job) {
