@@ -1,30 +1,30 @@
-/* hlo/hash.h -- the mixing step of the hashes of instructions and their attributes. */
-#ifndef WEFT_HLO_HASH_H
-#define WEFT_HLO_HASH_H
+/* base/hash.h -- hashes of words and bytes, the same in all processes. */
+#ifndef WEFT_BASE_HASH_H
+#define WEFT_BASE_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-static inline uint64_t hlo_mix(uint64_t hash, uint64_t value)
+static inline uint64_t weft_mix(uint64_t hash, uint64_t value)
 {
   hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
   return hash ^ hash >> 29;
 }
 
-static inline uint64_t hlo_hash_bytes(uint64_t hash, const void *data, size_t size)
+static inline uint64_t weft_hash_bytes(uint64_t hash, const void *data, size_t size)
 {
   const char *at = data;
 
   for (; size >= 8; at += 8, size -= 8) {
     uint64_t word;
     memcpy(&word, at, 8);
-    hash = hlo_mix(hash, word);
+    hash = weft_mix(hash, word);
   }
   if (size) {
     uint64_t word = 0;
     memcpy(&word, at, size);
-    hash = hlo_mix(hash, word ^ size << 56);
+    hash = weft_mix(hash, word ^ size << 56);
   }
   return hash;
 }

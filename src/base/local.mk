@@ -7,7 +7,7 @@ libweftjob_la_SOURCES += \
   %D%/dtype.c %D%/dtype.def %D%/dtype.h \
   %D%/event.c %D%/event.h \
   %D%/fd.c %D%/fd.h \
-  %D%/guess.c %D%/guess.h \
+  %D%/guess.c %D%/guess.h %D%/hash.h \
   %D%/inet.c %D%/inet.h \
   %D%/kv.h %D%/kv_file.c %D%/kv_local.c %D%/kv_prefix.c \
   %D%/log.c %D%/log.h \

@@ -40,13 +40,6 @@ typedef struct coll_posting {
 
 enum { COLL_NO_PLACE, COLL_ANY_PLACE }; /* coll_posting.place */
 
-/* A hash `h` with one more word; the same on all ranks. */
-static inline uint64_t coll_mix(uint64_t h, uint64_t x)
-{
-  h = (h ^ x) * 0x9e3779b97f4a7c15u;
-  return h ^ (h >> 29);
-}
-
 /* How the ranks of a communicator become *parts*, communicators of their own. */
 typedef struct coll_division {
   int part_count;              /* of parts with ranks of this process; may be 0 */

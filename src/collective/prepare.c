@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "base/array.h"
+#include "base/hash.h"
 #include "collective/internal.h"
 
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static const int traits[WEFT_COLL_KIND_COUNT] = {
 
 static uint64_t mix_text(uint64_t h, const char *text)
 {
-  while (*text) h = coll_mix(h, (unsigned char)*text++);
+  while (*text) h = weft_mix(h, (unsigned char)*text++);
   return h;
 }
 
@@ -52,7 +53,7 @@ static weft_status *make_prefix(coll_op *op, const size_t *counts)
     if (__builtin_mul_overflow(counts[i], (size_t)p->elem_bytes, &bytes) ||
         __builtin_add_overflow(prefix[i], bytes, &prefix[i + 1]))
       return too_big();
-    op->fingerprint = coll_mix(op->fingerprint, counts[i]);
+    op->fingerprint = weft_mix(op->fingerprint, counts[i]);
   }
   p->prefix = prefix;
   p->bytes = prefix[p->rank + 1] - prefix[p->rank];
@@ -138,7 +139,7 @@ static weft_status *prepare_ragged(coll_op *op, const weft_coll_op *args)
   op->problem.send_at = a;
   op->problem.send_bytes = a + n;
   op->problem.bytes = r->recv_rows * row_bytes; /* extent of recv */
-  op->fingerprint = coll_mix(coll_mix(op->fingerprint, (uint64_t)updates), (uint64_t)row_bytes);
+  op->fingerprint = weft_mix(weft_mix(op->fingerprint, (uint64_t)updates), (uint64_t)row_bytes);
   return NULL;
 }
 
@@ -209,11 +210,11 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
                       .target = -1,
                       .rank_order = g->rank_order || args->reduction == WEFT_CUSTOM,
                       .topology = g->topology.size ? &g->topology : NULL};
-  op->fingerprint = coll_mix(coll_mix(coll_mix(1469598103934665603u, (uint64_t)args->kind), (uint64_t)args->dtype),
+  op->fingerprint = weft_mix(weft_mix(weft_mix(1469598103934665603u, (uint64_t)args->kind), (uint64_t)args->dtype),
                              (uint64_t)args->reduction);
   if (call && call->site.instruction) op->fingerprint = mix_text(op->fingerprint, call->site.instruction);
   /* a call without a launch number counts as number 0 */
-  op->fingerprint = coll_mix(op->fingerprint, call ? call->site.launch_id : 0);
+  op->fingerprint = weft_mix(op->fingerprint, call ? call->site.launch_id : 0);
   if (args->kind == WEFT_BARRIER) {
     p->elem_bytes = 1;
     return NULL;
@@ -224,10 +225,10 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
   int64_t all;
   if (__builtin_mul_overflow(p->bytes, (int64_t)p->size, &all)) return too_big();
   if (t & REDUCES) WEFT_TRY(coll_reducer_init(&op->reducer, args->dtype, args->reduction, args->reducer));
-  if (args->reduction == WEFT_CUSTOM && args->reducer) op->fingerprint = coll_mix(op->fingerprint, args->reducer->id);
+  if (args->reduction == WEFT_CUSTOM && args->reducer) op->fingerprint = weft_mix(op->fingerprint, args->reducer->id);
   if (t & ROOTED) {
     WEFT_TRY(check_rank(p, "root", args->root, 0));
-    op->fingerprint = coll_mix(op->fingerprint, (uint64_t)args->root);
+    op->fingerprint = weft_mix(op->fingerprint, (uint64_t)args->root);
   } else {
     p->root = 0;
   }
@@ -244,7 +245,7 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
   } else if (args->kind == WEFT_RAGGED_ALL_TO_ALL) {
     WEFT_TRY(prepare_ragged(op, args));
   } else {
-    op->fingerprint = coll_mix(op->fingerprint, args->count);
+    op->fingerprint = weft_mix(op->fingerprint, args->count);
   }
   if (args->kind == WEFT_PERMUTE) {
     WEFT_TRY(check_rank(p, "source", args->source, -1));
@@ -351,7 +352,7 @@ weft_status *coll_op_fuse(coll_op *op, const weft_coll_op *ops, size_t count, co
   whole.send = op->stage;
   whole.recv = in_place ? op->stage : op->stage + bytes * (size_t)in;
   WEFT_TRY(coll_op_prepare(op, &whole, call));
-  for (size_t i = 0; i < count; i++) op->fingerprint = coll_mix(op->fingerprint, ops[i].count);
+  for (size_t i = 0; i < count; i++) op->fingerprint = weft_mix(op->fingerprint, ops[i].count);
   op->part_count = count;
   op->fused = true;
   return NULL;

@@ -27,6 +27,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/swap.h"
 #include "collective/host/schedule.h"
@@ -1463,15 +1464,15 @@ static uint64_t place(coll_communicator *base, const coll_posting *posting)
   if (!e.of[0].bytes && !e.of[1].bytes) return COLL_ANY_PLACE;
   int64_t ignored;
   bool staged = gpu_operand_is_in_the_way(posting->problem, at[0], at[1], &ignored); /* so the operand is elsewhere */
-  uint64_t hash = coll_mix(1 + staged, has_windows(c->version));
+  uint64_t hash = weft_mix(1 + staged, has_windows(c->version));
   bool any = false;
   weft_mutex_lock(&r->mu);
   for (int i = 0; i < 2; i++) {
     if (has_given_up(r, e.of[i])) e.of[i] = (gpu_extent){0};
     any |= e.of[i].bytes > 0;
     const registration *g = registration_at(r, e.of[i]);
-    hash = coll_mix(coll_mix(hash, g ? g->number : 0), (uint64_t)e.of[i].bytes);
-    if (e.of[i].bytes) hash = coll_mix(hash, (uint64_t)(uintptr_t)at[i] - e.of[i].base);
+    hash = weft_mix(weft_mix(hash, g ? g->number : 0), (uint64_t)e.of[i].bytes);
+    if (e.of[i].bytes) hash = weft_mix(hash, (uint64_t)(uintptr_t)at[i] - e.of[i].base);
   }
   weft_mutex_unlock(&r->mu);
   return !any || hash <= COLL_ANY_PLACE ? COLL_ANY_PLACE : hash;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "hlo/hash.h"
+#include "base/hash.h"
 #include "hlo/hlo.pb-c.h"
 
 /* ---- names of enum values ---------------------------------------------------------------------------------------- */
@@ -177,14 +177,14 @@ static uint64_t hash_none(uint64_t hash, const void *field)
 static bool same_int64(const void *a, const void *b) { return *(const int64_t *)a == *(const int64_t *)b; }
 static uint64_t hash_int64(uint64_t hash, const void *field)
 {
-  return hlo_mix(hash, (uint64_t)*(const int64_t *)field);
+  return weft_mix(hash, (uint64_t)*(const int64_t *)field);
 }
 
 static bool same_int32(const void *a, const void *b) { return *(const int *)a == *(const int *)b; }
-static uint64_t hash_int32(uint64_t hash, const void *field) { return hlo_mix(hash, (uint64_t)*(const int *)field); }
+static uint64_t hash_int32(uint64_t hash, const void *field) { return weft_mix(hash, (uint64_t)*(const int *)field); }
 
 static bool same_bool(const void *a, const void *b) { return *(const bool *)a == *(const bool *)b; }
-static uint64_t hash_bool(uint64_t hash, const void *field) { return hlo_mix(hash, *(const bool *)field); }
+static uint64_t hash_bool(uint64_t hash, const void *field) { return weft_mix(hash, *(const bool *)field); }
 
 /* 0 and -0 are equal, so the hash adds 0, which makes -0 a 0. */
 static bool same_float(const void *a, const void *b) { return *(const float *)a == *(const float *)b; }
@@ -192,7 +192,7 @@ static uint64_t hash_float(uint64_t hash, const void *field)
 {
   float value = *(const float *)field + 0.0f;
 
-  return hlo_hash_bytes(hash, &value, sizeof value);
+  return weft_hash_bytes(hash, &value, sizeof value);
 }
 
 static bool same_text(const void *a, const void *b)
@@ -205,7 +205,7 @@ static uint64_t hash_text(uint64_t hash, const void *field)
 {
   const char *text = *(const char *const *)field;
 
-  return text ? hlo_hash_bytes(hash, text, strlen(text)) : hash;
+  return text ? weft_hash_bytes(hash, text, strlen(text)) : hash;
 }
 
 static bool same_ints(const void *a, const void *b)
@@ -216,7 +216,7 @@ static uint64_t hash_ints(uint64_t hash, const void *field)
 {
   const hlo_ints *ints = field;
 
-  return ints->count ? hlo_hash_bytes(hash, ints->v, (size_t)ints->count * sizeof *ints->v) : hash;
+  return ints->count ? weft_hash_bytes(hash, ints->v, (size_t)ints->count * sizeof *ints->v) : hash;
 }
 
 static bool same_slice(const void *a, const void *b)
@@ -244,7 +244,7 @@ static uint64_t hash_items(uint64_t hash, const void *field, size_t size)
 {
   int count = hlo_list_count(field);
 
-  return count ? hlo_hash_bytes(hash, HLO_LIST_ITEMS(field, char), (size_t)count * size) : hash;
+  return count ? weft_hash_bytes(hash, HLO_LIST_ITEMS(field, char), (size_t)count * size) : hash;
 }
 static bool same_padding(const void *a, const void *b) { return same_items(a, b, sizeof(hlo_pad_dim)); }
 static uint64_t hash_padding(uint64_t hash, const void *field) { return hash_items(hash, field, sizeof(hlo_pad_dim)); }
@@ -274,7 +274,7 @@ static uint64_t hash_window(uint64_t hash, const void *field)
   for (int i = 0; i < window->rank; i++) {
     const hlo_window_dim *x = &window->dims[i];
     const int64_t values[] = {x->size, x->stride, x->pad_low, x->pad_high, x->window_dilation, x->base_dilation, x->reversal};
-    hash = hlo_hash_bytes(hash, values, sizeof values);
+    hash = weft_hash_bytes(hash, values, sizeof values);
   }
   return hash;
 }
@@ -293,7 +293,7 @@ static uint64_t hash_dim_labels(uint64_t hash, const void *field)
   const hlo_conv_attrs *x = field;
   const int64_t roles[] = {x->lhs_batch, x->lhs_feature, x->rhs_in_feature, x->rhs_out_feature, x->out_batch, x->out_feature};
 
-  hash = hlo_hash_bytes(hash, roles, sizeof roles);
+  hash = weft_hash_bytes(hash, roles, sizeof roles);
   return hash_ints(hash_ints(hash_ints(hash, &x->lhs_spatial), &x->rhs_spatial), &x->out_spatial);
 }
 
@@ -310,7 +310,7 @@ static bool same_output_aliases(const void *a, const void *b)
 }
 static uint64_t hash_output_aliases(uint64_t hash, const void *field)
 {
-  return hlo_mix(hash, (uint64_t)hlo_list_count(field));
+  return weft_mix(hash, (uint64_t)hlo_list_count(field));
 }
 
 static bool same_shape(const void *a, const void *b)
@@ -339,9 +339,10 @@ static uint64_t hash_literal(uint64_t hash, const void *field)
     for (int i = 0; i < literal->shape->rank; i++) hash = hash_literal(hash, &literal->elements[i]);
     return hash;
   }
-  if (bytes <= HASHED_LITERAL_BYTES) return hlo_hash_bytes(hash, literal->data, bytes);
-  hash = hlo_hash_bytes(hash, literal->data, HASHED_LITERAL_BYTES / 2);
-  return hlo_hash_bytes(hash, (const char *)literal->data + bytes - HASHED_LITERAL_BYTES / 2, HASHED_LITERAL_BYTES / 2);
+  if (bytes <= HASHED_LITERAL_BYTES) return weft_hash_bytes(hash, literal->data, bytes);
+  hash = weft_hash_bytes(hash, literal->data, HASHED_LITERAL_BYTES / 2);
+  return weft_hash_bytes(hash, (const char *)literal->data + bytes - HASHED_LITERAL_BYTES / 2,
+                         HASHED_LITERAL_BYTES / 2);
 }
 
 /* Two domains are equal if they share both shardings. */
@@ -356,7 +357,7 @@ static bool same_prefetch(const void *a, const void *b)
 }
 static uint64_t hash_prefetch(uint64_t hash, const void *field)
 {
-  return hlo_mix(hash, (uint64_t)((const hlo_prefetch *)field)->prefetch_index);
+  return weft_mix(hash, (uint64_t)((const hlo_prefetch *)field)->prefetch_index);
 }
 
 static const struct {

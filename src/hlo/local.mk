@@ -2,7 +2,7 @@ libweftrun_la_SOURCES += \
   %D%/attributes.c %D%/attributes.def %D%/attributes.h %D%/check.c %D%/check.h \
   %D%/eval.c %D%/eval_collective.c %D%/eval_complex.c %D%/eval_dot.c %D%/eval_elem.c %D%/eval_fn.c %D%/eval_internal.h \
   %D%/eval_linalg.c %D%/eval_move.c %D%/eval_reduce.c %D%/eval_rng.c \
-  %D%/frames.c %D%/frames.h %D%/grouping.c %D%/grouping.h %D%/hash.h %D%/hlo.c %D%/infer.c %D%/infer_control.c %D%/infer_linear.c %D%/infer_internal.h %D%/literal.c %D%/opcode.c \
+  %D%/frames.c %D%/frames.h %D%/grouping.c %D%/grouping.h %D%/hlo.c %D%/infer.c %D%/infer_control.c %D%/infer_linear.c %D%/infer_internal.h %D%/literal.c %D%/opcode.c \
   %D%/query.c %D%/shape.c %D%/sharding.c %D%/sharding.h %D%/verify.c \
   %D%/eval.h %D%/hlo.h %D%/infer.h %D%/literal.h %D%/opcode.h %D%/opcodes.def %D%/proto.h %D%/shape.h %D%/text.h \
   %D%/text_attrs.c %D%/text_cursor.c %D%/text_internal.h %D%/text_kinds.c %D%/text_kinds.h %D%/text_kinds_hlo.c %D%/text_literal.c %D%/text_parse.c %D%/text_print.c \

@@ -7,7 +7,7 @@
 
 #include "hlo/attributes.h"
 #include "hlo/frames.h"
-#include "hlo/hash.h"
+#include "base/hash.h"
 
 /* A program may nest calls, and call one computation, without bound.  Past these limits the answer is the safe one: the
  * instruction has an effect, the computations differ. */
@@ -251,12 +251,12 @@ bool hlo_computation_equal(const hlo_computation *a, const hlo_computation *b)
 
 static uint64_t hash_shape(uint64_t hash, const hlo_shape *s)
 {
-  hash = hlo_mix(hash, (uint64_t)s->type << 8 | (uint64_t)s->rank);
+  hash = weft_mix(hash, (uint64_t)s->type << 8 | (uint64_t)s->rank);
   if (s->elements) {
     for (int i = 0; i < s->rank; i++) hash = hash_shape(hash, s->elements[i]);
     return hash;
   }
-  return s->rank ? hlo_hash_bytes(hash, s->dims, (size_t)s->rank * sizeof *s->dims) : hash;
+  return s->rank ? weft_hash_bytes(hash, s->dims, (size_t)s->rank * sizeof *s->dims) : hash;
 }
 
 static uint64_t computation_hash(const hlo_computation *comp, int depth);
@@ -266,11 +266,11 @@ enum { HASHED_CALLS = 3 };
 
 static uint64_t hash_but_operands(const hlo_instr *instr, int depth)
 {
-  uint64_t hash = hash_shape(hlo_mix(1, instr->op), instr->shape);
+  uint64_t hash = hash_shape(weft_mix(1, instr->op), instr->shape);
 
   hash = hlo_hash_attributes(hash, instr);
   if (depth < HASHED_CALLS)
-    for (int i = 0; i < instr->called_count; i++) hash = hlo_mix(hash, computation_hash(instr->called[i], depth + 1));
+    for (int i = 0; i < instr->called_count; i++) hash = weft_mix(hash, computation_hash(instr->called[i], depth + 1));
   return hash;
 }
 
@@ -278,7 +278,7 @@ uint64_t hlo_instr_hash(const hlo_instr *instr)
 {
   uint64_t hash = hash_but_operands(instr, 0);
 
-  for (int i = 0; i < instr->operand_count; i++) hash = hlo_mix(hash, (uint64_t)instr->operands[i]->id);
+  for (int i = 0; i < instr->operand_count; i++) hash = weft_mix(hash, (uint64_t)instr->operands[i]->id);
   return hash;
 }
 
@@ -286,18 +286,18 @@ static uint64_t computation_hash(const hlo_computation *comp, int depth)
 {
   weft_arena scratch;
   int *place, at = 0, least, count;
-  uint64_t hash = hlo_mix(2, (uint64_t)comp->instr_count);
+  uint64_t hash = weft_mix(2, (uint64_t)comp->instr_count);
 
   weft_arena_init(&scratch);
   hlo_id_range(comp, &least, &count);
   place = WEFT_ARENA_ARRAY(&scratch, int, count);
   for (const hlo_instr *instr = comp->first; place && instr; instr = instr->next) {
     place[instr->id - least] = at++;
-    hash = hlo_mix(hash, hash_but_operands(instr, depth));
+    hash = weft_mix(hash, hash_but_operands(instr, depth));
     for (int i = 0; i < instr->operand_count; i++)
-      hash = hlo_mix(hash, (uint64_t)place[instr->operands[i]->id - least]);
+      hash = weft_mix(hash, (uint64_t)place[instr->operands[i]->id - least]);
   }
-  if (place && comp->root) hash = hlo_mix(hash, (uint64_t)place[comp->root->id - least]);
+  if (place && comp->root) hash = weft_mix(hash, (uint64_t)place[comp->root->id - least]);
   weft_arena_fini(&scratch);
   return hash;
 }

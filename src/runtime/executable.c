@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "collective/settings.h"
@@ -279,8 +280,8 @@ static weft_status *add_division(weft_executable *exe, int whole, int whole_grou
     uint64_t hash = 1;
     if (into->groups[g].count == 0 || of->group_of[into->groups[g].v[0]] != whole_group) continue;
     for (int i = 0; i < into->groups[g].count; i++)
-      hash = (hash ^ (uint64_t)exe->global_ids[into->groups[g].v[i]]) * 0x9e3779b97f4a7c15u;
-    division->name += hash ^ hash >> 31; /* a sum: the order of the groups does not matter */
+      hash = weft_mix(hash, (uint64_t)exe->global_ids[into->groups[g].v[i]]);
+    division->name += hash; /* a sum: the order of the groups does not matter */
     groups++;
   }
   for (int d = 0; d < exe->device_count; d++) {
