@@ -263,7 +263,7 @@ static const gemm_kernel kernels[] = {
   {CPU_GEMM_PAIRS, cpu_pairs_fits, cpu_pairs_plan, NULL, cpu_pairs_tile},
   {CPU_GEMM_TINY, tiny_fits, NULL, NULL, tiny_tile},
   {CPU_GEMM_VECTOR, cpu_vector_fits, cpu_vector_plan, NULL, cpu_vector_tile},
-  {CPU_GEMM_FEW, cpu_few_fits, cpu_few_plan, NULL, cpu_few_tile},
+  {CPU_GEMM_FEW, cpu_few_fits, cpu_few_plan, NULL, cpu_few_tile, &cpu_few_packed},
   {CPU_GEMM_DENSE, dense_fits, cpu_dense_plan, NULL, cpu_dense_tile, &cpu_dense_packed},
   {CPU_GEMM_BLAS, blas_fits, NULL, NULL, blas_tile},
   {CPU_GEMM_BLOCK, block_fits, NULL, block_scratch, block_tile},

@@ -27,7 +27,6 @@ enum {
   MAX_ROWS = CPU_MICRO_ROWS, VECTORS = CPU_MICRO_VECTORS,
   LEAST_PACKED = 17,                       /* for fewer rows gemm_block.c swaps the operands instead */
   LEAST_FAR = 9,                           /* for fewer rows gemm_block.c reads a large B in longer runs */
-  BLOCK_K = 256,                           /* a panel of B is at most 32 KiB */
   CLOSE_BYTES = 1 << 18,                   /* a panel of B spread over at most this many bytes is not packed */
   NEAR_BYTES = 1 << 19,
   MOST_ROWS = 392,                         /* rows of A in a tile: a block of k of them stays in L2 */
@@ -89,6 +88,7 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
 
 #define TABLE static cpu_micro_table micro_f32_256
 #define NAME(x) f32_256_##x
+#define PREFETCH(p, step) __builtin_prefetch(p), p += step;
 #define ELEM float
 #define VEC __m256
 #define MASK __m256i
@@ -105,6 +105,7 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
 
 #define TABLE static cpu_micro_table micro_f64_256
 #define NAME(x) f64_256_##x
+#define PREFETCH(p, step) __builtin_prefetch(p), p += step;
 #define ELEM double
 #define VEC __m256d
 #define MASK __m256i
@@ -181,13 +182,11 @@ const cpu_dense_kernel *cpu_dense_kernel_of(weft_dtype type)
 
 static int64_t parts_of(int64_t size, int64_t most) { return (size + most - 1) / most; }
 
-static int64_t block_of_k(const cpu_gemm *g) { return cpu_even_part(g->k, BLOCK_K); }
-
 /* Whether a panel of B is packed for `m` rows of A. */
 static bool packs(const cpu_gemm *g, int64_t m)
 {
   return g->b_col != 1 ||
-         (m > 2 * MAX_ROWS && block_of_k(g) * g->b_row * (int64_t)weft_dtype_bytes(g->c_type) > CLOSE_BYTES);
+         (m > 2 * MAX_ROWS && cpu_dense_block_of_k(g) * g->b_row * (int64_t)weft_dtype_bytes(g->c_type) > CLOSE_BYTES);
 }
 
 /* True if B stays in L2. */
@@ -207,11 +206,12 @@ static bool rows_collide(const cpu_gemm *g)
 }
 
 /* The step between copied rows of A: an odd number of cache lines, at least. */
-static int64_t copied_row(const cpu_gemm *g) { return block_of_k(g) + 16; }
+static int64_t copied_row(const cpu_gemm *g) { return cpu_dense_block_of_k(g) + 16; }
 
 static int64_t panel_bytes(const cpu_gemm *g)
 {
-  return VECTORS * cpu_dense_kernel_of(g->c_type)->lanes * block_of_k(g) * (int64_t)weft_dtype_bytes(g->c_type);
+  return VECTORS * cpu_dense_kernel_of(g->c_type)->lanes * cpu_dense_block_of_k(g) *
+         (int64_t)weft_dtype_bytes(g->c_type);
 }
 
 int64_t cpu_dense_panel_scratch(const cpu_gemm *g)
@@ -240,16 +240,27 @@ void cpu_dense_plan(cpu_gemm *g)
   g->scratch_bytes = cpu_dense_panel_scratch(g);
 }
 
+/* The panel of a packed form that is read after `panel`, of `k` rows from row l on; NULL: none. */
+static const char *panel_after(const cpu_gemm *g, int64_t l, int64_t k, bool more_columns, const char *packed,
+                               const char *panel)
+{
+  int64_t row = VECTORS * cpu_dense_kernel_of(g->c_type)->lanes * (int64_t)weft_dtype_bytes(g->c_type);
+
+  if (!packed) return NULL;
+  if (more_columns) return panel + g->k * row;
+  return l + k < g->k ? packed + (l + k) * row : NULL;
+}
+
 /* The product of a tile.  `packed`: the tile's part of B's packed form, or NULL. */
 static void multiply(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, const char *packed, char *c,
                      void *scratch)
 {
   const cpu_dense_kernel *kernel = cpu_dense_kernel_of(g->c_type);
   int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = VECTORS * kernel->lanes;
-  int64_t block = block_of_k(g), height = cpu_even_part(m, kernel->rows);
+  int64_t block = cpu_dense_block_of_k(g), height = cpu_even_part(m, kernel->rows);
   bool pack = !packed && packs(g, m), copy = rows_collide(g) && m >= LEAST_COPIED && m <= MOST_COPIED;
   char *copied = (char *)scratch + panel_bytes(g);
-  cpu_micro_steps steps = {g->a_row, g->a_col, pack || packed ? width : g->b_row, g->c_row};
+  cpu_micro_steps steps = {g->a_row, g->a_col, pack || packed ? width : g->b_row, g->c_row, NULL, 0};
 
   if (copy) steps.a_row = copied_row(g);
   for (int64_t l = 0; l < g->k; l += block) {
@@ -264,10 +275,14 @@ static void multiply(const cpu_gemm *g, int64_t m, int64_t n, const char *a, con
         kernel->pack(cols, k, panel, g->b_col, g->b_row, scratch, width);
         panel = scratch;
       }
-      for (int64_t i = 0; i < m; i += height)
+      const char *next = panel_after(g, l, k, j + width < n, packed, panel);
+      steps.next_step = next ? height * width * bytes / m : 0;
+      for (int64_t i = 0; i < m; i += height) {
+        steps.next = next ? next + i * k / m * width * bytes : panel; /* each pass over the panel fetches its share */
         kernel->micro[WEFT_MIN(height, m - i)][vectors](k, rows + i * steps.a_row * bytes, panel,
                                                         c + (i * g->c_row + j) * bytes, &steps,
                                                         cols - (vectors - 1) * kernel->lanes, l > 0);
+      }
     }
   }
 }

@@ -13,6 +13,12 @@ int64_t cpu_dense_panel_scratch(const cpu_gemm *gemm);
 /* c[m,n] = a . b with gemm's k and steps. */
 void cpu_dense_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
 extern const cpu_packed_ops cpu_dense_packed;
+/* Of each element of C, so many products are summed up in order; the sums of such blocks are added, in order. */
+static inline int64_t cpu_dense_block_of_k(const cpu_gemm *gemm)
+{
+  enum { BLOCK_K = 256 }; /* a panel of B is at most 32 KiB */
+  return cpu_even_part(gemm->k, BLOCK_K);
+}
 
 /* The loops of this processor for one type, of which other kernels are made too (blocked.c). */
 typedef struct cpu_dense_kernel {

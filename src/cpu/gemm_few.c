@@ -1,11 +1,11 @@
 /* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or bf16, on processors with AVX2 and without
- * AVX-512 (these take gemm_block.c). Such a product costs what reading B costs, so B is read once, in place, and never
- * packed:
+ * AVX-512 (these take gemm_block.c). Such a product costs what reading B costs, so B is read once, in place:
  *
  *   rows of B are dense:     DEPTH rows of B at a time are added to the sums of a tile of columns, which stay in L1
  *   columns of B are dense:  each element of C is a dot product of a row of A and a column of B, in LANES parts
  *
- * A is small and becomes f32. The order of additions depends on the shape alone. */
+ * A is small and becomes f32. The order of additions depends on the shape alone: where the rows of B are dense, it is
+ * that of gemm_dense.c, whose packed form of B serves here too. */
 #include <config.h>
 
 #include "cpu/gemm_few.h"
@@ -15,6 +15,7 @@
 #include "base/macros.h"
 #include "codegen/model/processor.h"
 #include "cpu/gemm_block.h"
+#include "cpu/gemm_dense.h"
 #include "cpu/hot.h"
 
 enum {
@@ -26,17 +27,28 @@ enum {
   ROW_TILES = 8, COLUMN_TILES = 32, /* tiles wanted; a tile reads runs of its width where the rows of B are dense */
   MOST_DEPTH = 1 << 16,      /* of k: a thread's copies of A and of columns of B stay below 5 MiB */
   DEPTH = 4, LANES = 8, COLUMNS = 4,
+  AHEAD = 8,                 /* rows of B from those that are added to those that are asked for */
 };
 
 typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint32_t words __attribute__((vector_size(32), may_alias));
 
+/* Bits of the packed form are those of gemm_dense.c, so sums are made by the same instructions: also where a sanitizer
+ * forbids clones. */
+#if defined __x86_64__
+#define HOT CPU_HOT_OPT __attribute__((target("avx2,fma")))
+#else
+#define HOT CPU_HOT_OPT
+#endif
+
 /* ---- dense rows of B --------------------------------------------------------------------------------------------- */
 
-/* sums[count][cols] += a[count][DEPTH] . x[DEPTH][cols] for one or two rows. */
+/* sums[count][cols] += a[count][DEPTH] . x[DEPTH][cols] for one or two rows. Asks for the memory `ahead` elements behind
+ * each x, unless it is 0: the processor does not know of itself where the next run of B is. */
 #define ADD_ROWS(name, count)                                                                                    \
-  static CPU_HOT void name(int64_t cols, const float *const *x, const float *a, int64_t a_row, float *sums, int64_t sum_row) \
+  static HOT void name(int64_t cols, const float *const *x, const float *a, int64_t a_row, float *sums,      \
+                           int64_t sum_row, int64_t ahead)                                                       \
   {                                                                                                              \
     const float *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];                                                  \
     float *to = sums, *to1 = sums + (count - 1) * sum_row;                                                       \
@@ -44,6 +56,12 @@ typedef uint32_t words __attribute__((vector_size(32), may_alias));
     float a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3], b0 = b[0], b1 = b[1], b2 = b[2], b3 = b[3];                \
     int64_t j = 0;                                                                                               \
     for (; j + LANES <= cols; j += LANES) {                                                                      \
+      if (ahead && j % (2 * LANES) == 0) {                                                                       \
+        __builtin_prefetch(x0 + j + ahead);                                                                      \
+        __builtin_prefetch(x1 + j + ahead);                                                                      \
+        __builtin_prefetch(x2 + j + ahead);                                                                      \
+        __builtin_prefetch(x3 + j + ahead);                                                                      \
+      }                                                                                                          \
       vec v0 = *(const vec *)(x0 + j), v1 = *(const vec *)(x1 + j), v2 = *(const vec *)(x2 + j), v3 = *(const vec *)(x3 + j); \
       vec s = *(const vec *)(to + j);                                                                            \
       s += v0 * a0;                                                                                              \
@@ -74,23 +92,25 @@ typedef uint32_t words __attribute__((vector_size(32), may_alias));
 ADD_ROWS(add_one_row, 1)
 ADD_ROWS(add_two_rows, 2)
 
-static CPU_HOT void widen(int64_t count, const uint16_t *from, float *restrict to)
+static HOT void widen(int64_t count, const uint16_t *from, float *restrict to)
 {
   uint32_t *bits = (uint32_t *)(void *)to;
 
   for (int64_t j = 0; j < count; j++) bits[j] = (uint32_t)from[j] << 16;
 }
 
-/* sums[m][cols] = a[m][k] . b[k][cols]; b holds f32, or bf16, of which `wide` receives DEPTH rows at a time. */
-static void multiply_rows(int64_t m, int64_t cols, int64_t k, const float *a, int64_t a_row, const char *b,
-                          int64_t b_row, bool is_narrow, float *wide, float *sums, int64_t sum_row)
+/* sums[m][cols] = a[m][first..end] . b[first..end][cols]; b holds f32, or bf16, of which `wide` receives DEPTH rows at a
+ * time. */
+static void multiply_block(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
+                           int64_t a_row, const char *b, int64_t b_row, bool is_narrow, float *wide, float *sums,
+                           int64_t sum_row)
 {
   static const float zeros[MOST_COLUMNS];
   int64_t bytes = is_narrow ? 2 : 4;
 
   memset(sums, 0, (size_t)(m * sum_row) * sizeof *sums);
-  for (int64_t l = 0; l < k; l += DEPTH) {
-    int64_t depth = WEFT_MIN(DEPTH, k - l);
+  for (int64_t l = first; l < end; l += DEPTH) {
+    int64_t depth = WEFT_MIN(DEPTH, end - l);
     const float *x[DEPTH];
     float last[2 * DEPTH];
     for (int64_t q = 0; q < DEPTH; q++) {
@@ -103,6 +123,7 @@ static void multiply_rows(int64_t m, int64_t cols, int64_t k, const float *a, in
     for (int64_t i = 0; i < m; i += 2) {
       int64_t count = WEFT_MIN(2, m - i), row = a_row;
       const float *factors = a + i * a_row + l;
+      int64_t ahead = i == 0 && !is_narrow && depth == DEPTH && l + AHEAD + DEPTH <= k ? AHEAD * b_row : 0;
       if (depth < DEPTH) {
         for (int64_t r = 0; r < count; r++) {
           memcpy(last + r * DEPTH, zeros, DEPTH * sizeof *last);
@@ -111,9 +132,22 @@ static void multiply_rows(int64_t m, int64_t cols, int64_t k, const float *a, in
         factors = last;
         row = DEPTH;
       }
-      if (count == 2) add_two_rows(cols, x, factors, row, sums + i * sum_row, sum_row);
-      else add_one_row(cols, x, factors, row, sums + i * sum_row, sum_row);
+      if (count == 2) add_two_rows(cols, x, factors, row, sums + i * sum_row, sum_row, ahead);
+      else add_one_row(cols, x, factors, row, sums + i * sum_row, sum_row, ahead);
     }
+  }
+}
+
+/* total[m][cols] = a[m][k] . b[k][cols], summed up in blocks of k. */
+static void multiply_rows(const cpu_gemm *g, int64_t m, int64_t cols, const float *a, int64_t a_row, const char *b,
+                          float *wide, float *sums, float *total, int64_t sum_row)
+{
+  int64_t block = cpu_dense_block_of_k(g);
+
+  for (int64_t l = 0; l < g->k; l += block) {
+    multiply_block(m, cols, l, WEFT_MIN(l + block, g->k), g->k, a, a_row, b, g->b_row, g->b_type == WEFT_BF16, wide,
+                   l ? sums : total, sum_row);
+    for (int64_t j = 0; l && j < m * sum_row; j += LANES) *(vec *)(total + j) += *(const vec *)(sums + j);
   }
 }
 
@@ -135,7 +169,7 @@ static CPU_INLINE float f32_of_bf16(uint16_t bits)
 /* to[r * to_row + c] = row r of a . column c of b, for two rows and COLUMNS columns; where there are fewer, the caller
  * repeats the last one. */
 #define DOTS(name, type, LOAD, VALUE)                                                                            \
-  static CPU_HOT void name(int64_t k, const float *const *a, const type *const *b, float (*restrict to)[COLUMNS]) \
+  static HOT void name(int64_t k, const float *const *a, const type *const *b, float (*restrict to)[COLUMNS]) \
   {                                                                                                              \
     const float *a0 = a[0], *a1 = a[1];                                                                          \
     const type *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];                                                   \
@@ -205,13 +239,18 @@ bool cpu_few_fits(const cpu_gemm *g)
   return g->b_col == 1 && (narrow || g->k * g->n * 4 > NEAR_BYTES);
 }
 
+static bool is_f32(const cpu_gemm *g)
+{
+  return g->a_type == WEFT_F32 && g->b_type == WEFT_F32 && g->c_type == WEFT_F32;
+}
+
 static bool a_is_in_place(const cpu_gemm *g) { return g->a_type == WEFT_F32 && g->a_col == 1; }
 
 /* Whether parts of B become f32 in memory: not where two rows of A read each column once. */
 static bool widens(const cpu_gemm *g) { return g->b_type == WEFT_BF16 && (g->b_col == 1 || g->m > 2); }
 
-/* The scratch of a tile: A in f32, then DEPTH rows or COLUMNS columns of B in f32, then the sums. */
-typedef struct tile_memory { int64_t wide_at, sums_at, bytes; } tile_memory;
+/* The scratch of a tile: A in f32, then DEPTH rows or COLUMNS columns of B in f32, the sums, and those of a block. */
+typedef struct tile_memory { int64_t wide_at, sums_at, block_at, bytes; } tile_memory;
 
 static tile_memory memory_of(const cpu_gemm *g)
 {
@@ -220,7 +259,8 @@ static tile_memory memory_of(const cpu_gemm *g)
 
   if (widens(g)) wide = g->b_col == 1 ? DEPTH * row : WEFT_ALIGN_UP(COLUMNS * g->k * (int64_t)sizeof(float), 64);
   t.sums_at = t.wide_at + wide;
-  t.bytes = t.sums_at + g->m * row;
+  t.block_at = t.sums_at + g->m * row;
+  t.bytes = t.block_at + (g->b_col == 1 ? g->m * row : 0);
   return t;
 }
 
@@ -233,7 +273,7 @@ void cpu_few_plan(cpu_gemm *g)
   g->tile_n =
     WEFT_MIN(WEFT_ALIGN_UP(WEFT_MAX(g->n / (g->b_col == 1 ? ROW_TILES : COLUMN_TILES), LEAST_COLUMNS), 4 * LANES),
              WEFT_MAX(most, LEAST_COLUMNS));
-  g->scratch_bytes = memory_of(g).bytes;
+  g->scratch_bytes = WEFT_MAX(memory_of(g).bytes, cpu_dense_panel_scratch(g));
 }
 
 void cpu_few_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
@@ -251,8 +291,29 @@ void cpu_few_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const 
       cpu_convert(WEFT_F32, left + i * g->k, g->a_type, a + i * g->a_row * (int64_t)weft_dtype_bytes(g->a_type),
                   g->a_col, g->k);
   }
-  if (g->b_col == 1) multiply_rows(m, n, g->k, left, a_row, b, g->b_row, is_narrow, wide, sums, sum_row);
+  if (g->b_col == 1)
+    multiply_rows(g, m, n, left, a_row, b, wide, (void *)((char *)scratch + at.block_at), sums, sum_row);
   else multiply_columns(m, n, g->k, left, a_row, b, g->b_col, is_narrow, widens(g) ? wide : NULL, sums, sum_row);
   for (int64_t i = 0; i < m; i++)
     cpu_convert(g->c_type, c + i * g->c_row * (int64_t)weft_dtype_bytes(g->c_type), WEFT_F32, sums + i * sum_row, 1, n);
 }
+
+/* ---- the packed form: that of gemm_dense.c ---- */
+
+static int64_t packed_column_bytes(const cpu_gemm *g)
+{
+  return g->b_col == 1 && is_f32(g) ? g->k * (int64_t)sizeof(float) : 0;
+}
+
+static void pack_form(const cpu_gemm *g, int64_t columns, const char *b, char *to)
+{
+  cpu_dense_packed.pack(g, columns, b, to);
+}
+
+static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *packed, char *c,
+                        void *scratch)
+{
+  cpu_dense_packed.tile(g, m, n, a, packed, c, scratch);
+}
+
+const cpu_packed_ops cpu_few_packed = {packed_column_bytes, pack_form, packed_tile};

@@ -9,4 +9,6 @@ void cpu_few_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch siz
 /* c[m,n] = a . b with gemm's k and steps; sums are f32 and rounded once. */
 void cpu_few_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
 
+extern const cpu_packed_ops cpu_few_packed; /* of B in f32 with dense rows */
+
 #endif

@@ -6,8 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Elements between neighbours: rows of a, columns of a, rows of b, rows of c. */
-typedef struct cpu_micro_steps { int64_t a_row, a_col, b_row, c_row; } cpu_micro_steps;
+/* Elements between neighbours: rows of a, columns of a, rows of b, rows of c. Loops that can do so ask the memory for what
+ * will be read next: from `next` on, `next_step` bytes further with each of k. */
+typedef struct cpu_micro_steps {
+  int64_t a_row, a_col, b_row, c_row;
+  const char *next;
+  int64_t next_step;
+} cpu_micro_steps;
 
 /* c[rows, n] (+)= a . b for n columns in one or two vectors, the last of them of `last` lanes. */
 typedef void cpu_micro_fn(int64_t k, const void *a, const void *b, void *c, const cpu_micro_steps *steps, int64_t last,

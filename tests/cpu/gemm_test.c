@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "codegen/model/processor.h"
 #include "cpu/dot.h"
 #include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
@@ -270,6 +271,40 @@ TEST(products_of_few_rows_are_exact)
       for (size_t d = 0; d < WEFT_COUNT(depths); d++)
         for (int form = 0; form < 8; form++)
           check_few(form & 1 ? WEFT_BF16 : WEFT_F32, m, widths[w], depths[d], form & 2, form & 4);
+}
+
+/* Numbers that are rounded at each addition: the kernel for few rows and the packed form, which is that of another kernel,
+ * must add in one order. */
+static void check_few_packed(int64_t m, int64_t n, int64_t k, bool a_turned)
+{
+  cpu_gemm g = {.a_type = WEFT_F32, .b_type = WEFT_F32, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n,
+                .via = WEFT_INVALID, .compute = WEFT_F32, .kind = CPU_GEMM_FEW, .a_row = a_turned ? 1 : k,
+                .a_col = a_turned ? m : 1, .b_row = n, .b_col = 1};
+  float *a = malloc(sizeof *a * (size_t)(m * k)), *b = malloc(sizeof *b * (size_t)(k * n));
+  float *c = malloc(sizeof *c * (size_t)(m * n));
+
+  T_TRUE(a && b && c);
+  for (int64_t i = 0; i < m * k; i++) a[i] = sinf((float)i) / 3;
+  for (int64_t i = 0; i < k * n; i++) b[i] = cosf((float)i) * 7;
+  cpu_few_plan(&g);
+  g.tiles = g.tiles_n = (n + g.tile_n - 1) / g.tile_n;
+  g.column_bytes = cpu_few_packed.column_bytes(&g);
+  T_TRUE(g.column_bytes > 0);
+  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64));
+  T_TRUE(scratch);
+  for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
+  check_packed(&g, a, b, c, scratch);
+  free(a), free(b), free(c), free(scratch);
+}
+
+TEST(packed_forms_for_few_rows_give_the_same_bits)
+{
+  static const int64_t depths[] = {1, 5, 255, 256, 257, 300, 1024}, widths[] = {64, 77, 131, 1027};
+
+  if (!gen_this_processor.avx2) T_SKIP("this processor has no AVX2");
+  for (int64_t m = 2; m <= 16; m++)
+    for (size_t w = 0; w < WEFT_COUNT(widths); w++)
+      for (size_t d = 0; d < WEFT_COUNT(depths); d++) check_few_packed(m, widths[w], depths[d], m % 3 == 0);
 }
 
 /* A matrix of `count` by k times a vector, with steps of every kind. The last row of the sum meets infinities, where
@@ -608,7 +643,8 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
-TEST_MAIN(UNIT(products_of_few_rows_are_exact), UNIT(products_by_a_vector_are_exact),
+TEST_MAIN(UNIT(products_of_few_rows_are_exact), UNIT(packed_forms_for_few_rows_give_the_same_bits),
+          UNIT(products_by_a_vector_are_exact),
           UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
           UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact))
