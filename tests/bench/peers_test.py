@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """bench/peers.py and the programs of users run a case of each group beside XLA and numpy, in its shortest form: results agree, and both reports are written;
-a side that dies is reported and ends nothing else.  Needs jaxlib (WEFT_PYTHON) and the built plugin."""
+a side that dies or stops is reported, started anew, and ends nothing else.  Needs jaxlib (WEFT_PYTHON) and the built plugin."""
 import os
 import signal
 import subprocess
@@ -25,7 +25,7 @@ def skip_reason():
 
 def cases_run_and_agree():
     with tempfile.TemporaryDirectory() as out:
-        for word in ("f32 64x64 by 64x64", "f32 3x3 512 to 512", "f32 encoder layer, 8x1", "f32 sort 1048576", "f32 Cholesky 256x32x32"):
+        for word in ("f32 64x64 by 64x64", "f32 3x3 512 to 512", "s8 64x64 by 64x64", "f32 encoder layer, 8x1", "f32 sort 1048576", "f32 Cholesky 256x32x32"):
             args = ["--build", BUILD, "--peers", PYTHON, "--only", "xla", "--only", "numpy", "--rounds", "1", "--seconds", "0.01", "-k", word]
             done = subprocess.run([PYTHON, PEERS, *args, "--markdown", f"{out}/p.md", "--svg", f"{out}/p.svg"], capture_output=True, text=True,
                                   timeout=240)
@@ -46,7 +46,7 @@ def programs_of_users_run():
         assert len(rows) == 1 and float(rows[0].split("|")[-2]) < 1e-4, done.stdout
 
 
-def a_dead_side_is_an_error_of_its_own():
+def a_dead_or_silent_side_is_started_anew():
     sys.path.insert(0, os.path.dirname(PEERS))
     import peers
     side = peers.Side("numpy", PYTHON, {})
@@ -54,13 +54,17 @@ def a_dead_side_is_an_error_of_its_own():
         index = next(i for i, c in enumerate(peers.all_cases()) if c.name == "f32 64x64 by 64x64")
         assert "seconds" in side.time(index, 0.01, folder + "/numpy.npy")
         side.process.send_signal(signal.SIGKILL)
+        side.process.wait()
         assert "error" in side.time(index, 0.01, folder + "/numpy.npy")
-        assert "error" in side.time(index, 0.01, folder + "/numpy.npy")
+        assert "seconds" in side.time(index, 0.01, folder + "/numpy.npy")
+        side.process.send_signal(signal.SIGSTOP)
+        assert "no answer" in side.time(index, 0.01, folder + "/numpy.npy", 1)["error"]
+        assert "seconds" in side.time(index, 0.01, folder + "/numpy.npy")
     side.end()
 
 
 def main():
-    tests, failed = [cases_run_and_agree, programs_of_users_run, a_dead_side_is_an_error_of_its_own], 0
+    tests, failed = [cases_run_and_agree, programs_of_users_run, a_dead_or_silent_side_is_started_anew], 0
     reason = skip_reason()
     if reason:
         print(f"1..0 # SKIP {reason}")
