@@ -155,7 +155,8 @@ void cpu_vector_plan(cpu_gemm *g)
   int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), fit = TILE_BYTES / bytes / g->k, scratch = 0;
   int64_t part = WEFT_MAX(v.along == 1 ? ROWS : LEAST_RUN, fit);
 
-  if (v.along != 1 && v.count > part) { /* an even number of tiles of one size, which two threads share without a rest */
+  if (v.along != 1 && v.count > part) {
+    /* an even number of tiles of one size, which two threads share without a rest */
     int64_t tiles = WEFT_ALIGN_UP((v.count + part - 1) / part, 2);
     part = (v.count + tiles - 1) / tiles;
   }
