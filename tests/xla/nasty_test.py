@@ -150,8 +150,8 @@ def programs():
                                              "big { v0 = f32[] parameter(0) w = f32[] parameter(1)\n" + lines(20000, lambda i: f" v{i + 1} = f32[] multiply(v{i}, w)") + "\n ROOT r = f32[] negate(v20000) }")
     yield "hlo_big_splats.hlo", lambda: hlo("  z = f32[] constant(1)\n" + lines(200, lambda i: f"  b{i} = f32[100000,{i + 1000}] broadcast(z), dimensions={{}}\n  s{i} = f32[100000,{i + 1000}] add(b{i}, b{i})\n  g{i} = f32[1,1] slice(s{i}), slice={{[0:1],[0:1]}}") +
                                             "\n  ROOT r = tuple(" + ", ".join(f"g{i}" for i in range(200)) + ")")
-    yield "hlo_iota_folds.hlo", lambda: hlo(lines(3000, lambda i: f"  i{i} = s32[4096] iota(), iota_dimension=0\n  c{i} = s32[] constant({i})\n  b{i} = s32[4096] broadcast(c{i}), dimensions={{}}\n  s{i} = s32[4096] multiply(i{i}, b{i})") +
-                                            "\n  ROOT r = tuple(" + ", ".join(f"s{i}" for i in range(3000)) + ")")
+    yield "hlo_iota_folds.hlo", lambda: hlo(lines(2000, lambda i: f"  i{i} = s32[4096] iota(), iota_dimension=0\n  c{i} = s32[] constant({i})\n  b{i} = s32[4096] broadcast(c{i}), dimensions={{}}\n  s{i} = s32[4096] multiply(i{i}, b{i})") +
+                                            "\n  ROOT r = tuple(" + ", ".join(f"s{i}" for i in range(2000)) + ")")
     yield "hlo_concatenate_chain.hlo", lambda: hlo("  v0 = f32[2] parameter(0)\n" + lines(3000, lambda i: f"  v{i + 1} = f32[{i * 2 + 4}] concatenate(v{i}, v0), dimensions={{0}}") + "\n  ROOT r = f32[6002] negate(v3000)")
     yield "hlo_pads_and_slices.hlo", lambda: hlo("  v0 = f32[64] parameter(0)\n  z = f32[] constant(0)\n" + lines(4000, lambda i: f"  p{i} = f32[66] pad(v{i}, z), padding=1_1\n  v{i + 1} = f32[64] slice(p{i}), slice={{[{i % 3}:{i % 3 + 64}]}}") + "\n  ROOT r = f32[64] negate(v4000)")
     yield "hlo_transposes.hlo", lambda: hlo("  v0 = f32[8,8,8] parameter(0)\n" + lines(6000, lambda i: f"  t{i} = f32[8,8,8] transpose(v{i}), dimensions={{1,2,0}}\n  v{i + 1} = f32[8,8,8] add(t{i}, v{i})") + "\n  ROOT r = f32[8,8,8] negate(v6000)")
