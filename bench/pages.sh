@@ -31,7 +31,7 @@ for p in $pages; do
     libraries) page $p "$python" bench/users.py --rounds 2 "${to[@]}" ;;
     partitions) page $p "$python" bench/jax_partitions.py "${to[@]}" ;;
     costs) page $p "$python" bench/costs.py --weft "$build/weft" "${to[@]}" "${programs[@]}" ;;
-    peers) # WEFT_PEERS: an interpreter with torch, OpenVINO, ...
+    peers) # WEFT_PEERS: an interpreter with the libraries of bench/peers.txt
       make -s -C "$build" bench/peak
       page $p chrt -f 5 "$python" bench/peers.py --build "$build" --peers "${WEFT_PEERS:-$python}" --seconds 0.1 "${to[@]}" ;;
     convolutions) make -s -C "$build" bench/convolutions
