@@ -44,8 +44,8 @@ typedef uint32_t words __attribute__((vector_size(32), may_alias));
 
 /* ---- dense rows of B --------------------------------------------------------------------------------------------- */
 
-/* sums[count][cols] += a[count][DEPTH] . x[DEPTH][cols] for one or two rows. Asks for the memory `ahead` elements behind
- * each x, unless it is 0: the processor does not know of itself where the next run of B is. */
+/* sums[count][cols] += a[count][DEPTH] . x[DEPTH][cols] for one or two rows. Asks for the memory `ahead` elements
+ * behind each x, unless it is 0: the processor does not know of itself where the next run of B is. */
 #define ADD_ROWS(name, count)                                                                                    \
   static HOT void name(int64_t cols, const float *const *x, const float *a, int64_t a_row, float *sums,      \
                            int64_t sum_row, int64_t ahead)                                                       \
@@ -99,8 +99,8 @@ static HOT void widen(int64_t count, const uint16_t *from, float *restrict to)
   for (int64_t j = 0; j < count; j++) bits[j] = (uint32_t)from[j] << 16;
 }
 
-/* sums[m][cols] = a[m][first..end] . b[first..end][cols]; b holds f32, or bf16, of which `wide` receives DEPTH rows at a
- * time. */
+/* sums[m][cols] = a[m][first..end] . b[first..end][cols]; b holds f32, or bf16, of which `wide` receives DEPTH rows at
+ * a time. */
 static void multiply_block(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
                            int64_t a_row, const char *b, int64_t b_row, bool is_narrow, float *wide, float *sums,
                            int64_t sum_row)

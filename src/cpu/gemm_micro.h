@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Elements between neighbours: rows of a, columns of a, rows of b, rows of c. Loops that can do so ask the memory for what
- * will be read next: from `next` on, `next_step` bytes further with each of k. */
+/* Elements between neighbours: rows of a, columns of a, rows of b, rows of c. Loops that can do so ask the memory for
+ * what will be read next: from `next` on, `next_step` bytes further with each of k. */
 typedef struct cpu_micro_steps {
   int64_t a_row, a_col, b_row, c_row;
   const char *next;

@@ -273,8 +273,8 @@ TEST(products_of_few_rows_are_exact)
           check_few(form & 1 ? WEFT_BF16 : WEFT_F32, m, widths[w], depths[d], form & 2, form & 4);
 }
 
-/* Numbers that are rounded at each addition: the kernel for few rows and the packed form, which is that of another kernel,
- * must add in one order. */
+/* Numbers that are rounded at each addition: the kernel for few rows and the packed form, which is that of another
+ * kernel, must add in one order. */
 static void check_few_packed(int64_t m, int64_t n, int64_t k, bool a_turned)
 {
   cpu_gemm g = {.a_type = WEFT_F32, .b_type = WEFT_F32, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n,
