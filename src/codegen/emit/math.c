@@ -37,6 +37,9 @@ static const double cos_short[] = {0.04166666662279364, -0.0013888883750372565, 
 /* (sin(r)/r - 1) / r^2 in r^2 and (cos(r) - 1 + r^2/2) / r^4 in r^2, |r| <= 0.8, for f32: 2^-28, 2^-34 */
 static const double sin_f32[] = {-0.16666653752326965, 0.008332090452313423, -0.000195052387425676};
 static const double cos_f32[] = {0.04166661947965622, -0.001388660166412592, 2.4375143766519614e-05};
+/* The same, and (cos(r) - 1) / r^2, for bf16: sin and cos to 2^-18, and for every bf16 the bf16 next to the result */
+static const double sin_bf16[] = {-0.16663382947444916, 0.008162645623087883};
+static const double cos_bf16[] = {-0.49999889731407166, 0.04165605083107948, -0.001359443529509008};
 /* erf(x)/x - 1 in x^2, x <= 0.93: 2^-31; -log(erfc(x)), 0.91 <= x <= 4: 2^-34 */
 static const double erf_small[] = {0.12837916612625122, -0.37612631916999817, 0.11283687502145767, -0.026858940720558167,
                                    0.005199906416237354, -0.0008130011847242713, 8.316772436955944e-05};
@@ -692,6 +695,18 @@ static gen_ssa short_sin(gen_emit *e, hlo_opcode op, gen_ssa x)
   return unless_far(e, op, x, short_sin_of_rest(e, op, x, r, lo, q), NEAR_LIMIT, large_sin);
 }
 
+/* sin or cos of f32 for operands and results of bf16. */
+static gen_ssa brief_sin(gen_emit *e, hlo_opcode op, gen_ssa x)
+{
+  gen_ssa magic = gen_f(x, 0x1.8p23), t = gen_fma(e, x, gen_f(x, 0.6366197723675814), magic), n = sub(e, t, magic);
+  gen_ssa near = gen_fma(e, n, gen_f(x, -0x1.921fb6p+0), x); /* exact, as n has 20 bits */
+  gen_ssa r = gen_fma(e, n, gen_f(x, 0x1.777a5cp-25), near), z = mul(e, r, r);
+  gen_ssa s = gen_fma(e, mul(e, z, r), POLY(e, z, sin_bf16), r);
+  gen_ssa c = gen_fma(e, z, POLY(e, z, cos_bf16), gen_f(z, 1));
+
+  return unless_far(e, op, x, of_quadrant(e, op, x, s, c, to_bits(e, t)), REDUCE_LIMIT, huge_sin);
+}
+
 static gen_ssa atan2_(gen_emit *e, gen_ssa y, gen_ssa x, bool brief) /* f64 */
 {
   gen_unify(e, &y, &x);
@@ -768,7 +783,7 @@ static void add_attribute(gen_part *p, gen_ssa fn, const char *name, size_t leng
 }
 
 /* The function of the part for this operation, type and width. */
-static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool two)
+static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool two, bool bf16)
 {
   enum { FAST_CALL = 8 };
   gen_part *p = e->part;
@@ -776,7 +791,7 @@ static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool 
   bool vector = LLVMGetTypeKind(type) == LLVMVectorTypeKind;
   LLVMTypeRef scalar = vector ? LLVMGetElementType(type) : type, params[2] = {type, type};
 
-  snprintf(name, sizeof name, "weft.%s.%s.%u", hlo_opcode_name(op), scalar == p->f64 ? "f64" : "f32",
+  snprintf(name, sizeof name, "weft.%s.%s.%u", hlo_opcode_name(op), bf16 ? "bf16" : scalar == p->f64 ? "f64" : "f32",
            vector ? LLVMGetVectorSize(type) : 1);
   gen_ssa fn = LLVMGetNamedFunction(p->mod, name);
   if (fn) return fn;
@@ -790,10 +805,24 @@ static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool 
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
   gen_emit inner;
   gen_emit_init(&inner, p, fn, e->kernel);
-  gen_ssa r = emit_math(&inner, op, LLVMGetParam(fn, 0), two ? LLVMGetParam(fn, 1) : NULL);
+  gen_ssa a = LLVMGetParam(fn, 0), b = two ? LLVMGetParam(fn, 1) : NULL;
+  gen_ssa r = bf16 ? brief_sin(&inner, op, a) : emit_math(&inner, op, a, b);
   gen_emit_finish(&inner, r ? r : LLVMGetPoison(type));
   LLVMPositionBuilderAtEnd(e->b, here);
   return fn;
+}
+
+static gen_ssa call_math(gen_emit *e, gen_ssa fn, gen_ssa a, gen_ssa b)
+{
+  gen_ssa call = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, (gen_ssa[]){a, b}, b ? 2 : 1, "");
+
+  LLVMSetInstructionCallConv(call, LLVMGetFunctionCallConv(fn));
+  return call;
+}
+
+gen_ssa gen_sin_bf16(gen_emit *e, hlo_opcode op, gen_ssa x)
+{
+  return call_math(e, math_function(e, op, LLVMTypeOf(x), false, true), x, NULL);
 }
 
 gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
@@ -810,8 +839,5 @@ gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
     break;
   default: break;
   }
-  gen_ssa fn = math_function(e, op, LLVMTypeOf(a), b != NULL), args[2] = {a, b};
-  gen_ssa call = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, b ? 2 : 1, "");
-  LLVMSetInstructionCallConv(call, LLVMGetFunctionCallConv(fn));
-  return call;
+  return call_math(e, math_function(e, op, LLVMTypeOf(a), b != NULL, false), a, b);
 }
