@@ -122,10 +122,7 @@ static weft_status *add_round(hlo_computation *comp, hlo_instr *before, const hl
   return NULL;
 }
 
-static weft_status *remove_if_dead(hlo_instr *x)
-{
-  return hlo_is_dead(x) ? hlo_remove_with_dead_operands(x) : NULL;
-}
+static weft_status *remove_if_dead(hlo_instr *x) { return hlo_is_dead(x) ? hlo_remove_with_dead_operands(x) : NULL; }
 
 /* A computation that hands on what it gets. */
 static weft_status *make_identity(hlo_computation *before, const hlo_shape *shape, hlo_computation **out)
@@ -155,7 +152,8 @@ static weft_status *add_choice(pair_loop *p, hlo_instr *state, pass_map *map, hl
   WEFT_TRY(pass_fusion_classify(flag, NULL));
   WEFT_TRY(hlo_computation_clone(p->twice->module, p->single, p->single->name, p->twice, &second));
   WEFT_TRY(make_identity(p->twice, state->shape, &p->same));
-  WEFT_TRY(hlo_add(p->twice, NULL, HLO_CONDITIONAL, state->shape, 3, (hlo_instr *[]){flag, state, state}, NULL, out_root));
+  WEFT_TRY(
+    hlo_add(p->twice, NULL, HLO_CONDITIONAL, state->shape, 3, (hlo_instr *[]){flag, state, state}, NULL, out_root));
   return hlo_set_called(*out_root, 2, (hlo_computation *[]){p->same, second});
 }
 
@@ -251,7 +249,8 @@ static weft_status *settle(hlo_module *module, pass_ctx *ctx)
 }
 
 /* Candidates that contain no other candidate. */
-static weft_status *find_loops(hlo_module *module, pass_ctx *ctx, pass_map *has_candidate, pair_loop **out, int *out_count)
+static weft_status *find_loops(hlo_module *module, pass_ctx *ctx, pass_map *has_candidate, pair_loop **out,
+                               int *out_count)
 {
   pass_comps comps;
   pair_loop *found = NULL;

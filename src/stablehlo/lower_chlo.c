@@ -10,7 +10,11 @@
 
 /* ---- the builder ------------------------------------------------------------------------------------------------- */
 
-typedef struct builder { lowering *l; weft_status *st; weft_dtype narrow; /* of operand and result, if it is not computed in */ } builder;
+typedef struct builder {
+  lowering *l;
+  weft_status *st;
+  weft_dtype narrow; /* the type of operand and result, if it is not the one that is computed in */
+} builder;
 typedef hlo_instr *val; /* NULL after an error */
 
 static val unary(builder *b, hlo_opcode op, val x)

@@ -696,7 +696,8 @@ TEST(erfc_of_every_bf16_is_rounded_right)
 
   snprintf(text, sizeof text, "%s  return %%x : tensor<65536xbf16>\n}\n", bits);
   evaluate(text, N, in);
-  snprintf(text, sizeof text, "%s  %%r = chlo.erfc %%x : tensor<65536xbf16> -> tensor<65536xbf16>\n  return %%r : tensor<65536xbf16>\n}\n",
+  snprintf(text, sizeof text,
+           "%s  %%r = chlo.erfc %%x : tensor<65536xbf16> -> tensor<65536xbf16>\n  return %%r : tensor<65536xbf16>\n}\n",
            bits);
   evaluate(text, N, out);
   for (int i = 0; i < N; i++) {

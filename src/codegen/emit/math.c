@@ -791,7 +791,10 @@ static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool 
   bool vector = LLVMGetTypeKind(type) == LLVMVectorTypeKind;
   LLVMTypeRef scalar = vector ? LLVMGetElementType(type) : type, params[2] = {type, type};
 
-  snprintf(name, sizeof name, "weft.%s.%s.%u", hlo_opcode_name(op), bf16 ? "bf16" : scalar == p->f64 ? "f64" : "f32",
+  snprintf(name, sizeof name, "weft.%s.%s.%u", hlo_opcode_name(op),
+           bf16               ? "bf16"
+           : scalar == p->f64 ? "f64"
+                              : "f32",
            vector ? LLVMGetVectorSize(type) : 1);
   gen_ssa fn = LLVMGetNamedFunction(p->mod, name);
   if (fn) return fn;
