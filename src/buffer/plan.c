@@ -204,14 +204,48 @@ static void fill_slices(buf_plan *plan, const buf_classes *classes, const int *c
 }
 
 /* True if all readers of a value but `writer` itself are done when `writer` starts.  `first` is the value's first
- * read, next[r] the one that follows read r; -1: none. */
+ * read, next[r] the one that follows read r; -1: none.  A loop reads its state as its result, between its condition
+ * and its body: before all steps of the body. (A state that the body also hands on lives until the body's end, which
+ * the order of the schedule shows.) */
 static bool readers_are_done(const buf_deps *deps, int first, const int *next, const hlo_instr *writer)
 {
+  const buf_flow *flow = deps->plan->flow;
+
   for (int r = first; r >= 0; r = next[r]) {
-    const hlo_instr *reader = deps->plan->flow->reads[r].instr;
+    const hlo_instr *reader = flow->reads[r].instr, *made = flow->values[flow->reads[r].value].instr;
+    if (!reader) return false; /* the caller, at the end */
+    if (reader->op == HLO_WHILE && made == hlo_parameter(reader->called[0], 0)) continue;
     if (reader != writer && !buf_comes_before(deps, reader, writer)) return false;
   }
   return true;
+}
+
+/* The member of `c` that is defined next after `value`, a member; -1: it is the last. */
+static int member_after(const buf_flow *flow, const struct buf_class *c, int value)
+{
+  int low = 0, high = c->count;
+
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (flow->values[c->members[middle]].def <= flow->values[value].def) low = middle + 1;
+    else high = middle;
+  }
+  return low < c->count ? c->members[low] : -1;
+}
+
+/* True if `to` may follow `from` in the class `a` without a new dependence: at its end, with all of `b`, the class of
+ * `to`; or, if `to` is alone, before a member that a step of the same computation writes after all readers of `to`. */
+static bool follows(const buf_flow *flow, const buf_deps *deps, const struct buf_class *a, const struct buf_class *b,
+                    int from, int to, const int *first, const int *next)
+{
+  int later = member_after(flow, a, from);
+  const hlo_instr *writer = later < 0 ? NULL : flow->values[later].instr;
+
+  if (b->members[0] != to || !readers_are_done(deps, first[from], next, flow->values[to].instr)) return false;
+  if (later < 0) return true;
+  return b->count == 1 && writer && writer->parent == flow->values[to].instr->parent &&
+         hlo_opcode_is_step(writer->op) && !hlo_opcode_runs_steps(writer->op) &&
+         readers_are_done(deps, first[to], next, writer);
 }
 
 /* Merges the values of `overwrites` where possible, to save memory; with `deps`, only where that adds no dependence. */
@@ -231,9 +265,7 @@ static weft_status *merge_overwrites(const buf_flow *flow, buf_classes *classes,
     int from = flow->overwrites[i].from, to = flow->overwrites[i].to;
     const struct buf_class *a = &classes->classes[buf_class_of(classes, from)],
                            *b = &classes->classes[buf_class_of(classes, to)];
-    if (deps && (a->members[a->count - 1] != from || b->members[0] != to ||
-                 !readers_are_done(deps, first[from], next, flow->values[to].instr)))
-      continue;
+    if (deps && a != b && !follows(flow, deps, a, b, from, to, first, next)) continue;
     WEFT_TRY(buf_classes_merge(flow, classes, from, to, &merged));
   }
   return NULL;

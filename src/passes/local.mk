@@ -18,6 +18,7 @@ libweftcore_la_SOURCES += \
   %D%/fusion.c %D%/fusion.h \
   %D%/fusion_kind.c \
   %D%/conv_patches.c %D%/library_dots.c %D%/library_epilogues.c %D%/library_linalg.c %D%/triangular_calls.c %D%/licm.c \
+  %D%/loop_pairs.c \
   %D%/map_inliner.c \
   %D%/multi_output_fusion.c \
   %D%/async_expander.c %D%/no_ops.c %D%/one_form.c \

@@ -10,7 +10,11 @@
 
 /* ---- the builder ------------------------------------------------------------------------------------------------- */
 
-typedef struct builder { lowering *l; weft_status *st; } builder;
+typedef struct builder {
+  lowering *l;
+  weft_status *st;
+  weft_dtype narrow; /* the type of operand and result, if it is not the one that is computed in */
+} builder;
 typedef hlo_instr *val; /* NULL after an error */
 
 static val unary(builder *b, hlo_opcode op, val x)
@@ -138,6 +142,16 @@ static val erf_inv(builder *b, val x)
   return x && x->shape->type == WEFT_F64 ? erf_inv_f64(b, x) : erf_inv_f32(b, x);
 }
 
+/* exp(-x^2) t P(t), t = 1 / (1 + |x|/2), to 2^-19: for every bf16 the bf16 next to the result. */
+static val erfc_bf16(builder *b, val x)
+{
+  static const double p[] = {0.087670568, -0.354863401, 0.386607974, 0.0397358378, 0.28081517, 0.277710205, 0.28232219};
+  val t = quo(b, num(b, x, 1), addc(b, mulc(b, unary(b, HLO_ABS, x), 0.5), 1));
+  val y = mul(b, unary(b, HLO_EXP, unary(b, HLO_NEGATE, mul(b, x, x))), mul(b, POLYNOMIAL(b, t, p), t));
+
+  return select(b, cmpc(b, HLO_LT, x, 0), sub(b, num(b, x, 2), y), y);
+}
+
 static val erfc_of(builder *b, val x)
 {
   /* Minimax fits: erf(x)/x - 1 in x^2, |x| <= 0.8: 2^-29; exp(x^2) erfc(x) / t in t = 1 / (1 + 0.35 x),
@@ -156,6 +170,7 @@ static val erfc_of(builder *b, val x)
                                6.16021097993053585195E0, 7.40974269950448939160E0, 2.97886665372100240670E0};
   static const double s64[] = {1.0, 2.26052863220117276590E0, 9.39603524938001434673E0, 1.20489539808096656605E1,
                                1.70814450747565897222E1, 9.60896809063285878198E0, 3.36907645100081516050E0};
+  if (b->narrow == WEFT_BF16) return erfc_bf16(b, x);
   val abs_x = unary(b, HLO_ABS, x), square = mul(b, x, x), z = unary(b, HLO_EXP, unary(b, HLO_NEGATE, square)), near, y;
   double bound = 1;
 
@@ -581,6 +596,7 @@ static weft_status *formula(lowering *l, const mlir_op *op, size_t which)
   if (formulas[which].traits & REAL && !weft_dtype_is_float(type))
     return WEFT_ERR(UNIMPLEMENTED, "chlo.%s of %s is not supported", op->name, weft_dtype_name(type));
   if (widen) {
+    b.narrow = type;
     x = to(&b, x, WEFT_F32);
     if (y) y = to(&b, y, WEFT_F32);
   }

@@ -890,6 +890,42 @@ static const struct { const char *name, *text, *type; } exact_ones[] = {
    "  x = @[A,B] parameter(0)\n"
    "  ROOT r = @[A,B] fusion(x), kind=kLoop, calls=f\n"
    "}\n", "bf16"},
+  {"sine of f32",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] sine(x)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kLoop, calls=f\n"
+   "}\n", "f32"},
+  {"sine of bf16",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] sine(x)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kLoop, calls=f\n"
+   "}\n", "bf16"},
+  {"cosine of f32",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] cosine(x)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kLoop, calls=f\n"
+   "}\n", "f32"},
+  {"cosine of bf16",
+   "f {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] cosine(x)\n"
+   "}\n"
+   "ENTRY e {\n"
+   "  x = @[A,B] parameter(0)\n"
+   "  ROOT r = @[A,B] fusion(x), kind=kLoop, calls=f\n"
+   "}\n", "bf16"},
   {"exponential of differences of bf16",
    "f {\n"
    "  x = @[A,B] parameter(0)\n"
@@ -927,7 +963,7 @@ static void fill_all(hlo_literal *x)
   }
 }
 
-TEST(exponentials_and_quotients_have_the_bits_of_the_hosts)
+TEST(functions_and_quotients_have_the_bits_of_the_hosts)
 {
   int sizes[3] = {256, 256, 0};
   tally t = {0};
@@ -2386,7 +2422,7 @@ TEST(what_the_grid_lacks_names_itself)
 static __attribute__((constructor)) void choose_tests(void) { cmocka_set_test_filter(getenv("WEFT_TEST_FILTER")); }
 
 TEST_MAIN(UNIT(random_kernels_have_the_bits_of_the_hosts), UNIT(rows_are_reduced_by_blocks),
-          UNIT(kernels_of_tiles_have_the_bits_of_the_hosts), UNIT(exponentials_and_quotients_have_the_bits_of_the_hosts),
+          UNIT(kernels_of_tiles_have_the_bits_of_the_hosts), UNIT(functions_and_quotients_have_the_bits_of_the_hosts),
           UNIT(kernels_move_little_more_than_they_must),
           UNIT(broken_kernels_are_noticed), UNIT(wrong_arguments_and_launches_are_noticed),
           UNIT(sorts_are_stable_and_those_of_the_reference),

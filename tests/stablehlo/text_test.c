@@ -677,7 +677,36 @@ TEST(erfc_of_f32_is_as_exact_as_xla)
   T_TRUE(ends[0] == 1 && ends[1] == 1 && ends[2] == 0 && ends[3] == 2 && isnan(ends[4]));
 }
 
-TEST_MAIN(UNIT(erfc_of_f32_is_as_exact_as_xla), UNIT(custom_and_generic_assembly_mean_the_same), UNIT(a_body_may_name_the_arguments), UNIT(declared_types_say_what_operands_do_not), UNIT(constants_in_every_spelling),
+/* v rounded to bf16, to even where two are as near. */
+static double nearest_bf16(double v)
+{
+  if (v == 0 || isinf(v) || isnan(v)) return v;
+  double unit = ldexp(1, (ilogb(v) < -126 ? -126 : ilogb(v)) - 7);
+  return nearbyint(v / unit) * unit;
+}
+
+TEST(erfc_of_every_bf16_is_rounded_right)
+{
+  enum { N = 1 << 16 };
+  static double in[N], out[N];
+  static const char bits[] = "func.func @main() -> tensor<65536xbf16> {\n"
+                             "  %i = stablehlo.iota dim = 0 : tensor<65536xui16>\n"
+                             "  %x = stablehlo.bitcast_convert %i : (tensor<65536xui16>) -> tensor<65536xbf16>\n";
+  char text[1024];
+
+  snprintf(text, sizeof text, "%s  return %%x : tensor<65536xbf16>\n}\n", bits);
+  evaluate(text, N, in);
+  snprintf(text, sizeof text,
+           "%s  %%r = chlo.erfc %%x : tensor<65536xbf16> -> tensor<65536xbf16>\n  return %%r : tensor<65536xbf16>\n}\n",
+           bits);
+  evaluate(text, N, out);
+  for (int i = 0; i < N; i++) {
+    double want = nearest_bf16(erfc(in[i]));
+    if (isnan(want) ? !isnan(out[i]) : out[i] != want) fail_msg("erfc(%a): got %a, want %a", in[i], out[i], want);
+  }
+}
+
+TEST_MAIN(UNIT(erfc_of_f32_is_as_exact_as_xla), UNIT(erfc_of_every_bf16_is_rounded_right), UNIT(custom_and_generic_assembly_mean_the_same), UNIT(a_body_may_name_the_arguments), UNIT(declared_types_say_what_operands_do_not), UNIT(constants_in_every_spelling),
           UNIT(a_splat_is_a_broadcast_of_a_scalar), UNIT(loops_see_values_from_outside),
           UNIT(a_function_is_chosen_and_its_shapes_refined), UNIT(donated_and_aliased_arguments),
           UNIT(locations_become_metadata), UNIT(call_stacks_are_shared_and_name_the_place), UNIT(errors_point_at_the_fault), UNIT(regions_that_multiply_end),

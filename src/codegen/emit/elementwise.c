@@ -391,6 +391,7 @@ static gen_ssa divide_by_row(gen_emit *e, gen_ssa a, gen_ssa b)
 static gen_ssa bf16_op(gen_emit *e, const hlo_instr *instr, gen_ssa a, gen_ssa b, gen_ssa c)
 {
   if (instr->op == HLO_EXP) return gen_exp_bf16(e, a);
+  if ((instr->op == HLO_SIN || instr->op == HLO_COS) && e->part->target->has_fma) return gen_sin_bf16(e, instr->op, a);
   if (is_divided_by_rows(instr)) return divide_by_row(e, a, b);
   return float_op(e, instr->op, a, b, c);
 }

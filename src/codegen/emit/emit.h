@@ -327,6 +327,9 @@ WEFT_NODISCARD weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype
 gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b);
 /* exp of an f32 that is, or will be, rounded to bf16: accurate to 2^-17, by fewer instructions. */
 gen_ssa gen_exp_bf16(gen_emit *e, gen_ssa x);
+/* sin or cos of an f32 that is, or will be, rounded to bf16: accurate to 2^-18. For targets that multiply and add in
+ * one step. */
+gen_ssa gen_sin_bf16(gen_emit *e, hlo_opcode op, gen_ssa x);
 /* The remainder of a / b with the sign of a, exact; f32 or f64 (exact.c). */
 gen_ssa gen_remainder(gen_emit *e, gen_ssa a, gen_ssa b);
 /* Where |x| > limit, which is at least 2^20: x = *quadrant * pi/2 + (*r + *low) modulo 2 pi, |*r| <= pi/4, for f64.

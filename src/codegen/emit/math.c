@@ -34,6 +34,12 @@ static const double cos_f64[] = {0.0416666666666666, -0.0013888888888874125, 2.4
 static const double sin_short[] = {-0.16666666641607233, 0.008333329383604662, -0.000198393340883875, 2.718304265747259e-06};
 static const double cos_short[] = {0.04166666662279364, -0.0013888883750372565, 2.4799519192100893e-05,
                                    -2.721016923729394e-07};
+/* (sin(r)/r - 1) / r^2 in r^2 and (cos(r) - 1 + r^2/2) / r^4 in r^2, |r| <= 0.8, for f32: 2^-28, 2^-34 */
+static const double sin_f32[] = {-0.16666653752326965, 0.008332090452313423, -0.000195052387425676};
+static const double cos_f32[] = {0.04166661947965622, -0.001388660166412592, 2.4375143766519614e-05};
+/* The same, and (cos(r) - 1) / r^2, for bf16: sin and cos to 2^-18, and for every bf16 the bf16 next to the result */
+static const double sin_bf16[] = {-0.16663382947444916, 0.008162645623087883};
+static const double cos_bf16[] = {-0.49999889731407166, 0.04165605083107948, -0.001359443529509008};
 /* erf(x)/x - 1 in x^2, x <= 0.93: 2^-31; -log(erfc(x)), 0.91 <= x <= 4: 2^-34 */
 static const double erf_small[] = {0.12837916612625122, -0.37612631916999817, 0.11283687502145767, -0.026858940720558167,
                                    0.005199906416237354, -0.0008130011847242713, 8.316772436955944e-05};
@@ -509,7 +515,7 @@ static gen_ssa erf_wide(gen_emit *e, gen_ssa x) /* f64 */
 
 /* ---- sin and its kin ------------------------------------------------------------------------------------------- */
 
-enum { REDUCE_LIMIT = 1 << 20 };
+enum { REDUCE_LIMIT = 1 << 20, NEAR_LIMIT = 3200 };
 
 /* a - b = *hi + *lo exactly. */
 static gen_ssa two_diff(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa *lo)
@@ -606,27 +612,99 @@ static gen_ssa sin_(gen_emit *e, hlo_opcode op, gen_ssa x, bool brief)
   return sin_of_rest(e, op, x, near[0], near[1], near[2], brief);
 }
 
-/* sin or cos of f32. The lanes whose argument is large are computed in f64. */
-static gen_ssa short_sin(gen_emit *e, hlo_opcode op, gen_ssa x)
+/* The same for |x| <= NEAR_LIMIT, where the products of n, which has 11 bits, with the first two pieces are exact. */
+static void reduce_near_angle(gen_emit *e, gen_ssa x, gen_ssa *r, gen_ssa *lo, gen_ssa *q)
 {
-  gen_ssa large = gt(e, abs_(e, x), REDUCE_LIMIT), any = large, r, lo, q;
+  /* pi/2 = first + second + third; second has 13 bits */
+  gen_ssa first = gen_f(x, -0x1.921fb6p+0), second = gen_f(x, 0x1.777p-25), third = gen_f(x, 0x1.4b9ee6p-38);
+  gen_ssa magic = gen_f(x, 0x1.8p23), t = gen_fma(e, x, gen_f(x, 0.6366197723675814), magic), n = sub(e, t, magic);
+  gen_ssa near = gen_fma(e, n, first, x), sum = gen_fma(e, n, second, near);
+
+  /* what the sum lost, as in two_diff */
+  gen_ssa d = sub(e, near, sum), b = gen_fma(e, n, second, d), a = sub(e, near, add(e, sum, d));
+  *q = to_bits(e, t);
+  *r = sum;
+  *lo = gen_fma(e, n, third, add(e, a, b));
+}
+
+/* s or c, whichever sin (or cos) of q * pi/2 + ... needs, with its sign. */
+static gen_ssa of_quadrant(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa s, gen_ssa c, gen_ssa q)
+{
+  gen_ssa odd = gen_icmp(e, LLVMIntNE, i_bin(e, LLVMAnd, q, 1), gen_i(q, 0));
+  gen_ssa v = op == HLO_SIN ? gen_select(e, odd, c, s) : gen_select(e, odd, s, c);
+  gen_ssa turn = op == HLO_SIN ? q : i_bin(e, LLVMAdd, q, 1);
+
+  v = from_bits(e, gen_bin(e, LLVMXor, to_bits(e, v), i_bin(e, LLVMShl, i_bin(e, LLVMAnd, turn, 2), 30)));
+  return op == HLO_SIN ? gen_select(e, eq(e, x, 0), x, v) : v;
+}
+
+/* sin (or cos) of x = q * pi/2 + (r + lo), of f32. */
+static gen_ssa short_sin_of_rest(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa r, gen_ssa lo, gen_ssa q)
+{
+  gen_ssa one = gen_f(x, 1), half = gen_f(x, -0.5), z = mul(e, r, r);
+  gen_ssa s = add(e, r, gen_fma(e, mul(e, z, r), POLY(e, z, sin_f32), lo));
+  gen_ssa w = gen_fma(e, z, half, one), lost = gen_fma(e, z, half, sub(e, one, w)); /* 1 - z/2 = w + lost */
+  gen_ssa c = gen_fma(e, mul(e, z, z), POLY(e, z, cos_f32), gen_fma(e, neg(e, r), lo, lost));
+
+  return of_quadrant(e, op, x, s, add(e, w, c), q);
+}
+
+/* `near`, or what `compute` makes of it where the argument of any lane is beyond `limit`. */
+typedef gen_ssa far_lanes(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near);
+static gen_ssa unless_far(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near, double limit, far_lanes *compute)
+{
+  gen_ssa any = gt(e, abs_(e, x), limit); /* NaN does not count */
   gen_if block;
 
-  reduce_short_angle(e, x, &r, &lo, &q);
-  gen_ssa near = sin_of_rest(e, op, x, r, lo, q, false);
-  if (gen_is_vector(large)) any = gen_intrinsic1(e, "llvm.vector.reduce.or", large);
+  if (gen_is_vector(any)) any = gen_intrinsic1(e, "llvm.vector.reduce.or", any);
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
   gen_if_begin(e, &block, any);
-  gen_ssa wide = widen(e, x);
-  r = lo = gen_f(wide, 0);
-  q = gen_i(to_bits(e, wide), 0);
-  gen_reduce_angle(e, wide, REDUCE_LIMIT, &r, &lo, &q);
-  gen_ssa far = gen_select(e, large, narrow(e, sin_of_rest(e, op, wide, r, lo, q, true)), near);
+  gen_ssa far = compute(e, op, x, near);
   LLVMBasicBlockRef there = LLVMGetInsertBlock(e->b);
   gen_if_end(e, &block);
   gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(near), "");
   LLVMAddIncoming(phi, (gen_ssa[]){near, far}, (LLVMBasicBlockRef[]){here, there}, 2);
   return phi;
+}
+
+/* Lanes beyond REDUCE_LIMIT, in f64. */
+static gen_ssa huge_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
+{
+  gen_ssa wide = widen(e, x), r = gen_f(wide, 0), lo = r, q = gen_i(to_bits(e, wide), 0);
+
+  gen_reduce_angle(e, wide, REDUCE_LIMIT, &r, &lo, &q);
+  return gen_select(e, gt(e, abs_(e, x), REDUCE_LIMIT), narrow(e, sin_of_rest(e, op, wide, r, lo, q, true)), near);
+}
+
+/* Lanes beyond NEAR_LIMIT. Each lane has the same bits whatever its neighbours are. */
+static gen_ssa large_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
+{
+  gen_ssa r, lo, q;
+
+  reduce_short_angle(e, x, &r, &lo, &q);
+  near = gen_select(e, gt(e, abs_(e, x), NEAR_LIMIT), short_sin_of_rest(e, op, x, r, lo, q), near);
+  return unless_far(e, op, x, near, REDUCE_LIMIT, huge_sin);
+}
+
+/* sin or cos of f32. */
+static gen_ssa short_sin(gen_emit *e, hlo_opcode op, gen_ssa x)
+{
+  gen_ssa r, lo, q;
+
+  reduce_near_angle(e, x, &r, &lo, &q);
+  return unless_far(e, op, x, short_sin_of_rest(e, op, x, r, lo, q), NEAR_LIMIT, large_sin);
+}
+
+/* sin or cos of f32 for operands and results of bf16. */
+static gen_ssa brief_sin(gen_emit *e, hlo_opcode op, gen_ssa x)
+{
+  gen_ssa magic = gen_f(x, 0x1.8p23), t = gen_fma(e, x, gen_f(x, 0.6366197723675814), magic), n = sub(e, t, magic);
+  gen_ssa near = gen_fma(e, n, gen_f(x, -0x1.921fb6p+0), x); /* exact, as n has 20 bits */
+  gen_ssa r = gen_fma(e, n, gen_f(x, 0x1.777a5cp-25), near), z = mul(e, r, r);
+  gen_ssa s = gen_fma(e, mul(e, z, r), POLY(e, z, sin_bf16), r);
+  gen_ssa c = gen_fma(e, z, POLY(e, z, cos_bf16), gen_f(z, 1));
+
+  return unless_far(e, op, x, of_quadrant(e, op, x, s, c, to_bits(e, t)), REDUCE_LIMIT, huge_sin);
 }
 
 static gen_ssa atan2_(gen_emit *e, gen_ssa y, gen_ssa x, bool brief) /* f64 */
@@ -705,7 +783,7 @@ static void add_attribute(gen_part *p, gen_ssa fn, const char *name, size_t leng
 }
 
 /* The function of the part for this operation, type and width. */
-static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool two)
+static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool two, bool bf16)
 {
   enum { FAST_CALL = 8 };
   gen_part *p = e->part;
@@ -713,7 +791,10 @@ static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool 
   bool vector = LLVMGetTypeKind(type) == LLVMVectorTypeKind;
   LLVMTypeRef scalar = vector ? LLVMGetElementType(type) : type, params[2] = {type, type};
 
-  snprintf(name, sizeof name, "weft.%s.%s.%u", hlo_opcode_name(op), scalar == p->f64 ? "f64" : "f32",
+  snprintf(name, sizeof name, "weft.%s.%s.%u", hlo_opcode_name(op),
+           bf16               ? "bf16"
+           : scalar == p->f64 ? "f64"
+                              : "f32",
            vector ? LLVMGetVectorSize(type) : 1);
   gen_ssa fn = LLVMGetNamedFunction(p->mod, name);
   if (fn) return fn;
@@ -727,10 +808,24 @@ static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool 
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
   gen_emit inner;
   gen_emit_init(&inner, p, fn, e->kernel);
-  gen_ssa r = emit_math(&inner, op, LLVMGetParam(fn, 0), two ? LLVMGetParam(fn, 1) : NULL);
+  gen_ssa a = LLVMGetParam(fn, 0), b = two ? LLVMGetParam(fn, 1) : NULL;
+  gen_ssa r = bf16 ? brief_sin(&inner, op, a) : emit_math(&inner, op, a, b);
   gen_emit_finish(&inner, r ? r : LLVMGetPoison(type));
   LLVMPositionBuilderAtEnd(e->b, here);
   return fn;
+}
+
+static gen_ssa call_math(gen_emit *e, gen_ssa fn, gen_ssa a, gen_ssa b)
+{
+  gen_ssa call = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, (gen_ssa[]){a, b}, b ? 2 : 1, "");
+
+  LLVMSetInstructionCallConv(call, LLVMGetFunctionCallConv(fn));
+  return call;
+}
+
+gen_ssa gen_sin_bf16(gen_emit *e, hlo_opcode op, gen_ssa x)
+{
+  return call_math(e, math_function(e, op, LLVMTypeOf(x), false, true), x, NULL);
 }
 
 gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
@@ -747,8 +842,5 @@ gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
     break;
   default: break;
   }
-  gen_ssa fn = math_function(e, op, LLVMTypeOf(a), b != NULL), args[2] = {a, b};
-  gen_ssa call = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, b ? 2 : 1, "");
-  LLVMSetInstructionCallConv(call, LLVMGetFunctionCallConv(fn));
-  return call;
+  return call_math(e, math_function(e, op, LLVMTypeOf(a), b != NULL, false), a, b);
 }
