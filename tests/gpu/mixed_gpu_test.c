@@ -115,17 +115,15 @@ typedef struct play {
   struct programs *programs; /* NULL: none */
 } play;
 
-static void (*emu_reset)(void);
+static void (*emu_faults)(const char *);
 
 static bool is_of(by by, unsigned bits) { return (bits >> by & 1) != 0; }
 
-static void inject(const char *calls, const char *nccl)
+/* What the library is to do wrong in communicators that are made from now on. */
+static void inject_nccl(const char *nccl)
 {
-  if (calls) setenv("WEFT_EMU_FAULTS", calls, 1);
-  else unsetenv("WEFT_EMU_FAULTS");
   if (nccl) setenv("WEFT_EMU_NCCL", nccl, 1);
   else unsetenv("WEFT_EMU_NCCL");
-  emu_reset();
 }
 
 /* ---- making communicators ---------------------------------------------------------------------------------------- */
@@ -270,16 +268,16 @@ static void make_all(play *p)
     if (c->what == UNCONNECTED) snprintf(nccl, sizeof nccl, "absent:%d", c->victim);
     if (*nccl) {
       unmake(c);
-      inject(NULL, nccl);
+      inject_nccl(nccl);
     }
     if (c->what == UNCONNECTED) {
       fail_to_make(p, c);
-      inject(NULL, NULL);
+      inject_nccl(NULL);
       c->what = NONE;
       c->deadline_ms = LONG_MS;
     }
     if (!c->comms[0]) T_OK(make(p, c, weft_deadline_after_ms(LONG_MS)));
-    if (*nccl) inject(NULL, NULL);
+    if (*nccl) inject_nccl(NULL);
   }
 }
 
@@ -669,7 +667,10 @@ static void read_results(const programs *p, launched *l, bool may_fail)
 {
   for (int d = 0; d < PROGRAM_DEVICES; d++) {
     float got[PROGRAM_FLOATS] = {0};
+    int64_t read_ns = weft_now_ns();
     weft_status *st = weft_buffer_to_host(l->out[d], got, weft_deadline_after_ms(HANGS_MS));
+    if (weft_now_ns() - read_ns > (HANGS_MS - 1) * WEFT_NS_PER_MS)
+      fail_msg("program, launch %lld, device %d has no end\n%s", (long long)p->launch, d, l->exe->text);
     weft_code code = weft_status_code(st);
     bool allowed = code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED || code == WEFT_FAILED_PRECONDITION ||
                    (p->may_fail && (code == WEFT_INTERNAL || code == WEFT_UNAVAILABLE)) ||
@@ -866,7 +867,7 @@ static void play_epoch(play *p)
     p->programs->input = (input)mixed_below(&p->state, 2 * INPUTS);
     if (p->programs->input >= INPUTS) p->programs->input = INPUT;
   }
-  inject(*p->call_fault ? p->call_fault : NULL, NULL);
+  emu_faults(p->call_fault);
   if (p->programs) pthread_create(&programs, NULL, play_programs, p->programs);
   for (int i = 0; i < p->count; i++) {
     clique *c = &p->cliques[i];
@@ -877,7 +878,7 @@ static void play_epoch(play *p)
   for (int i = 0; i < p->count; i++)
     if (p->cliques[i].what == ABORTS || p->cliques[i].what == DIES) pthread_join(strikers[i], NULL);
   if (p->programs) pthread_join(programs, NULL);
-  inject(NULL, NULL);
+  emu_faults("");
   for (int i = 0; i < p->count; i++)
     for (int r = 0; r < p->cliques[i].size; r++) judge(&p->cliques[i].players[r]);
   for (int i = p->count - 1; i >= 0; i--) {
@@ -899,7 +900,7 @@ static void be_seed(void *arg)
   p.count = 1 + mixed_below(&p.state, CLIQUES);
   gpus_use(by_settings[p.by]);
   gpus();
-  *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
+  *(void **)&emu_faults = emulated_symbol("libcuda.so.1", "weft_emu_faults");
   for (int i = 0; i < p.count; i++) draw_clique(&p, i);
   if (mixed_below(&p.state, 2)) p.programs = make_programs(&p.state);
   for (p.epoch = 0; p.epoch < EPOCHS; p.epoch++) play_epoch(&p);

@@ -46,6 +46,8 @@ void emu_read_faults(const char *text)
   free(copy);
 }
 
+__attribute__((visibility("default"))) void weft_emu_faults(const char *text) { emu_read_faults(text); }
+
 __attribute__((visibility("default"))) size_t weft_emu_faults_left(void)
 {
   size_t left = 0;

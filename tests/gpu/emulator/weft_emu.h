@@ -8,6 +8,9 @@
 /* Reads the WEFT_EMU_* variables again, and counts calls for WEFT_EMU_FAULTS from the beginning.  Devices, their
  * kind and their memory are fixed by cuInit. */
 void weft_emu_reset(void);
+/* Injects these faults, as WEFT_EMU_FAULTS has them, in the place of those before, and counts calls from the beginning.
+ * Other threads may be in calls. */
+void weft_emu_faults(const char *text);
 /* The error of the last kernel or module that failed: kernel, block, thread, line, reason.  "" at first.  Valid
  * until the next failure. */
 const char *weft_emu_last_error(void);
