@@ -198,4 +198,54 @@ TEST(sizes_that_no_group_makes_do_not_compile)
   weft_platform_release(platform);
 }
 
-TEST_MAIN(UNIT(every_collective_gives_each_device_its_part), UNIT(sizes_that_no_group_makes_do_not_compile))
+/* The input of one device is an error: the runs of the others fail in their first collective, and skip the rest. */
+TEST(a_run_that_fails_ends_although_collectives_follow)
+{
+  static const char text[] = "HloModule m, replica_count=4\n"
+                             "sum {\n"
+                             "  a = f32[] parameter(0)\n"
+                             "  b = f32[] parameter(1)\n"
+                             "  ROOT r = f32[] add(a, b)\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[2,4] parameter(0)\n"
+                             "  a = f32[2,4] all-reduce(x), to_apply=sum\n"
+                             "  n = f32[2,4] negate(a)\n"
+                             "  b = f32[2,4] all-reduce(n), to_apply=sum\n"
+                             "  m = f32[2,4] negate(b)\n"
+                             "  c = f32[2,4] all-reduce(m), to_apply=sum\n"
+                             "  ROOT r = f32[2,4] add(c, x)\n"
+                             "}\n";
+  weft_platform *platform = test_platform(DEVICES, 2);
+  weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+  const float x[N] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+  for (int round = 0; round < 3; round++) {
+    weft_buffer *in[DEVICES], *result[DEVICES];
+    weft_buffer *const *ins[DEVICES];
+    weft_buffer **outs[DEVICES];
+    for (int d = 0; d < DEVICES; d++) {
+      const weft_array_type *type = weft_executable_param_type(exe, 0);
+      weft_device *device = weft_executable_device(exe, d);
+      if (d == 2 && round < 2) T_OK(weft_buffer_from_error(device, type, WEFT_ERR(DATA_LOSS, "the disk is gone"), &in[d]));
+      else in[d] = test_buffer(device, type, x);
+      ins[d] = &in[d];
+      outs[d] = &result[d];
+    }
+    T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs, .launch_id = 1 + round}));
+    for (int d = 0; d < DEVICES; d++) {
+      float out[N];
+      weft_status *st = weft_buffer_to_host(result[d], out, weft_deadline_after_ms(30000));
+      if (round < 2) T_FAILS(st, "the disk is gone");
+      else T_OK(st);
+      if (round == 2) T_TRUE(out[0] == 65 && out[7] == 520);
+      weft_buffer_release(result[d]);
+      weft_buffer_release(in[d]);
+    }
+  }
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(every_collective_gives_each_device_its_part), UNIT(sizes_that_no_group_makes_do_not_compile),
+          UNIT(a_run_that_fails_ends_although_collectives_follow))
