@@ -27,6 +27,7 @@ typedef struct gpu_settings {
   int64_t share;        /* devices that each GPU appears as */
   int64_t graphs;       /* least number of steps that become a graph; 0: no steps do */
   bool graph_loops;     /* loops and branches may be part of graphs */
+  int64_t graph_unroll; /* most steps of all rounds of a loop with collectives that is part of a graph */
   bool tf32;            /* f32 operands of dots and convolutions may be rounded to tf32 */
   const char *assembler; /* "auto", "nvjitlink", "ptxas" or "driver" */
   bool numa;            /* threads are bound to the NUMA nodes of their GPUs */

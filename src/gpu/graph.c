@@ -273,6 +273,8 @@ bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const w
   uint32_t kinds = options->graph_kinds ? options->graph_kinds : usual;
 
   if (kinds & 1u << WEFT_GRAPH_CUBLAS) kinds |= 1u << WEFT_GRAPH_CUBLASLT; /* all products are cuBLASLt's here */
+  /* no conditional nodes are needed for these */
+  int64_t unrolls = (kinds & 1u << WEFT_GRAPH_WHILE) && platform->settings.graph_loops ? platform->settings.graph_unroll : 0;
   if (platform->settings.graphs == 0 || least > INT32_MAX) return false;
   if ((kinds & decides) && !can_decide(platform, module)) kinds &= ~decides;
   *stretcher = (rt_stretcher){.ctx = platform,
@@ -280,6 +282,7 @@ bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const w
                               .loops = 1u << WEFT_GRAPH_WHILE,
                               .branches = 1u << WEFT_GRAPH_CONDITIONAL,
                               .talks = 1u << WEFT_GRAPH_COLLECTIVES,
+                              .unrolls = unrolls,
                               .least = (int)least,
                               .make = make};
   return true;

@@ -32,6 +32,7 @@ static const weft_option options[] = {
   {"WEFT_CUDA_SHARE", WEFT_OPT_INT, "1", offsetof(gpu_settings, share), "Devices that each GPU appears as, which share its memory; for tests of programs for several GPUs", "1..16"},
   {"WEFT_CUDA_GRAPHS", WEFT_OPT_INT, "5", offsetof(gpu_settings, graphs), "Steps in a row that are queued as one CUDA graph, at least; 0: each step is queued by itself", "0..1000000"},
   {"WEFT_CUDA_GRAPH_LOOPS", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, graph_loops), "Let loops and branches be part of CUDA graphs, where the driver has conditional nodes"},
+  {"WEFT_CUDA_GRAPH_UNROLL", WEFT_OPT_INT, "1024", offsetof(gpu_settings, graph_unroll), "Steps in all rounds of a loop with collectives and a known number of rounds that may be part of a CUDA graph, at most; 0: no such loop is", "0..65536"},
   {"WEFT_CUDA_TF32", WEFT_OPT_BOOL, "0", offsetof(gpu_settings, tf32), "Let products and convolutions of f32 round their operands to tf32, as XLA does, unless their precision is HIGHEST"},
   {"WEFT_CUDA_NUMA", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, numa), "Bind threads that call the driver to the CPUs of their GPU's NUMA node"},
   {"WEFT_CUDA_ASSEMBLER", WEFT_OPT_STRING, "auto", offsetof(gpu_settings, assembler),

@@ -9,7 +9,7 @@
  *   choice   set(handle); SWITCH(handle) { ... }, or IF(handle) { first } { second };
  *            set(each handle); IF(first handle) { ... } IF(second handle) { ... } ... where nodes have one body
  *
- * A loop with a known, small number of rounds is recorded round by round. */
+ * A loop with a known, small number of rounds is recorded round by round, as all loops of a stretch that talks are. */
 #include <config.h>
 
 #include "gpu/recording.h"
@@ -119,20 +119,6 @@ static wcu_ptr flag_of(const recording *r, const rt_thunk *thunk)
   return (wcu_ptr)(uintptr_t)rt_args(thunk, r->ctx)[0];
 }
 
-/* How many steps a sequence records, or one more than MOST_UNROLLED. */
-static int64_t steps_in(const rt_seq *seq)
-{
-  int64_t sum = 0;
-
-  for (int t = 0; t < rt_seq_count(seq) && sum <= MOST_UNROLLED; t++) {
-    const rt_thunk *thunk = rt_seq_steps(seq)[t];
-    rt_control_kind kind = rt_control_kind_of(thunk);
-    if (kind == RT_CALL) sum += steps_in(thunk->seqs[0]);
-    else sum += kind == RT_NO_CONTROL ? 1 : MOST_UNROLLED + 1;
-  }
-  return WEFT_MIN(sum, MOST_UNROLLED + 1);
-}
-
 /* The kernel that decides whether a round of the loop follows. */
 static weft_status *put_decision(const recording *r, place *p, const rt_thunk *loop, wcu_conditional_handle handle,
                                  bool first) WEFT_REQUIRES(r->gpu->recording)
@@ -164,7 +150,7 @@ static weft_status *put_loop(recording *r, place *p, const rt_thunk *loop) WEFT_
   wcu_conditional_handle handle;
   wcu_graph body;
 
-  if (trips >= 0 && trips <= MOST_UNROLLED && trips * steps_in(loop->seqs[0]) <= MOST_UNROLLED) {
+  if (rt_unrolls(loop, MOST_UNROLLED)) {
     while (trips-- > 0) WEFT_TRY(put_sequence(r, p, loop->seqs[0]));
     return NULL;
   }
@@ -262,14 +248,24 @@ static weft_status *put_sequence(recording *r, place *p, const rt_seq *seq) WEFT
 
 /* ---- the whole ------------------------------------------------------------------------------------------------- */
 
+int64_t gpu_rounds_of(const rt_thunk *step)
+{
+  switch (rt_control_kind_of(step)) {
+  case RT_CALL: return 1;
+  case RT_LOOP: return rt_loop_trips(step);
+  default: return 0;
+  }
+}
+
 /* Queues the steps of a stretch that does not decide. */
 static weft_status *queue_all(rt_thunk *const *steps, int count, rt_ctx *ctx, gpu_put_step *put, void *put_ctx)
 {
   for (int i = 0; i < count; i++) {
     const rt_thunk *step = steps[i];
-    if (rt_control_kind_of(step) == RT_CALL)
+    rt_control_kind kind = rt_control_kind_of(step);
+    if (kind == RT_NO_CONTROL) WEFT_TRY(step->ops->enqueue ? step->ops->enqueue(step, ctx) : put(put_ctx, step));
+    for (int64_t n = gpu_rounds_of(step); n > 0; n--)
       WEFT_TRY(queue_all(rt_seq_steps(step->seqs[0]), rt_seq_count(step->seqs[0]), ctx, put, put_ctx));
-    else WEFT_TRY(step->ops->enqueue ? step->ops->enqueue(step, ctx) : put(put_ctx, step));
   }
   return NULL;
 }

@@ -17,4 +17,8 @@ WEFT_NODISCARD weft_status *gpu_record_stretch(gpu_platform *platform, const rt_
 /* Queues the steps of a stretch that does not decide, one by one. */
 WEFT_NODISCARD weft_status *gpu_queue_stretch(const rt_stretch *stretch, rt_ctx *ctx, gpu_put_step *put, void *put_ctx);
 
+/* How often the sequence in a step of such a stretch is queued: once for a call, once a round for a loop; 0: there is
+ * none. */
+int64_t gpu_rounds_of(const rt_thunk *step);
+
 #endif

@@ -14,6 +14,7 @@
  * graph's kernels leave; before the launch, nothing is launched any more.
  *
  * Within a graph the collectives are queued among the steps in program order: none of them overlaps with other work.
+ * A loop with a known, small number of rounds is part of it round by round: each collective in it is posted once a round.
  *
  * Locks: of_device.mu; then gpu_device.talk_mu, which is held while a graph is launched, so that no communicator ends
  * meanwhile. */
@@ -65,7 +66,7 @@ typedef struct device_talks {
 struct gpu_talks {
   gpu_platform *platform;
   rt_stretch *stretch;
-  int thunk_count, op_count;  /* collectives, and their operations */
+  int thunk_count, op_count;  /* collectives, and their operations; those in loops once for each round */
   const rt_thunk **thunks;    /* [thunk_count] in program order */
   device_talks *of_device;    /* by ordinal */
 };
@@ -96,6 +97,8 @@ typedef struct run {
   gpu_nccl_rank **rank_of;    /* [op_count] */
   gpu_nccl_rank **ranks;      /* [rank_count] without repetition */
   int rank_count;
+  int64_t described_ns;       /* when the operations were described, and their deadlines set */
+  int put;                    /* collectives whose operations have been queued or recorded */
   weft_deadline record_by;    /* while a graph is recorded; else WEFT_NO_DEADLINE */
 } run;
 
@@ -167,9 +170,10 @@ static weft_status *put_step(void *ctx, const rt_thunk *step)
 {
   run *r = ctx;
   wcu_stream stream;
-  int i = 0;
+  int i = r->put++;
 
-  while (r->talks->thunks[i] != step) i++; /* a stretch has few collectives */
+  if (i >= r->talks->thunk_count || r->talks->thunks[i] != step)
+    return WEFT_ERR(INTERNAL, "collectives of a graph are not in their order");
   WEFT_TRY(gpu_begin_step(step, r->ctx, &stream));
   weft_status *st = NULL;
   for (int k = r->all[i].first; k < r->all[i].first + r->all[i].count && !st; k++)
@@ -219,6 +223,7 @@ static weft_status *record(run *r, recorded *one)
   for (int i = 0; i < r->rank_count; i++) epochs[i] = gpu_nccl_epoch(r->ranks[i]);
   weft_deadline own = r->all[0].call.deadline;
   r->record_by = weft_deadline_min(weft_deadline_after_ms(RECORD_MS), own.at_ns ? own : WEFT_NO_DEADLINE);
+  r->put = 0;
   weft_status *st = gpu_record_stretch(r->talks->platform, s, r->ctx, r->gpu, put_step, r, &graph);
   r->record_by = WEFT_NO_DEADLINE;
   if (!st) one->graph = graph; /* nobody else knows it yet */
@@ -328,6 +333,7 @@ static weft_status *queue_work(run *r)
   bool launched;
 
   WEFT_TRY(launch_graph(r, &launched));
+  r->put = 0;
   return launched ? NULL : gpu_queue_stretch(r->talks->stretch, r->ctx, put_step, r);
 }
 
@@ -368,9 +374,9 @@ static void all_have_met(gpu_hold *hold)
 static void count_talks(gpu_talks *t, rt_thunk *const *steps, int count)
 {
   for (int i = 0; i < count; i++) {
-    if (rt_control_kind_of(steps[i]) == RT_CALL)
+    for (int64_t n = gpu_rounds_of(steps[i]); n > 0; n--)
       count_talks(t, rt_seq_steps(steps[i]->seqs[0]), rt_seq_count(steps[i]->seqs[0]));
-    else if (steps[i]->own_ops->start) {
+    if (rt_control_kind_of(steps[i]) == RT_NO_CONTROL && steps[i]->own_ops->start) {
       if (t->thunks) t->thunks[t->thunk_count] = steps[i];
       t->thunk_count++;
       t->op_count += low_collective_count(steps[i]);
@@ -465,6 +471,7 @@ static weft_status *describe(run *r, bool *out_fits)
   int first = 0;
 
   *out_fits = false;
+  r->described_ns = weft_now_ns();
   for (int i = 0; i < t->thunk_count; i++) {
     talk *one = &r->all[i];
     int64_t ignored;
@@ -494,12 +501,21 @@ static void abort_all(const run *r, const weft_status *st)
   for (int i = 0; i < r->talks->thunk_count; i++) weft_comm_abort(r->all[i].comm, weft_status_dup(st));
 }
 
+/* Recording may have taken long: the operations have their time from now on. */
+static void renew_deadline(const run *r, weft_deadline *deadline)
+{
+  int64_t late_ns = weft_now_ns() - r->described_ns;
+
+  if (deadline->at_ns > 0 && deadline->at_ns < INT64_MAX - late_ns) deadline->at_ns += late_ns;
+}
+
 static void post_all(run *r)
 {
   const gpu_talks *t = r->talks;
   weft_status *st = NULL;
   int i = 0;
 
+  for (int k = 0; k < t->thunk_count; k++) renew_deadline(r, &r->all[k].call.deadline);
   for (; i < t->thunk_count && !st; i++) {
     talk *one = &r->all[i];
     bool pending = false;

@@ -510,6 +510,20 @@ rt_control_kind rt_control_kind_of(const rt_thunk *thunk)
 }
 
 int64_t rt_loop_trips(const rt_thunk *loop) { return ((const rt_while_thunk *)loop)->trips; }
+
+/* Steps of a thunk with all their rounds; more than `most`, and where the number is not known: most + 1. */
+static int64_t unrolled_steps(const rt_thunk *thunk, int64_t most)
+{
+  rt_control_kind kind = rt_control_kind_of(thunk);
+  int64_t rounds = kind == RT_LOOP ? rt_loop_trips(thunk) : 1, sum = 0;
+
+  if (kind == RT_NO_CONTROL) return 1;
+  if (kind == RT_CHOICE || rounds < 0 || rounds > most) return most + 1;
+  for (int t = 0; t < thunk->seqs[0]->count && sum <= most; t++) sum += unrolled_steps(thunk->seqs[0]->thunks[t], most);
+  return sum > most ? most + 1 : WEFT_MIN(rounds * sum, most + 1);
+}
+
+bool rt_unrolls(const rt_thunk *loop, int64_t most) { return unrolled_steps(loop, most) <= most; }
 bool rt_choice_is_by_pred(const rt_thunk *choice) { return ((const rt_conditional_thunk *)choice)->flag_is_pred; }
 bool rt_program_asks_host(const rt_program *program) { return program->asks_host; }
 double rt_program_cost_ns(const rt_program *program) { return program->cost_ns; }

@@ -56,8 +56,8 @@ struct rt_stretch {
   rt_thunk base;  /* first; the program sets name, uses and sequence */
   int count;      /* of its steps */
   rt_thunk *const *steps; /* loops, branches and calls are among them only if all steps in them may be part of it */
-  bool decides;   /* a loop or branches are in it, at any depth */
-  bool talks;     /* steps of rt_stretcher.talks are in it; then it has no loop and no branches */
+  bool decides;   /* a loop or branches are in it, at any depth; not of one that talks */
+  bool talks;     /* steps of rt_stretcher.talks are in it; its loops are such as rt_unrolls allows, and it has no branches */
   int range_count, arg_count;
   rt_arg_range *ranges; /* the arguments of its steps and of the steps in these; set by rt_program_finish */
   /* Queues all steps at once. *out_queued false, without an error: nothing is queued, and the steps are queued one by
@@ -73,6 +73,7 @@ typedef struct rt_stretcher {
   unsigned kinds; /* bits of rt_thunk_ops.stretch: steps that may be part of a stretch */
   unsigned loops, branches; /* bits that loops and conditionals have */
   unsigned talks; /* bits of steps with `start`, by which devices talk to each other */
+  int64_t unrolls; /* steps of all rounds of a loop in a stretch that talks, at most; 0: it has no loops */
   int least;      /* steps of a stretch, at least; > 0. A loop or conditional suffices alone: no value is then read */
   /* Makes a stretch in `arena`: fills `queue`, and base.ops, whose `control` is rt_control_stretch. The thunk lives as
    * long as the program. */
@@ -86,6 +87,8 @@ bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 typedef enum rt_control_kind { RT_NO_CONTROL, RT_LOOP, RT_CHOICE, RT_CALL } rt_control_kind;
 rt_control_kind rt_control_kind_of(const rt_thunk *thunk); /* a stretch in a stretch is a call */
 int64_t rt_loop_trips(const rt_thunk *loop);               /* < 0: the condition decides */
+/* Does the loop have a known number of rounds, with `most` steps in all? So must the loops in it; branches are in none. */
+bool rt_unrolls(const rt_thunk *loop, int64_t most);
 bool rt_choice_is_by_pred(const rt_thunk *choice);         /* as rt_conditional_new's flag_is_pred */
 int rt_seq_count(const rt_seq *seq);
 rt_thunk *const *rt_seq_steps(const rt_seq *seq);

@@ -10,7 +10,8 @@
  * A loop, a conditional or a call may be part of a stretch if all steps in it may. A run in which such a stretch is not
  * queued as one shall do no worse than without it. So each sequence gets plain stretches first. The stretches with
  * control flow are then made of plain ones and of what lies between them. So are those with communication, which are
- * sought last and have no loops and branches. */
+ * sought last. The device does not decide in them: they have no branches, and only loops whose number of rounds is known
+ * and small. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -38,8 +39,9 @@ static bool talks(const search *s, const rt_thunk *thunk)
 {
   rt_control_kind kind = rt_control_kind_of(thunk);
   bool found = kind == RT_NO_CONTROL && thunk->own_ops->start && (thunk->own_ops->stretch & s->stretcher->talks) != 0;
+  bool goes_in = kind == RT_CALL || kind == RT_LOOP;
 
-  for (int t = 0; kind == RT_CALL && !found && t < thunk->seqs[0]->count; t++)
+  for (int t = 0; goes_in && !found && t < thunk->seqs[0]->count; t++)
     found = talks(s, thunk->seqs[0]->thunks[t]);
   return found;
 }
@@ -53,10 +55,14 @@ static bool may_join(const search *s, const rt_thunk *thunk)
     return (thunk->ops->enqueue || (s->sought == TALKING && talks(s, thunk))) &&
            (thunk->own_ops->stretch & stretcher->kinds) != 0;
   if (s->sought == PLAIN) return false;
-  if (s->sought == TALKING && (kind != RT_CALL || decides(thunk))) return false;
-  if (kind == RT_LOOP && !(stretcher->loops & stretcher->kinds)) return false;
-  if (kind == RT_CHOICE && !(stretcher->branches & stretcher->kinds)) return false;
-  for (int q = 0; q < thunk->seq_count; q++)
+  if (s->sought == TALKING) {
+    if (!rt_unrolls(thunk, stretcher->unrolls) && (kind != RT_CALL || decides(thunk))) return false;
+  } else {
+    if (kind == RT_LOOP && !(stretcher->loops & stretcher->kinds)) return false;
+    if (kind == RT_CHOICE && !(stretcher->branches & stretcher->kinds)) return false;
+  }
+  int sequences = s->sought == TALKING ? 1 : thunk->seq_count; /* the condition of a loop that is unrolled is not run */
+  for (int q = 0; q < sequences; q++)
     for (int t = 0; t < thunk->seqs[q]->count; t++)
       if (!may_join(s, thunk->seqs[q]->thunks[t])) return false;
   return true;
@@ -189,7 +195,7 @@ static weft_status *make_stretch(search *s, int begin, int end, rt_thunk **out_t
   stretch->steps = inner->thunks;
   int order_group = 0;
   for (int i = 0; i < stretch->count; i++) {
-    stretch->decides |= decides(stretch->steps[i]);
+    stretch->decides |= s->sought == DECIDING && decides(stretch->steps[i]);
     stretch->talks |= s->sought == TALKING && talks(s, stretch->steps[i]);
     order_group = WEFT_MAX(order_group, stretch->steps[i]->order_group);
   }

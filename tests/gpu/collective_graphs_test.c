@@ -1,5 +1,5 @@
-/* tests/gpu/collective_graphs_test.c -- collectives of NCCL in CUDA graphs: the bits of collectives outside of graphs,
- * one launch for all steps, and what goes wrong: devices that hang, errors of the library, calls that fail while a
+/* tests/gpu/collective_graphs_test.c -- collectives of NCCL in CUDA graphs, also in loops: the bits of collectives outside
+ * of graphs, one launch for all steps, and what goes wrong: devices that hang, errors of the library, calls that fail while a
  * graph is recorded, ranks that are late.  The emulated NCCL notices graphs that outlive their communicator. */
 enum { DEVICES = 4, MOST_BYTES = 4096 };
 #include "collective_programs.h"
@@ -120,6 +120,198 @@ TEST(what_peers_move_is_in_no_graph)
   setenv("WEFT_CUDA_COLLECTIVES", "auto", 1);
   run("peers", true, 0);
   setenv("WEFT_CUDA_COLLECTIVES", "nccl", 1);
+}
+
+/* ---- loops ---- */
+
+/* FEW_OPS: operations of a device without the inner loop. LOOP_MS: the deadline of one, where some do not end. */
+enum { ROUNDS = 10, INNER = 9, LAUNCHES = 6, FEW_OPS = ROUNDS + 1, LOOP_MS = 500 };
+
+/* A loop with a collective and `inner` rounds of a loop with another one, and a collective behind it. `bound`: the number
+ * of rounds, or what computes it. */
+static void loop_program(char *text, size_t size, const char *bound, int inner)
+{
+  snprintf(text, size,
+           "HloModule m, replica_count=4\n"
+           "f {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] add(a, b)\n}\n"
+           "inner {\n"
+           "  s = (s32[], f32[4,8], f32[4,8]) parameter(0)\n"
+           "  i = s32[] get-tuple-element(s), index=0\n"
+           "  x = f32[4,8] get-tuple-element(s), index=1\n"
+           "  y = f32[4,8] get-tuple-element(s), index=2\n"
+           "  one = s32[] constant(1)\n"
+           "  j = s32[] add(i, one)\n"
+           "  p = f32[4,8] collective-permute(x), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}\n"
+           "  z = f32[4,8] add(p, y)\n"
+           "  ROOT t = (s32[], f32[4,8], f32[4,8]) tuple(j, p, z)\n"
+           "}\n"
+           "inner_cond {\n"
+           "  s = (s32[], f32[4,8], f32[4,8]) parameter(0)\n"
+           "  i = s32[] get-tuple-element(s), index=0\n"
+           "  n = s32[] constant(%d)\n"
+           "  ROOT c = pred[] compare(i, n), direction=LT\n"
+           "}\n"
+           "outer {\n"
+           "  s = (s32[], s32[], f32[4,8]) parameter(0)\n"
+           "  i = s32[] get-tuple-element(s), index=0\n"
+           "  n = s32[] get-tuple-element(s), index=1\n"
+           "  x = f32[4,8] get-tuple-element(s), index=2\n"
+           "  one = s32[] constant(1)\n"
+           "  j = s32[] add(i, one)\n"
+           "  u = f32[4,8] all-reduce(x), replica_groups={}, to_apply=f\n"
+           "  zero = s32[] constant(0)\n"
+           "  w = (s32[], f32[4,8], f32[4,8]) tuple(zero, u, x)\n"
+           "  v = (s32[], f32[4,8], f32[4,8]) while(w), condition=inner_cond, body=inner\n"
+           "  vy = f32[4,8] get-tuple-element(v), index=2\n"
+           "  y = f32[4,8] add(vy, u)\n"
+           "  q = f32[] constant(0.0625)\n"
+           "  qb = f32[4,8] broadcast(q), dimensions={}\n"
+           "  m = f32[4,8] multiply(y, qb)\n"
+           "  z = f32[4,8] floor(m)\n"
+           "  ROOT t = (s32[], s32[], f32[4,8]) tuple(j, n, z)\n"
+           "}\n"
+           "outer_cond {\n"
+           "  s = (s32[], s32[], f32[4,8]) parameter(0)\n"
+           "  i = s32[] get-tuple-element(s), index=0\n"
+           "  n = s32[] get-tuple-element(s), index=1\n"
+           "  %s\n"
+           "  ROOT c = pred[] compare(i, b), direction=LT\n"
+           "}\n"
+           "ENTRY e {\n"
+           "  d = u32[] replica-id()\n"
+           "  s = s32[] convert(d)\n"
+           "  o = s32[4,8] broadcast(s), dimensions={}\n"
+           "  io = s32[4,8] iota(), iota_dimension=1\n"
+           "  k = s32[4,8] add(io, o)\n"
+           "  x = f32[4,8] convert(k)\n"
+           "  zero = s32[] constant(0)\n"
+           "  ten = s32[] constant(10)\n"
+           "  sm = s32[] multiply(s, zero)\n"
+           "  n = s32[] add(sm, ten)\n"
+           "  g = u32[] partition-id()\n"
+           "  gs = s32[] convert(g)\n"
+           "  nn = s32[] add(n, gs)\n"
+           "  t = (s32[], s32[], f32[4,8]) tuple(zero, nn, x)\n"
+           "  w = (s32[], s32[], f32[4,8]) while(t), condition=outer_cond, body=outer\n"
+           "  y = f32[4,8] get-tuple-element(w), index=2\n"
+           "  ROOT r = f32[4,8] all-reduce(y), replica_groups={}, to_apply=f\n"
+           "}\n",
+           inner, bound);
+}
+
+#define KNOWN "b = s32[] constant(10)"
+#define NOT_KNOWN "b = s32[] copy(n)"
+
+static weft_executable *compile_loop(weft_platform *platform, const char *bound, int inner, uint32_t kinds, int64_t timeout_ms)
+{
+  weft_compile_options options = {.order = BUF_TOPOLOGICAL, .graph_kinds = kinds, .graph_least = 2,
+                                  .collective_timeout_ns = timeout_ms * WEFT_NS_PER_MS};
+  static char text[6000];
+  hlo_module *module;
+  weft_executable *exe;
+
+  loop_program(text, sizeof text, bound, inner);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(weft_compile(platform, module, &options, &exe));
+  return exe;
+}
+
+static void expect_loop(char (*want)[MOST_BYTES], const char *bound, int inner)
+{
+  weft_platform *cpu = platform_called("cpu");
+  weft_executable *exe = compile_loop(cpu, bound, inner, 0, PATIENT_MS);
+
+  launch_well(exe, want);
+  weft_executable_release(exe);
+  weft_platform_release(cpu);
+}
+
+#define LOOPS_TOO (1u << WEFT_GRAPH_FUSION | 1u << WEFT_GRAPH_WHILE | 1u << WEFT_GRAPH_COLLECTIVES)
+
+/* The library gets the all-reduces of all rounds twice for each device: of the first launch and of the recording; and a
+ * launch after that is one graph. Otherwise the host drives the loop: its all-reduces are called for in each launch, or
+ * twice if those of one round are a graph. */
+static void run_loop(const char *what, const char *bound, uint32_t kinds, bool in_graph)
+{
+  static char got[DEVICES][MOST_BYTES], want[DEVICES][MOST_BYTES];
+
+  expect_loop(want, bound, INNER);
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile_loop(gpu, bound, INNER, kinds, PATIENT_MS);
+  uint64_t before = emu_calls("cuGraphLaunch"), queued = emu_calls("ncclAllReduce");
+  for (int i = 0; i < LAUNCHES; i++) {
+    memset(got, 0, sizeof got);
+    launch_well(exe, got);
+    check(what, got, want);
+  }
+  uint64_t launches = emu_calls("cuGraphLaunch") - before, calls = emu_calls("ncclAllReduce") - queued;
+  if (in_graph && (launches != (LAUNCHES - 1) * DEVICES || calls != 2 * (ROUNDS + 1) * DEVICES))
+    fail_msg("%s: %d launches of graphs, %d calls of the library", what, (int)launches, (int)calls);
+  if (!in_graph && launches == (LAUNCHES - 1) * DEVICES) fail_msg("%s: the loop is part of a graph", what);
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  check_nothing_is_left();
+}
+
+TEST(a_loop_with_a_known_number_of_rounds_is_part_of_a_graph) { run_loop("a loop", KNOWN, LOOPS_TOO, true); }
+
+TEST(loops_need_no_conditional_nodes)
+{
+  setenv("WEFT_EMU_VERSION", "12020", 1);
+  emu_reset();
+  run_loop("an older driver", KNOWN, LOOPS_TOO, true);
+  unsetenv("WEFT_EMU_VERSION");
+  emu_reset();
+}
+
+TEST(other_loops_with_collectives_are_driven_by_the_host)
+{
+  run_loop("rounds that are not known", NOT_KNOWN, LOOPS_TOO, false);
+  run_loop("no loops asked for", KNOWN, LOOPS_TOO & ~(1u << WEFT_GRAPH_WHILE), false);
+  run_loop("no collectives asked for", KNOWN, LOOPS_TOO & ~(1u << WEFT_GRAPH_COLLECTIVES), false);
+  setenv("WEFT_CUDA_GRAPH_UNROLL", "99", 1);
+  run_loop("too many steps", KNOWN, LOOPS_TOO, false);
+  unsetenv("WEFT_CUDA_GRAPH_UNROLL");
+  setenv("WEFT_CUDA_GRAPH_LOOPS", "0", 1);
+  run_loop("no loops", KNOWN, LOOPS_TOO, false);
+  unsetenv("WEFT_CUDA_GRAPH_LOOPS");
+}
+
+/* The fault comes in the third launch, which is a graph, in a round of the loop. */
+static void fail_in_a_loop(const char *nccl, weft_code code, weft_code other, const char *part)
+{
+  static char got[DEVICES][MOST_BYTES], want[DEVICES][MOST_BYTES];
+  weft_status *ends[DEVICES];
+
+  expect_loop(want, KNOWN, 0);
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile_loop(gpu, KNOWN, 0, LOOPS_TOO, LOOP_MS);
+  setenv("WEFT_EMU_NCCL", nccl, 1);
+  launch_well(exe, got);
+  unsetenv("WEFT_EMU_NCCL");
+  launch_well(exe, got);
+  int64_t began = weft_now_ns();
+  launch(exe, got, ends);
+  int64_t took_ms = (weft_now_ns() - began) / WEFT_NS_PER_MS;
+  check_ends(nccl, ends, code, other, part);
+  if (took_ms > LOOP_MS * FEW_OPS + 20000) fail_msg("%s: it took %lld ms", nccl, (long long)took_ms);
+  for (int i = 0; i < 3; i++) { /* on a new communicator */
+    launch_well(exe, got);
+    check(nccl, got, want);
+  }
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  check_nothing_is_left();
+}
+
+TEST(what_goes_wrong_in_a_round_of_a_loop_is_the_runs)
+{
+  char nccl[64];
+
+  snprintf(nccl, sizeof nccl, "silent:2@%d", 2 * FEW_OPS + 5);
+  fail_in_a_loop(nccl, WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "is with NCCL");
+  snprintf(nccl, sizeof nccl, "async:1@%d=6", 2 * FEW_OPS + 8);
+  fail_in_a_loop(nccl, WEFT_UNAVAILABLE, WEFT_UNAVAILABLE, "an injected error of operation");
 }
 
 /* ---- what goes wrong ---- */
@@ -320,7 +512,9 @@ int main(void)
   const struct CMUnitTest units[] = {
     UNIT(collectives_are_part_of_graphs_when_asked_for), UNIT(without_the_option_they_are_not),
     UNIT(a_library_that_takes_its_time_records_too), UNIT(memory_of_collectives_is_registered_in_graphs),
-    UNIT(what_peers_move_is_in_no_graph), UNIT(a_device_that_hangs_in_a_graph_ends_at_the_deadline), UNIT(a_library_that_hangs_while_a_graph_is_recorded_ends_at_the_deadline),
+    UNIT(what_peers_move_is_in_no_graph), UNIT(a_loop_with_a_known_number_of_rounds_is_part_of_a_graph),
+    UNIT(loops_need_no_conditional_nodes), UNIT(other_loops_with_collectives_are_driven_by_the_host),
+    UNIT(what_goes_wrong_in_a_round_of_a_loop_is_the_runs), UNIT(a_device_that_hangs_in_a_graph_ends_at_the_deadline), UNIT(a_library_that_hangs_while_a_graph_is_recorded_ends_at_the_deadline),
     UNIT(an_error_of_the_library_in_a_graph_is_the_runs), UNIT(steps_are_queued_one_by_one_where_recording_fails),
     UNIT(a_launch_that_fails_ends_the_run), UNIT(a_rank_that_does_not_come_is_named)};
   return cmocka_run_group_tests(units, open_emulator, NULL);

@@ -943,10 +943,11 @@ API wnc_result ncclGroupStart(void)
 API wnc_result ncclGroupEnd(void)
 {
   wnc_result result = WNC_Success;
+  int fault = weft_emu_fault(__func__);
 
-  ENTER();
+  if (fault) spoil_group(fault); /* the group ends all the same */
   if (group.depth == 0) return misuse(WNC_InvalidUsage, "ncclGroupEnd without ncclGroupStart");
-  if (--group.depth > 0) return WNC_Success;
+  if (--group.depth > 0) return (wnc_result)fault;
   if (group.error) return end_group(group.error); /* a group is queued as a whole, or not at all */
   for (size_t i = 0; i < group.inits && !result; i++)
     result = group.comms[i]->blocking ? meet_now(group.comms[i]) : WNC_InProgress;
