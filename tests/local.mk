@@ -55,7 +55,7 @@ EXTRA_DIST += tests/install/deb_test.sh tests/install/declared.awk tests/install
 # tsan: tests/base/kv_test tests/runtime/pool_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test tests/collective/ending_test
 # tsan: tests/collective/ops_test tests/collective/faults_test tests/collective/communicator_test tests/collective/mixed_test
 # tsan: tests/collective/survive_test tests/coord/service_test tests/coord/agent_test tests/coord/wire_test tests/coord/sim_test
-# tsan: tests/coord/launch_test.py
+# tsan: tests/coord/launch_test.py tests/gpu/mixed_gpu_test
 # tsan: tests/cpu/run_test tests/cpu/launch_test tests/cpu/collective_test tests/pjrt/plugin_test tests/pjrt/hostile_test tests/pjrt/threads_test tests/pjrt/agent_test
 TESTS += tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
 EXTRA_DIST += tests/jax/random_ops_test.py tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/jobs.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream.py tests/jax/upstream_multiprocess.py

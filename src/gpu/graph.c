@@ -274,7 +274,8 @@ bool gpu_stretcher_init(rt_stretcher *stretcher, gpu_platform *platform, const w
 
   if (kinds & 1u << WEFT_GRAPH_CUBLAS) kinds |= 1u << WEFT_GRAPH_CUBLASLT; /* all products are cuBLASLt's here */
   /* no conditional nodes are needed for these */
-  int64_t unrolls = (kinds & 1u << WEFT_GRAPH_WHILE) && platform->settings.graph_loops ? platform->settings.graph_unroll : 0;
+  int64_t unrolls = (kinds & 1u << WEFT_GRAPH_WHILE) && platform->settings.graph_loops ? platform->settings.graph_unroll
+                                                                                       : 0;
   if (platform->settings.graphs == 0 || least > INT32_MAX) return false;
   if ((kinds & decides) && !can_decide(platform, module)) kinds &= ~decides;
   *stretcher = (rt_stretcher){.ctx = platform,

@@ -14,7 +14,8 @@
  * graph's kernels leave; before the launch, nothing is launched any more.
  *
  * Within a graph the collectives are queued among the steps in program order: none of them overlaps with other work.
- * A loop with a known, small number of rounds is part of it round by round: each collective in it is posted once a round.
+ * A loop with a known, small number of rounds is part of it round by round, and each collective in it is posted once a
+ * round.
  *
  * Locks: of_device.mu; then gpu_device.talk_mu, which is held while a graph is launched, so that no communicator ends
  * meanwhile. */

@@ -207,8 +207,8 @@ static bool drain(rt_seq_run *run, enum entry entry, int ended, weft_status *st)
     if (skip) miss(frame, thunk);
     bool done = skip || execute(frame, thunk, &st);
     weft_mutex_lock(&run->mu);
-    /* not before the thunk has started: another thread would start the next thunk of the order group first. A thunk that
-     * is skipped never starts */
+    /* not before the thunk has started: another thread would start the next thunk of the order group first. A thunk
+     * that is skipped never starts */
     if (thunk->ops->start && (skip || !rt_starts_late(thunk)))
       release_waiters(run, seq->nodes[node].started_begin, seq->nodes[node].started_count);
     if (done) node_ended(run, node, st);

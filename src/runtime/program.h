@@ -57,7 +57,7 @@ struct rt_stretch {
   int count;      /* of its steps */
   rt_thunk *const *steps; /* loops, branches and calls are among them only if all steps in them may be part of it */
   bool decides;   /* a loop or branches are in it, at any depth; not of one that talks */
-  bool talks;     /* steps of rt_stretcher.talks are in it; its loops are such as rt_unrolls allows, and it has no branches */
+  bool talks;     /* steps of rt_stretcher.talks are in it; then its loops are such as rt_unrolls, without branches */
   int range_count, arg_count;
   rt_arg_range *ranges; /* the arguments of its steps and of the steps in these; set by rt_program_finish */
   /* Queues all steps at once. *out_queued false, without an error: nothing is queued, and the steps are queued one by
@@ -87,9 +87,10 @@ bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 typedef enum rt_control_kind { RT_NO_CONTROL, RT_LOOP, RT_CHOICE, RT_CALL } rt_control_kind;
 rt_control_kind rt_control_kind_of(const rt_thunk *thunk); /* a stretch in a stretch is a call */
 int64_t rt_loop_trips(const rt_thunk *loop);               /* < 0: the condition decides */
-/* Does the loop have a known number of rounds, with `most` steps in all? So must the loops in it; branches are in none. */
+/* Does the loop have a known number of rounds, with at most `most` steps in all? The loops in it must have one, too, and
+ * there must be no branches. */
 bool rt_unrolls(const rt_thunk *loop, int64_t most);
-bool rt_choice_is_by_pred(const rt_thunk *choice);         /* as rt_conditional_new's flag_is_pred */
+bool rt_choice_is_by_pred(const rt_thunk *choice); /* as rt_conditional_new's flag_is_pred */
 int rt_seq_count(const rt_seq *seq);
 rt_thunk *const *rt_seq_steps(const rt_seq *seq);
 

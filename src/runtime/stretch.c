@@ -10,8 +10,8 @@
  * A loop, a conditional or a call may be part of a stretch if all steps in it may. A run in which such a stretch is not
  * queued as one shall do no worse than without it. So each sequence gets plain stretches first. The stretches with
  * control flow are then made of plain ones and of what lies between them. So are those with communication, which are
- * sought last. The device does not decide in them: they have no branches, and only loops whose number of rounds is known
- * and small. */
+ * sought last. The device does not decide in them: they have no branches, and only loops whose number of rounds is
+ * known and small. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -41,8 +41,7 @@ static bool talks(const search *s, const rt_thunk *thunk)
   bool found = kind == RT_NO_CONTROL && thunk->own_ops->start && (thunk->own_ops->stretch & s->stretcher->talks) != 0;
   bool goes_in = kind == RT_CALL || kind == RT_LOOP;
 
-  for (int t = 0; goes_in && !found && t < thunk->seqs[0]->count; t++)
-    found = talks(s, thunk->seqs[0]->thunks[t]);
+  for (int t = 0; goes_in && !found && t < thunk->seqs[0]->count; t++) found = talks(s, thunk->seqs[0]->thunks[t]);
   return found;
 }
 

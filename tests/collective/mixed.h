@@ -1,5 +1,6 @@
 /* tests/collective/mixed.h -- for tests that play random programs of collectives and messages: the random numbers, what
- * a step is, its data, and programs that are processes of their own. The same seed gives the same program everywhere. */
+ * a step is, its data, and programs that are processes of their own. The same seed gives the same program
+ * everywhere. */
 #ifndef WEFT_TESTS_COLLECTIVE_MIXED_H
 #define WEFT_TESTS_COLLECTIVE_MIXED_H
 

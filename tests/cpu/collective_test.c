@@ -227,7 +227,8 @@ TEST(a_run_that_fails_ends_although_collectives_follow)
     for (int d = 0; d < DEVICES; d++) {
       const weft_array_type *type = weft_executable_param_type(exe, 0);
       weft_device *device = weft_executable_device(exe, d);
-      if (d == 2 && round < 2) T_OK(weft_buffer_from_error(device, type, WEFT_ERR(DATA_LOSS, "the disk is gone"), &in[d]));
+      if (d == 2 && round < 2)
+        T_OK(weft_buffer_from_error(device, type, WEFT_ERR(DATA_LOSS, "the disk is gone"), &in[d]));
       else in[d] = test_buffer(device, type, x);
       ins[d] = &in[d];
       outs[d] = &result[d];

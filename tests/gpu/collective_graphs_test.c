@@ -1,6 +1,7 @@
-/* tests/gpu/collective_graphs_test.c -- collectives of NCCL in CUDA graphs, also in loops: the bits of collectives outside
- * of graphs, one launch for all steps, and what goes wrong: devices that hang, errors of the library, calls that fail while a
- * graph is recorded, ranks that are late.  The emulated NCCL notices graphs that outlive their communicator. */
+/* tests/gpu/collective_graphs_test.c -- collectives of NCCL in CUDA graphs, also in loops: the bits of collectives
+ * outside of graphs, one launch for all steps, and what goes wrong: devices that hang, errors of the library, calls that
+ * fail while a graph is recorded, ranks that are late.  The emulated NCCL notices graphs that outlive their
+ * communicator. */
 enum { DEVICES = 4, MOST_BYTES = 4096 };
 #include "collective_programs.h"
 
@@ -127,8 +128,8 @@ TEST(what_peers_move_is_in_no_graph)
 /* FEW_OPS: operations of a device without the inner loop. LOOP_MS: the deadline of one, where some do not end. */
 enum { ROUNDS = 10, INNER = 9, LAUNCHES = 6, FEW_OPS = ROUNDS + 1, LOOP_MS = 500 };
 
-/* A loop with a collective and `inner` rounds of a loop with another one, and a collective behind it. `bound`: the number
- * of rounds, or what computes it. */
+/* A loop with a collective and `inner` rounds of a loop with another one, and a collective behind it. `bound`: the
+ * number of rounds, or what computes it. */
 static void loop_program(char *text, size_t size, const char *bound, int inner)
 {
   snprintf(text, size,
@@ -202,7 +203,8 @@ static void loop_program(char *text, size_t size, const char *bound, int inner)
 #define KNOWN "b = s32[] constant(10)"
 #define NOT_KNOWN "b = s32[] copy(n)"
 
-static weft_executable *compile_loop(weft_platform *platform, const char *bound, int inner, uint32_t kinds, int64_t timeout_ms)
+static weft_executable *compile_loop(weft_platform *platform, const char *bound, int inner, uint32_t kinds,
+                                     int64_t timeout_ms)
 {
   weft_compile_options options = {.order = BUF_TOPOLOGICAL, .graph_kinds = kinds, .graph_least = 2,
                                   .collective_timeout_ns = timeout_ms * WEFT_NS_PER_MS};

@@ -357,8 +357,7 @@ static weft_coll_call call_of(player *p, act *a, int i)
   a->posted_ns = weft_now_ns();
   if (!a->streamed) return call;
   weft_stream *stream = weft_device_stream(device, WEFT_STREAM_COMPUTE);
-  if (a->op.send)
-    T_OK(weft_device_write(device, stream, a->staged.block[0], p->in[i], a->staged.bytes[0]));
+  if (a->op.send) T_OK(weft_device_write(device, stream, a->staged.block[0], p->in[i], a->staged.bytes[0]));
   call.stream = stream;
   return call;
 }
@@ -492,11 +491,12 @@ static void wrong(const player *p, int i, const char *text)
   const clique *c = p->of;
   const act *a = &p->acts[i];
 
-  fail_msg("clique %d of %d%s (%s: rank %d, step %d%s), epoch %d, rank %d, step %d, %s of %d, after %lld of %lld ms: %s: %s",
-           c->number, c->size, c->is_link ? ", a link" : "", faults[c->what].name, c->victim, c->at,
-           c->may_fail ? ", a call fails" : "", p->epoch, p->rank, i, weft_coll_kind_name(step_of(p, i)->kind),
-           step_of(p, i)->count, (long long)((atomic_load(&a->ended_ns) - a->posted_ns) / WEFT_NS_PER_MS),
-           (long long)c->deadline_ms, text, a->end ? weft_status_text(a->end, true) : "OK");
+  fail_msg(
+    "clique %d of %d%s (%s: rank %d, step %d%s), epoch %d, rank %d, step %d, %s of %d, after %lld of %lld ms: %s: %s",
+    c->number, c->size, c->is_link ? ", a link" : "", faults[c->what].name, c->victim, c->at,
+    c->may_fail ? ", a call fails" : "", p->epoch, p->rank, i, weft_coll_kind_name(step_of(p, i)->kind),
+    step_of(p, i)->count, (long long)((atomic_load(&a->ended_ns) - a->posted_ns) / WEFT_NS_PER_MS),
+    (long long)c->deadline_ms, text, a->end ? weft_status_text(a->end, true) : "OK");
 }
 
 static void judge(player *p)
@@ -515,7 +515,8 @@ static void judge(player *p)
     if (took_ms > p->of->deadline_ms + PAST_MS + SLACK_MS) wrong(p, i, "late");
     if (a->end && s->kind != WEFT_SEND) failed = true;
     if (!a->end && failed && s->kind != WEFT_SEND) wrong(p, i, "ends well behind one that has failed");
-    if (!a->end && p->of->what == ABSENT && i >= p->of->at && s->kind != WEFT_SEND) wrong(p, i, "ends well without a rank");
+    if (!a->end && p->of->what == ABSENT && i >= p->of->at && s->kind != WEFT_SEND)
+      wrong(p, i, "ends well without a rank");
     int at = a->end ? -1 : mixed_wrong(s, p->epoch, i, p->rank, p->of->size, p->out[i]);
     if (at >= 0) wrong(p, i, "wrong data");
   }
@@ -585,7 +586,8 @@ static void write_program(uint64_t *state, char *text, size_t size)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
       snprintf(line, sizeof line, program_lines[mixed_below(state, (int)WEFT_COUNT(program_lines))], last);
 #pragma GCC diagnostic pop
-      used[part] += snprintf(lines[part] + used[part], sizeof lines[part] - (size_t)used[part], "  %s = %s\n", name, line);
+      used[part] +=
+        snprintf(lines[part] + used[part], sizeof lines[part] - (size_t)used[part], "  %s = %s\n", name, line);
       memcpy(last, name, sizeof last);
     }
     /* values stay small, so that sums are exact */
@@ -676,8 +678,10 @@ static void read_results(const programs *p, launched *l, bool may_fail)
                    (p->may_fail && (code == WEFT_INTERNAL || code == WEFT_UNAVAILABLE)) ||
                    (p->input == INPUT_ERROR && code == WEFT_DATA_LOSS);
     if (st && !(may_fail && allowed))
-      fail_msg("program, launch %lld, device %d: %s\n%s", (long long)p->launch, d, weft_status_text(st, true), l->exe->text);
-    if (!st && d == 2 && l->faulty && p->input == INPUT_ERROR) fail_msg("program, launch %lld, device %d has a result", (long long)p->launch, d);
+      fail_msg("program, launch %lld, device %d: %s\n%s", (long long)p->launch, d, weft_status_text(st, true),
+               l->exe->text);
+    if (!st && d == 2 && l->faulty && p->input == INPUT_ERROR)
+      fail_msg("program, launch %lld, device %d has a result", (long long)p->launch, d);
     if (!st && memcmp(got, l->exe->want[d], sizeof got) != 0)
       fail_msg("program, launch %lld, device %d: wrong data\n%s", (long long)p->launch, d, l->exe->text);
     weft_status_free(st);
@@ -827,8 +831,8 @@ static void say(const play *p)
   for (int i = 0; i < p->count; i++) {
     const clique *c = &p->cliques[i];
     print_message("# seed %llu by %s, epoch %d, clique %d of %d%s, %d steps: %s, rank %d, step %d; calls: %s\n",
-                  (unsigned long long)p->seed, names[p->by], p->epoch, i, c->size, c->is_link ? " (a link)" : "", c->steps,
-                  faults[c->what].name, c->victim, c->at, p->call_fault);
+                  (unsigned long long)p->seed, names[p->by], p->epoch, i, c->size, c->is_link ? " (a link)" : "",
+                  c->steps, faults[c->what].name, c->victim, c->at, p->call_fault);
   }
 }
 
