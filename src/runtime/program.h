@@ -87,8 +87,8 @@ bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 typedef enum rt_control_kind { RT_NO_CONTROL, RT_LOOP, RT_CHOICE, RT_CALL } rt_control_kind;
 rt_control_kind rt_control_kind_of(const rt_thunk *thunk); /* a stretch in a stretch is a call */
 int64_t rt_loop_trips(const rt_thunk *loop);               /* < 0: the condition decides */
-/* Does the loop have a known number of rounds, with at most `most` steps in all? The loops in it must have one, too, and
- * there must be no branches. */
+/* Does the loop have a known number of rounds, with at most `most` steps in all? The loops in it must have one, too,
+ * and there must be no branches. */
 bool rt_unrolls(const rt_thunk *loop, int64_t most);
 bool rt_choice_is_by_pred(const rt_thunk *choice); /* as rt_conditional_new's flag_is_pred */
 int rt_seq_count(const rt_seq *seq);

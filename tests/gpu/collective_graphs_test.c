@@ -1,6 +1,6 @@
 /* tests/gpu/collective_graphs_test.c -- collectives of NCCL in CUDA graphs, also in loops: the bits of collectives
- * outside of graphs, one launch for all steps, and what goes wrong: devices that hang, errors of the library, calls that
- * fail while a graph is recorded, ranks that are late.  The emulated NCCL notices graphs that outlive their
+ * outside of graphs, one launch for all steps, and what goes wrong: devices that hang, errors of the library, calls
+ * that fail while a graph is recorded, ranks that are late.  The emulated NCCL notices graphs that outlive their
  * communicator. */
 enum { DEVICES = 4, MOST_BYTES = 4096 };
 #include "collective_programs.h"
@@ -134,7 +134,11 @@ static void loop_program(char *text, size_t size, const char *bound, int inner)
 {
   snprintf(text, size,
            "HloModule m, replica_count=4\n"
-           "f {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] add(a, b)\n}\n"
+           "f {\n"
+           "  a = f32[] parameter(0)\n"
+           "  b = f32[] parameter(1)\n"
+           "  ROOT r = f32[] add(a, b)\n"
+           "}\n"
            "inner {\n"
            "  s = (s32[], f32[4,8], f32[4,8]) parameter(0)\n"
            "  i = s32[] get-tuple-element(s), index=0\n"

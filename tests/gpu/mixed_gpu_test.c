@@ -592,22 +592,42 @@ static void write_program(uint64_t *state, char *text, size_t size)
     }
     /* values stay small, so that sums are exact */
     snprintf(lines[part] + used[part], sizeof lines[part] - (size_t)used[part],
-             "  h = f32[] constant(0.25)\n  hb = f32[4,8] broadcast(h), dimensions={}\n"
-             "  m = f32[4,8] multiply(%s, hb)\n  y = f32[4,8] floor(m)\n",
+             "  h = f32[] constant(0.25)\n"
+             "  hb = f32[4,8] broadcast(h), dimensions={}\n"
+             "  m = f32[4,8] multiply(%s, hb)\n"
+             "  y = f32[4,8] floor(m)\n",
              last);
   }
   snprintf(text, size,
            "HloModule m, replica_count=%d\n"
-           "f {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] add(a, b)\n}\n"
-           "body {\n  s = (s32[], f32[4,8]) parameter(0)\n  i = s32[] get-tuple-element(s), index=0\n"
-           "  x = f32[4,8] get-tuple-element(s), index=1\n  one = s32[] constant(1)\n  j = s32[] add(i, one)\n%s"
-           "  ROOT t = (s32[], f32[4,8]) tuple(j, y)\n}\n"
-           "cond {\n  s = (s32[], f32[4,8]) parameter(0)\n  i = s32[] get-tuple-element(s), index=0\n"
-           "  n = s32[] constant(%d)\n  ROOT c = pred[] compare(i, n), direction=LT\n}\n"
-           "ENTRY e {\n  x = f32[4,8] parameter(0)\n%s"
-           "  zero = s32[] constant(0)\n  s = (s32[], f32[4,8]) tuple(zero, y)\n"
+           "f {\n"
+           "  a = f32[] parameter(0)\n"
+           "  b = f32[] parameter(1)\n"
+           "  ROOT r = f32[] add(a, b)\n"
+           "}\n"
+           "body {\n"
+           "  s = (s32[], f32[4,8]) parameter(0)\n"
+           "  i = s32[] get-tuple-element(s), index=0\n"
+           "  x = f32[4,8] get-tuple-element(s), index=1\n"
+           "  one = s32[] constant(1)\n"
+           "  j = s32[] add(i, one)\n"
+           "%s"
+           "  ROOT t = (s32[], f32[4,8]) tuple(j, y)\n"
+           "}\n"
+           "cond {\n"
+           "  s = (s32[], f32[4,8]) parameter(0)\n"
+           "  i = s32[] get-tuple-element(s), index=0\n"
+           "  n = s32[] constant(%d)\n"
+           "  ROOT c = pred[] compare(i, n), direction=LT\n"
+           "}\n"
+           "ENTRY e {\n"
+           "  x = f32[4,8] parameter(0)\n"
+           "%s"
+           "  zero = s32[] constant(0)\n"
+           "  s = (s32[], f32[4,8]) tuple(zero, y)\n"
            "  w = (s32[], f32[4,8]) while(s), condition=cond, body=body\n"
-           "  ROOT r = f32[4,8] get-tuple-element(w), index=1\n}\n",
+           "  ROOT r = f32[4,8] get-tuple-element(w), index=1\n"
+           "}\n",
            PROGRAM_DEVICES, lines[0], 1 + mixed_below(state, 4), lines[1]);
 }
 
