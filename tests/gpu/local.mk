@@ -19,7 +19,7 @@ check_LTLIBRARIES += %D%/libemulator.la
 %C%_libemulator_la_SOURCES = \
   %D%/emulator/barrier.c %D%/emulator/compare.c %D%/emulator/convert.c %D%/emulator/grid.c %D%/emulator/image.c %D%/emulator/image.h %D%/emulator/internal.h \
   %D%/emulator/lanes_bits.c %D%/emulator/lanes_float.c %D%/emulator/lanes_int.c %D%/emulator/lex.c %D%/emulator/lex.h \
-  %D%/emulator/matrix.c %D%/emulator/memory.c %D%/emulator/module.c %D%/emulator/move.c %D%/emulator/numbers.c \
+  %D%/emulator/matrix.c %D%/emulator/memory.c %D%/emulator/multicast.c %D%/emulator/module.c %D%/emulator/move.c %D%/emulator/numbers.c \
   %D%/emulator/numbers.h %D%/emulator/parse.h %D%/emulator/ptx.h %D%/emulator/races.c %D%/emulator/statement.c \
   %D%/emulator/tables.h %D%/emulator/warp.c
 EXTRA_DIST += %D%/emulator/README.md
@@ -31,7 +31,7 @@ check_PROGRAMS += %D%/ptx_test
 check_LTLIBRARIES += %D%/emulator/libcuda.la
 %C%_emulator_libcuda_la_CFLAGS = $(GPU_EMULATOR_CFLAGS)
 %C%_emulator_libcuda_la_SOURCES = %D%/emulator/code.c %D%/emulator/condition.c %D%/emulator/copy.c %D%/emulator/device.c %D%/emulator/driver.h %D%/emulator/faults.c \
-  %D%/emulator/graph.c %D%/emulator/heap.c %D%/emulator/library.c %D%/emulator/library.h %D%/emulator/link.c %D%/emulator/pool.c %D%/emulator/queue.c %D%/emulator/settings.c %D%/emulator/weft_emu.h
+  %D%/emulator/graph.c %D%/emulator/heap.c %D%/emulator/library.c %D%/emulator/library.h %D%/emulator/link.c %D%/emulator/pool.c %D%/emulator/queue.c %D%/emulator/settings.c %D%/emulator/team.c %D%/emulator/weft_emu.h
 %C%_emulator_libcuda_la_LIBADD = %D%/libemulator.la -lm -lpthread
 %C%_emulator_libcuda_la_LDFLAGS = $(AM_LDFLAGS) -rpath /nowhere -version-info 1:0:0
 # Emulated libraries, linked with the emulated driver, on whose streams they work.
