@@ -58,7 +58,7 @@ typedef struct emu_physical {
   int fd, refs, handles /* of the references, those that are the program's */, device;
   bool charged;
   size_t size;
-  uint64_t key;      /* addresses that no allocation has: the host finds the bytes there, however often they are mapped */
+  uint64_t key;      /* addresses of no allocation: there the host finds the bytes, however often they are mapped */
   int bound;         /* bindings to multicast objects */
   emu_team *team;    /* of a multicast object; otherwise NULL */
   wcu_mem_allocation_prop prop;
@@ -92,7 +92,7 @@ enum { EMU_GRANULE = 2 * EMU_MIB };                           /* of virtual memo
 
 /* ---- team.c: multicast objects; all under the heap's lock ---- */
 bool emu_team_is_full(const emu_team *t); /* all devices have been added */
-/* The memory of each device behind `offset`, where the object's first byte has the address `base`. 0: not all have some. */
+/* The memory of each device behind `offset`; the object's first byte has the address `base`. 0: not all have some. */
 int emu_team_find(const emu_team *t, uint64_t base, uint64_t offset, ptx_range *out, char *why, size_t size);
 bool emu_team_is_used(const emu_team *t); /* memory is bound to it */
 void emu_team_free(emu_team *t);

@@ -22,7 +22,7 @@ static size_t count, room;
 static uint64_t arena, arena_size, next_free, ids;
 static ptrdiff_t distance; /* from a device address to its bytes */
 static uint64_t generation, used[EMU_DEVICES];
-static size_t handles; /* of memory and multicast objects that programs have */
+static size_t handles;              /* of memory and multicast objects that programs have */
 static uint32_t peers[EMU_DEVICES]; /* devices whose memory each device may use, besides its own */
 
 /* The two ranges; smaller ones where the system refuses so much address space. */
@@ -390,7 +390,8 @@ static wcu_result new_physical(int fd, bool charged, size_t bytes, const wcu_mem
   *p = (emu_physical){.fd = fd, .device = prop->location.id, .charged = charged, .size = bytes, .prop = *prop};
   pthread_mutex_lock(&mu);
   p->key = take_addresses(bytes, GRANULE);
-  bool ok = p->key && mmap(emu_host(p->key), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+  bool ok = p->key &&
+            mmap(emu_host(p->key), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
   if (ok) *out = emu_physical_hand_out_locked(p);
   pthread_mutex_unlock(&mu);
   if (!ok) free(p);
@@ -472,8 +473,8 @@ EMU_API cuMemMap(wcu_ptr at, size_t bytes, size_t offset, wcu_mem_handle handle,
     while ((old = find(at)) || (count && (old = find(at + bytes - 1)))) remove_block(old);
     bool ok = p->team || mmap(emu_host(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, p->fd,
                               (off_t)offset) != MAP_FAILED;
-    ok = ok && insert((emu_block){.base = at, .size = bytes, .device = p->device, .kind = EMU_MAPPED, .physical = p,
-                                  .offset = offset});
+    ok = ok && insert((emu_block){
+                 .base = at, .size = bytes, .device = p->device, .kind = EMU_MAPPED, .physical = p, .offset = offset});
     if (ok) p->refs++;
     r = ok ? WCU_SUCCESS : WCU_ERROR_OUT_OF_MEMORY;
   }
@@ -569,8 +570,7 @@ EMU_API cuMemRetainAllocationHandle(wcu_mem_handle *handle, void *at)
   wcu_result r = WCU_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&mu);
   emu_block *b = find((uint64_t)(uintptr_t)at);
-  if (handle && b && b->live && b->physical)
-    *handle = emu_physical_hand_out_locked(b->physical), r = WCU_SUCCESS;
+  if (handle && b && b->live && b->physical) *handle = emu_physical_hand_out_locked(b->physical), r = WCU_SUCCESS;
   pthread_mutex_unlock(&mu);
   return r;
 }

@@ -79,8 +79,7 @@ ptx_races *ptx_races_new(const ptx_exec *x)
   r->next = running;
   running = r;
   pthread_mutex_unlock(&mu);
-  if (r->shared && r->published && r->published_sys && r->known && r->known_sys && r->slots && r->fences)
-    return r;
+  if (r->shared && r->published && r->published_sys && r->known && r->known_sys && r->slots && r->fences) return r;
   ptx_races_free(r);
   return NULL;
 }

@@ -79,7 +79,8 @@ EMU_API cuMulticastCreate(wcu_mem_handle *handle, const wcu_multicast_prop *prop
   EMU_ENTER(EMU_AFTER_INIT);
   if (!has_multicast(0)) return WCU_ERROR_NOT_SUPPORTED;
   if (!handle || !prop || prop->flags || !prop->size || prop->size % MINIMUM || prop->numDevices < 2 ||
-      prop->numDevices > (unsigned)emu_set.devices || prop->handleTypes & ~(uint64_t)WCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+      prop->numDevices > (unsigned)emu_set.devices ||
+      prop->handleTypes & ~(uint64_t)WCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
     return WCU_ERROR_INVALID_VALUE;
   emu_team *team = calloc(1, sizeof *team);
   emu_physical *p = calloc(1, sizeof *p);
