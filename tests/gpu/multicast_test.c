@@ -4,13 +4,14 @@
 #define ON_GPUS
 #include "collective/world.h"
 
+#include "emulator/ptx.h"
 #include "gpu/peer_ptx.h"
 
 static void (*emu_reset)(void);
 static size_t (*emu_leaks)(char *, size_t);
 static size_t (*emu_faults_left)(void);
 static uint64_t (*emu_calls)(const char *);
-static bool (*emu_counters)(const char *, void *);
+static bool (*emu_counters)(const char *, ptx_stats *);
 
 static void set_emulator(const char *name, const char *value)
 {
@@ -180,11 +181,11 @@ static void run_trial(void *ctx, const trial *t)
   all->trials++;
 }
 
-static uint64_t launches_of(const char *kernel)
+static uint64_t instructions_of(const char *kernel)
 {
-  uint64_t stats[32] = {0}; /* a ptx_stats */
+  ptx_stats stats = {0};
 
-  return emu_counters(kernel, stats) ? stats[0] : 0;
+  return emu_counters(kernel, &stats) ? stats.warp_instructions : 0;
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
@@ -239,7 +240,7 @@ TEST(multicast_changes_no_bit)
 
   for (int size = 2; size <= GPUS; size += size < 5 ? 1 : 3) compare(size, each_trial);
   for (size_t k = 0; k < WEFT_COUNT(kernels); k++)
-    if (!launches_of(kernels[k])) fail_msg("%s was not launched", kernels[k]);
+    if (!instructions_of(kernels[k])) fail_msg("%s was not launched", kernels[k]);
 }
 
 /* Delays, blocks in a random order, and checks for races. */
