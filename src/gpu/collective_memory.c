@@ -68,8 +68,32 @@ static weft_status *create(const gpu_device *gpu, int64_t *bytes, wcu_mem_handle
   return GPU_CALL(cuMemCreate, out, (size_t)*bytes, &prop, 0);
 }
 
-/* Lets the device use the memory, and those that reach it. */
-static weft_status *open_to_devices(const gpu_platform *platform, const gpu_device *gpu, wcu_ptr at, int64_t bytes)
+void gpu_unmap(wcu_ptr at, int64_t bytes)
+{
+  gpu_cu.cuMemUnmap(at, (size_t)bytes);
+  gpu_cu.cuMemAddressFree(at, (size_t)bytes);
+}
+
+weft_status *gpu_map(wcu_mem_handle handle, int64_t bytes, size_t align, const wcu_mem_access_desc *rights, int count,
+                     wcu_ptr *out_at)
+{
+  wcu_ptr at;
+
+  WEFT_TRY(GPU_CALL(cuMemAddressReserve, &at, (size_t)bytes, align, 0, 0));
+  weft_status *st = GPU_CALL(cuMemMap, at, (size_t)bytes, 0, handle, 0);
+  if (st) {
+    gpu_cu.cuMemAddressFree(at, (size_t)bytes);
+    return st;
+  }
+  st = GPU_CALL(cuMemSetAccess, at, (size_t)bytes, rights, (size_t)count);
+  if (st) gpu_unmap(at, bytes);
+  else *out_at = at;
+  return st;
+}
+
+/* For the device, and for those that reach it. */
+static weft_status *map(const gpu_platform *platform, const gpu_device *gpu, wcu_mem_handle memory, int64_t bytes,
+                        wcu_ptr *out)
 {
   int own = (int)(gpu - platform->gpus), count = 0;
   wcu_mem_access_desc *rights = calloc((size_t)platform->gpu_count, sizeof *rights);
@@ -79,31 +103,8 @@ static weft_status *open_to_devices(const gpu_platform *platform, const gpu_devi
     if (d == own || (platform->gpus[d].reaches && platform->gpus[d].reaches[own]))
       rights[count++] =
         (wcu_mem_access_desc){{WCU_MEM_LOCATION_TYPE_DEVICE, platform->gpus[d].device}, WCU_MEM_ACCESS_READWRITE};
-  weft_status *st = GPU_CALL(cuMemSetAccess, at, (size_t)bytes, rights, (size_t)count);
+  weft_status *st = gpu_map(memory, bytes, 0, rights, count, out);
   free(rights);
-  return st;
-}
-
-static void unmap(wcu_ptr at, int64_t bytes)
-{
-  gpu_cu.cuMemUnmap(at, (size_t)bytes);
-  gpu_cu.cuMemAddressFree(at, (size_t)bytes);
-}
-
-static weft_status *map(const gpu_platform *platform, const gpu_device *gpu, wcu_mem_handle memory, int64_t bytes,
-                        wcu_ptr *out)
-{
-  wcu_ptr at;
-
-  WEFT_TRY(GPU_CALL(cuMemAddressReserve, &at, (size_t)bytes, 0, 0, 0));
-  weft_status *st = GPU_CALL(cuMemMap, at, (size_t)bytes, 0, memory, 0);
-  if (st) {
-    gpu_cu.cuMemAddressFree(at, (size_t)bytes);
-    return st;
-  }
-  st = open_to_devices(platform, gpu, at, bytes);
-  if (st) unmap(at, bytes);
-  else *out = at;
   return st;
 }
 
@@ -131,7 +132,7 @@ static bool is_settled(gpu_device *gpu)
 
 static void free_block(gpu_block *block)
 {
-  unmap(block->at.base, block->at.bytes);
+  gpu_unmap(block->at.base, block->at.bytes);
   gpu_cu.cuMemRelease(block->memory);
   free(block);
 }

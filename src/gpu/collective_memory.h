@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "base/thread.h"
+#include "gpu/abi/cuda.h"
 
 struct gpu_device;
 struct gpu_platform;
@@ -40,6 +41,12 @@ typedef struct gpu_extent {
   int64_t bytes;
   bool plain;
 } gpu_extent;
+
+/* Reserves addresses, the first a multiple of `align` (0: of what the driver wants), and maps there what the handle
+ * stands for, for the devices in `rights`.  Needs no context. */
+WEFT_NODISCARD weft_status *gpu_map(wcu_mem_handle handle, int64_t bytes, size_t align,
+                                    const wcu_mem_access_desc *rights, int count, wcu_ptr *out_at);
+void gpu_unmap(wcu_ptr at, int64_t bytes);
 
 void gpu_blocks_init(gpu_blocks *blocks);
 void gpu_blocks_fini(gpu_blocks *blocks); /* no block is left */

@@ -41,6 +41,17 @@ static int node_of(wcu_device device)
            : GPU_NO_NODE;
 }
 
+/* Older drivers do not know the attribute. */
+static bool has_multicast(const gpu_device *gpu)
+{
+  enum { OLDEST = 90 }; /* of which PTX's multimem is an instruction */
+  int value;
+
+  return gpu_cu.has_multicast && gpu->capability >= OLDEST &&
+         gpu_cu.cuDeviceGetAttribute(&value, WCU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, gpu->device) == WCU_SUCCESS &&
+         value != 0;
+}
+
 weft_status *gpu_device_read(int ordinal, gpu_device *out_gpu)
 {
   int major, minor, shared;
@@ -60,6 +71,7 @@ weft_status *gpu_device_read(int ordinal, gpu_device *out_gpu)
   out_gpu->bytes = (int64_t)bytes;
   out_gpu->node = node_of(out_gpu->device);
   out_gpu->capability = 10 * major + minor;
+  out_gpu->multicast = has_multicast(out_gpu);
   out_gpu->target = newest_target(out_gpu->capability);
   if (out_gpu->target) return NULL;
   return WEFT_ERR(UNAVAILABLE, "device %d, %s, has compute capability %d.%d; Weft needs 7.5", ordinal, out_gpu->kind,

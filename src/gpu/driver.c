@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "gpu/library.h"
 
-enum { OLDEST_VERSION = 12000, CONDITIONS_FROM = 12030 };
+enum { OLDEST_VERSION = 12000, MULTICAST_FROM = 12010, CONDITIONS_FROM = 12030 };
 
 gpu_driver gpu_cu;
 
@@ -37,6 +37,17 @@ static weft_status *find_conditions(wcu_fn_cuGetProcAddress_v2 get)
   return NULL;
 }
 
+static weft_status *find_multicast(wcu_fn_cuGetProcAddress_v2 get)
+{
+  if (gpu_cu.version < MULTICAST_FROM)
+    return WEFT_ERR(UNAVAILABLE, "the CUDA driver is for version %d.%d", gpu_cu.version / 1000,
+                    gpu_cu.version % 1000 / 10);
+#define GPU_ENTRY(name, symbol) WEFT_TRY(resolve(get, #name, (void **)&gpu_cu.name));
+  GPU_MULTICAST_ENTRIES(GPU_ENTRY)
+#undef GPU_ENTRY
+  return NULL;
+}
+
 static weft_status *open_driver(void)
 {
   wcu_fn_cuGetProcAddress_v2 get;
@@ -54,6 +65,10 @@ static weft_status *open_driver(void)
     weft_status *st = find_conditions(get);
     if (st) WEFT_LOG("gpu", INFO, "graphs have no loops and branches: %s", weft_status_message(st));
     gpu_cu.has_conditions = st == NULL;
+    weft_status_free(st);
+    st = find_multicast(get);
+    if (st) WEFT_LOG("gpu", INFO, "no memory of several GPUs at one address: %s", weft_status_message(st));
+    gpu_cu.has_multicast = st == NULL;
     weft_status_free(st);
     return NULL;
   }

@@ -40,13 +40,21 @@
   X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph)                                                      \
   X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3)
 
+/* X(name, symbol) of multicast objects, which drivers have from CUDA 12.1 on. */
+#define GPU_MULTICAST_ENTRIES(X)                                                                                   \
+  X(cuMulticastCreate, cuMulticastCreate) X(cuMulticastAddDevice, cuMulticastAddDevice)                            \
+  X(cuMulticastBindMem, cuMulticastBindMem) X(cuMulticastUnbind, cuMulticastUnbind)                                \
+  X(cuMulticastGetGranularity, cuMulticastGetGranularity)
+
 typedef struct gpu_driver {
 #define GPU_ENTRY(name, symbol) wcu_fn_##symbol name;
   GPU_DRIVER_ENTRIES(GPU_ENTRY)
   GPU_CONDITION_ENTRIES(GPU_ENTRY)
+  GPU_MULTICAST_ENTRIES(GPU_ENTRY)
 #undef GPU_ENTRY
   int version; /* version of the interface: 13000 is CUDA 13.0 */
   bool has_conditions; /* all of GPU_CONDITION_ENTRIES are there */
+  bool has_multicast;  /* all of GPU_MULTICAST_ENTRIES are there */
 } gpu_driver;
 
 /* The driver of this process, set when gpu_driver_open has succeeded, and constant from then on. */

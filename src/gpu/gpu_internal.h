@@ -22,6 +22,7 @@ typedef struct gpu_settings {
   int64_t timeout_ns;   /* time without progress after which a device counts as hung; 0: never */
   const char *collectives; /* "auto", "nccl" or "peers" */
   bool collective_memory; /* temporaries of collectives and large buffers lie in memory that NCCL registers */
+  bool multicast;       /* collectives between the GPUs of a process use multicast objects, where GPUs have them */
   bool shrink;          /* survivors shrink NCCL's communicator */
   bool split;           /* NCCL's communicators of some devices of a larger one are split off it */
   int64_t share;        /* devices that each GPU appears as */
@@ -55,6 +56,7 @@ typedef struct gpu_device {
   wcu_context context;       /* the device's primary context, retained; NULL: the device is not open */
   char kind[128];            /* the driver's name: "NVIDIA H200" */
   int capability;            /* 90 for compute capability 9.0 */
+  bool multicast;            /* it can be of a multicast object's team, and has the instructions for that */
   int processors;            /* streaming multiprocessors */
   int64_t shared_bytes;      /* the most shared memory that a block may ask for */
   const gen_target *target;  /* the newest processor whose code the device can run */

@@ -23,6 +23,7 @@ libweftcore_la_SOURCES += \
   %D%/linalg_steps.c \
   %D%/makers.c %D%/makers.h \
   %D%/memory.c \
+  %D%/multicast.c %D%/multicast.h \
   %D%/nccl.c %D%/nccl.h %D%/nccl_calls.c %D%/nccl_calls.h \
   %D%/numa.c %D%/numa.h \
   %D%/peer.c %D%/peer.h %D%/peer_ptx.c %D%/peer_ptx.h \

@@ -12,6 +12,19 @@
  *   ragged all-to-all  meet, one kernel that copies pieces of the operands of the others, meet
  *   other operations   meet, copy from the operands of the others, meet
  *
+ * Where multicast joins scratches of all ranks (multicast.h), some operations go through these, in pieces of the size
+ * of a scratch (choose_way):
+ *
+ *   all-reduce of integers   one kernel a piece: each rank copies its operand to its scratch, the ranks meet, and the
+ *                      switch reduces: everything for each rank, or, if that is much, a share for each rank, which is
+ *                      then stored in the scratches of all
+ *   reduce-scatter of integers   likewise, each rank its block
+ *   other large all-reduce   meet; one kernel a piece: each rank folds a share of the operands and stores it in the
+ *                      scratches of all, the ranks meet, each copies its scratch
+ *   all-gather, broadcast   one kernel a piece: store the operand in the scratches of all, meet, copy the scratch
+ *
+ * There, too, two scratches are used in turn.
+ *
  * To *meet* is a barrier kernel on each rank, which waits for the signals of the others (peer_ptx.h).  Where ranks
  * share a GPU, kernels that wait for each other might wait for ever, since the GPU need not run them at the same time;
  * there, streams wait for events instead, and no operation is small.
@@ -33,6 +46,7 @@
 #include "base/log.h"
 #include "collective/host/schedule.h"
 #include "gpu/jobs.h"
+#include "gpu/multicast.h"
 #include "gpu/peer_ptx.h"
 
 enum {
@@ -42,6 +56,12 @@ enum {
 };
 _Static_assert(GPU_PEER_AREA_BYTES <= 4096, "scratch begins behind it");
 enum { SCRATCH_AT = 4096, OWN_BYTES = SCRATCH_AT + 2 * ONE_SHOT_BYTES };
+enum {
+  CAST_BYTES = 4 << 20,       /* of a scratch that multicast joins with those of the other ranks */
+  /* Bytes of all ranks up to which the switch reduces everything for each rank: that costs one barrier less, but each
+   * rank's memory is read by all ranks. */
+  CAST_AT_ONCE_BYTES = 1 << 20,
+};
 
 typedef struct rank rank;
 typedef struct communicator communicator;
@@ -73,7 +93,9 @@ struct communicator {
   int size;
   bool shared;            /* ranks share a GPU */
   uint32_t *abort;        /* pinned memory of the host, which kernels read */
-  uint64_t small_count;   /* small operations so far; used by the conductor only */
+  uint64_t small_count;   /* kernels so far that used a scratch; of the conductor only, as what follows */
+  gpu_multicast *cast;    /* two scratches of CAST_BYTES of each rank; NULL: there is no multicast */
+  bool cast_failed;       /* its kernels could not be loaded */
   pthread_t thread;
   bool started;
   weft_mutex mu;
@@ -88,27 +110,49 @@ struct communicator {
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
+/* X(name): the kernels, by their names in the modules */
+#define KERNELS(X)                                                                                                  \
+  X(barrier) X(fold) X(one_shot) X(scatter) X(gather) X(pieces) X(multicast_reduce) X(multicast_two_shot)           \
+  X(multicast_scatter) X(multicast_gather) X(multicast_broadcast) X(multicast_spread)
+#define KERNEL_ROW(name) KERNEL_##name,
+typedef enum kernel { KERNELS(KERNEL_ROW) KERNEL_COUNT } kernel;
+#undef KERNEL_ROW
+
 struct gpu_peer_kernels {
   gpu_peer_kernels *next;
   weft_dtype dtype;
   weft_reduction reduction;
   int ranks;
-  struct { wcu_module module; wcu_function barrier, fold, one_shot, scatter, gather, pieces; } of[]; /* by ordinal */
+  bool multicast;
+  struct { wcu_module module; wcu_function fn[KERNEL_COUNT]; } of[]; /* by ordinal */
 };
+
+/* Whether a module has a kernel (peer_ptx.h). */
+static bool has_kernel(const gpu_peer_kernels *k, kernel which)
+{
+  bool reduces = k->reduction != WEFT_REDUCE_NONE;
+
+  switch (which) {
+  case KERNEL_barrier: return !k->multicast;
+  case KERNEL_fold: case KERNEL_one_shot: case KERNEL_scatter: return !k->multicast && reduces;
+  case KERNEL_gather: case KERNEL_pieces: return !k->multicast && !reduces;
+  case KERNEL_multicast_gather: case KERNEL_multicast_broadcast: return k->multicast && !reduces;
+  case KERNEL_multicast_spread: return k->multicast && reduces;
+  default: return k->multicast && reduces && gpu_peer_multicast_reduces(k->dtype, k->reduction);
+  }
+}
 
 static weft_status *load_on(gpu_peer_kernels *k, int ordinal, const char *text)
 {
+#define KERNEL_ROW(name) #name,
+  static const char *const names[] = {KERNELS(KERNEL_ROW)};
+#undef KERNEL_ROW
   wcu_module *module = &k->of[ordinal].module;
 
   WEFT_TRY(GPU_CALL(cuModuleLoadDataEx, module, text, 0, NULL, NULL));
-  WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].barrier, *module, "barrier"));
-  if (k->reduction == WEFT_REDUCE_NONE) {
-    WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].pieces, *module, "pieces"));
-    return GPU_CALL(cuModuleGetFunction, &k->of[ordinal].gather, *module, "gather");
-  }
-  WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].fold, *module, "fold"));
-  WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].scatter, *module, "scatter"));
-  return GPU_CALL(cuModuleGetFunction, &k->of[ordinal].one_shot, *module, "one_shot");
+  for (int n = 0; n < KERNEL_COUNT; n++)
+    if (has_kernel(k, (kernel)n)) WEFT_TRY(GPU_CALL(cuModuleGetFunction, &k->of[ordinal].fn[n], *module, names[n]));
+  return NULL;
 }
 
 static void unload(gpu_platform *p, gpu_peer_kernels *k)
@@ -127,11 +171,13 @@ static void unload(gpu_platform *p, gpu_peer_kernels *k)
 
 static weft_status *load(gpu_platform *p, gpu_peer_kernels *k)
 {
-  char *text = gpu_peer_ptx(k->dtype, k->reduction, k->ranks);
+  char *text = k->multicast ? gpu_peer_multicast_ptx(k->dtype, k->reduction, k->ranks)
+                            : gpu_peer_ptx(k->dtype, k->reduction, k->ranks);
   weft_status *st = text ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
 
   for (int d = 0; d < p->gpu_count && !st; d++) {
     if (atomic_load_explicit(&p->gpus[d].hung, memory_order_acquire)) continue; /* no rank uses this device any more */
+    if (k->multicast && !p->gpus[d].multicast) continue;
     st = gpu_enter(&p->gpus[d]);
     if (st) break;
     st = load_on(k, d, text);
@@ -142,12 +188,13 @@ static weft_status *load(gpu_platform *p, gpu_peer_kernels *k)
 }
 
 /* The kernels of a reduction for `ranks` ranks, on all devices of the platform. */
-static weft_status *find_kernels(gpu_platform *p, weft_dtype dtype, weft_reduction reduction, int ranks,
+static weft_status *find_kernels(gpu_platform *p, weft_dtype dtype, weft_reduction reduction, int ranks, bool multicast,
                                  const gpu_peer_kernels **out) WEFT_REQUIRES(p->launching)
 {
   gpu_peer_kernels *k = p->peer_kernels;
 
-  while (k && (k->dtype != dtype || k->reduction != reduction || k->ranks != ranks)) k = k->next;
+  while (k && (k->dtype != dtype || k->reduction != reduction || k->ranks != ranks || k->multicast != multicast))
+    k = k->next;
   *out = k;
   if (k) return NULL;
   k = calloc(1, sizeof *k + (size_t)p->gpu_count * sizeof k->of[0]);
@@ -155,6 +202,7 @@ static weft_status *find_kernels(gpu_platform *p, weft_dtype dtype, weft_reducti
   k->dtype = dtype;
   k->reduction = reduction;
   k->ranks = ranks;
+  k->multicast = multicast;
   weft_status *st = load(p, k);
   if (st) {
     unload(p, k);
@@ -177,6 +225,9 @@ void gpu_peer_kernels_free(gpu_platform *p) WEFT_UNSHARED
 
 /* ---- an operation ----------------------------------------------------------------------------------------------- */
 
+/* What an operation goes by: kernels with multicast, or the other ones. */
+typedef enum way { NO_CAST, CAST_REDUCE, CAST_TWO_SHOT, CAST_SCATTER, CAST_SPREAD, CAST_GATHER, CAST_BROADCAST } way;
+
 /* An operation of all ranks, while the conductor queues it. */
 typedef struct operation {
   communicator *all;
@@ -184,8 +235,11 @@ typedef struct operation {
   const void *send[GPU_PEER_RANKS]; /* operands, or copies of them */
   const coll_problem *problem;      /* the problem of rank 0, for properties that are the same on all ranks */
   const gpu_peer_kernels *kernels;  /* kernels of the reduction, or only the barrier */
+  const gpu_peer_kernels *cast_kernels; /* the same with multicast */
   int64_t count;                    /* elements of an operand that the kernels fold, or of a block */
   int64_t elem_bytes;
+  way way;
+  int64_t first, piece;             /* with multicast: the bytes of each block that the next kernel handles */
 } operation;
 
 static wcu_ptr at(const void *p) { return (wcu_ptr)(uintptr_t)p; }
@@ -216,6 +270,13 @@ static gpu_peer_args args_for(const rank *r)
 }
 
 static int ordinal_of(const rank *r) { return (int)(r->gpu - r->all->platform->gpus); }
+
+static wcu_function kernel_of(const operation *o, const rank *r, kernel which)
+{
+  const gpu_peer_kernels *k = which >= KERNEL_multicast_reduce ? o->cast_kernels : o->kernels;
+
+  return k->of[ordinal_of(r)].fn[which];
+}
 
 /* How many elements can be handled in steps: all, unless an address is not aligned. */
 static uint64_t steps_of(const gpu_peer_args *args, int ranks, int64_t count, int64_t elem_bytes)
@@ -250,7 +311,7 @@ static weft_status *barrier(operation *o, rank *r)
 {
   gpu_peer_args args = args_for(r);
 
-  return launch(r, o->kernels->of[ordinal_of(r)].barrier, 1, GPU_PEER_BARRIER_THREADS, &args);
+  return launch(r, kernel_of(o, r, KERNEL_barrier), 1, GPU_PEER_BARRIER_THREADS, &args);
 }
 
 /* The first stream waits for all others, and they wait for it. */
@@ -310,7 +371,7 @@ static weft_status *fold(operation *o, rank *r, int64_t first, int64_t count, vo
   args.count = (uint64_t)count;
   args.steps = steps_of(&args, o->all->size, count, o->elem_bytes);
   int64_t units = args.steps ? (int64_t)args.steps : count;
-  return launch(r, o->kernels->of[ordinal_of(r)].fold, blocks_for(units, MOST_BLOCKS), GPU_PEER_THREADS, &args);
+  return launch(r, kernel_of(o, r, KERNEL_fold), blocks_for(units, MOST_BLOCKS), GPU_PEER_THREADS, &args);
 }
 
 /* A small operation by one kernel. */
@@ -334,10 +395,10 @@ static weft_status *one_kernel(operation *o, rank *r)
   args.steps = addresses % GPU_PEER_STEP_BYTES ? 0 : steps_of(&args, o->all->size, o->count, o->elem_bytes);
   /* the grid is the same on all ranks, whatever their addresses are */
   int64_t blocks = blocks_for(o->count * o->elem_bytes / GPU_PEER_STEP_BYTES, GPU_PEER_BLOCKS);
-  wcu_function fn = kind == WEFT_ALL_REDUCE       ? o->kernels->of[ordinal_of(r)].one_shot
-                    : kind == WEFT_REDUCE_SCATTER ? o->kernels->of[ordinal_of(r)].scatter
-                                                  : o->kernels->of[ordinal_of(r)].gather;
-  return launch(r, fn, blocks, GPU_PEER_THREADS, &args);
+  kernel which = kind == WEFT_ALL_REDUCE       ? KERNEL_one_shot
+                 : kind == WEFT_REDUCE_SCATTER ? KERNEL_scatter
+                                               : KERNEL_gather;
+  return launch(r, kernel_of(o, r, which), blocks, GPU_PEER_THREADS, &args);
 }
 
 /* The slice of an all-reduce that rank k folds, in elements: whole steps. */
@@ -416,8 +477,8 @@ static weft_status *launch_pieces(operation *o, rank *r, gpu_peer_pieces *pieces
   if (pieces->count == 0) return NULL;
   for (uint64_t i = 0; i < pieces->count; i++) most = WEFT_MAX(most, (int64_t)pieces->piece[i].bytes);
   int64_t columns = blocks_for(most / GPU_PEER_STEP_BYTES, MOST_BLOCKS / (int)pieces->count + 1);
-  WEFT_TRY(launch_grid(r, o->kernels->of[ordinal_of(r)].pieces, columns, (int64_t)pieces->count, GPU_PEER_THREADS,
-                       pieces, sizeof *pieces));
+  WEFT_TRY(launch_grid(r, kernel_of(o, r, KERNEL_pieces), columns, (int64_t)pieces->count, GPU_PEER_THREADS, pieces,
+                       sizeof *pieces));
   pieces->count = 0;
   return NULL;
 }
@@ -490,6 +551,109 @@ static bool is_small(const operation *o)
   return true;
 }
 
+/* ---- operations with multicast ---------------------------------------------------------------------------------- */
+
+static int64_t whole_steps(int64_t bytes)
+{
+  return (bytes + GPU_PEER_STEP_BYTES - 1) / GPU_PEER_STEP_BYTES * GPU_PEER_STEP_BYTES;
+}
+
+/* The same for all ranks.  All-gathers larger than a scratch are copies, since as many bytes come to each rank either
+ * way, and the copies need no multiprocessors. */
+static way choose_way(const operation *o)
+{
+  const coll_problem *p = o->problem;
+  const weft_coll_op *args = args_of(o, 0);
+  bool reduces = gpu_peer_multicast_reduces(args->dtype, args->reduction);
+
+  if (!o->all->cast || o->all->cast_failed || o->count == 0) return NO_CAST;
+  switch (p->kind) {
+  case WEFT_ALL_REDUCE:
+    if (reduces) return p->bytes * p->size <= CAST_AT_ONCE_BYTES ? CAST_REDUCE : CAST_TWO_SHOT;
+    return p->bytes > ONE_SHOT_BYTES ? CAST_SPREAD : NO_CAST;
+  case WEFT_REDUCE_SCATTER: return reduces && !p->prefix ? CAST_SCATTER : NO_CAST;
+  case WEFT_ALL_GATHER: return whole_steps(p->bytes) * p->size <= CAST_BYTES ? CAST_GATHER : NO_CAST;
+  case WEFT_BROADCAST: return CAST_BROADCAST;
+  default: return NO_CAST;
+  }
+}
+
+/* The most bytes of a block that a kernel handles. */
+static int64_t most_bytes(const operation *o)
+{
+  bool blocks = o->way == CAST_SCATTER || o->way == CAST_GATHER;
+
+  return CAST_BYTES / (blocks ? o->all->size : 1) / GPU_PEER_STEP_BYTES * GPU_PEER_STEP_BYTES;
+}
+
+static uint64_t steps_at(uint64_t addresses, int64_t bytes)
+{
+  return addresses % GPU_PEER_STEP_BYTES ? 0 : (uint64_t)(bytes / GPU_PEER_STEP_BYTES);
+}
+
+static gpu_peer_args cast_args(const operation *o, const rank *r)
+{
+  const gpu_multicast_member *own = &o->all->cast->members[r->rank];
+  uint64_t scratch_at = (o->all->small_count % 2) * CAST_BYTES, from = 0, to;
+  gpu_peer_args args = args_for(r);
+
+  args.scratch = own->own + scratch_at;
+  args.all = own->all + scratch_at;
+  args.out = at(args_of(o, r->rank)->recv) + (uint64_t)o->first;
+  args.send = at(o->send[r->rank]) + (uint64_t)o->first;
+  args.bytes = (uint64_t)o->piece;
+  args.slot = (uint64_t)whole_steps(o->piece);
+  args.block = (uint64_t)o->problem->bytes;
+  if (o->way == CAST_BROADCAST) {
+    if (r->rank != o->problem->root) args.send = 0;
+    if (!args_of(o, r->rank)->recv || args.out == args.send) args.out = 0;
+  }
+  for (int k = 0; o->way == CAST_SPREAD && k < o->all->size; k++) {
+    args.in[k] = at(o->send[k]) + (uint64_t)o->first;
+    from |= args.in[k];
+  }
+  from |= args.send;
+  to = args.out;
+  if (o->way == CAST_SCATTER) from |= args.block;
+  if (o->way == CAST_GATHER) to |= args.block;
+  args.steps = steps_at(from, o->piece);
+  args.out_steps = steps_at(to, o->piece);
+  return args;
+}
+
+static weft_status *cast(operation *o, rank *r)
+{
+  static const kernel kernels[] = {
+    [CAST_REDUCE] = KERNEL_multicast_reduce, [CAST_TWO_SHOT] = KERNEL_multicast_two_shot,
+    [CAST_SCATTER] = KERNEL_multicast_scatter, [CAST_SPREAD] = KERNEL_multicast_spread,
+    [CAST_GATHER] = KERNEL_multicast_gather, [CAST_BROADCAST] = KERNEL_multicast_broadcast,
+  };
+  bool shares = o->way == CAST_TWO_SHOT || o->way == CAST_SPREAD;
+  gpu_peer_args args = cast_args(o, r);
+  /* the same on all ranks; where the ranks share the steps of each thread, a thread has one for each of them */
+  int64_t units = (int64_t)args.slot / GPU_PEER_STEP_BYTES / (shares ? o->all->size : 1);
+
+  return launch(r, kernel_of(o, r, kernels[o->way]), blocks_for(units, GPU_PEER_BLOCKS), GPU_PEER_THREADS, &args);
+}
+
+/* Only "multicast_spread" reads the operands of other ranks; its last barrier is behind the last read. */
+static weft_status *cast_all(operation *o)
+{
+  int64_t most = most_bytes(o);
+
+  WEFT_TRY(on_each(o, stage));
+  if (o->way == CAST_SPREAD) WEFT_TRY(meet(o));
+  for (o->first = 0; o->first < o->problem->bytes; o->first += o->piece) {
+    o->piece = WEFT_MIN(most, o->problem->bytes - o->first);
+    WEFT_TRY(on_each(o, cast));
+    o->all->small_count++;
+  }
+  return NULL;
+}
+
+/* Whether a rank's part of an operation has ended when the rank's own stream has done it. */
+static bool ends_alone(const operation *o) { return o->way == NO_CAST ? is_small(o) : o->way != CAST_SPREAD; }
+
 /* The streams of the ranks wait for the work that comes before the operation. */
 static weft_status *await_inputs(operation *o)
 {
@@ -519,6 +683,7 @@ static weft_status *queue_timed(operation *o)
   if (kind == WEFT_BARRIER) return meet(o);
   /* of a ragged all-to-all it is rank 0's extent, which says nothing about the others */
   if (o->count == 0 && kind != WEFT_RAGGED_ALL_TO_ALL) return NULL;
+  if (o->way != NO_CAST) return cast_all(o);
   if (is_small(o)) {
     WEFT_TRY(on_each(o, one_kernel));
     o->all->small_count++;
@@ -545,6 +710,19 @@ static weft_status *queue_steps(operation *o)
   return st ? st : untimed;
 }
 
+/* Kernels that the driver does not take, as where it does not know their version of PTX, are not tried again. */
+static void find_cast_kernels(operation *o, weft_dtype dtype, weft_reduction reduction)
+  WEFT_REQUIRES(o->all->platform->launching)
+{
+  weft_status *st = find_kernels(o->all->platform, dtype, reduction, o->all->size, true, &o->cast_kernels);
+
+  if (!st) return;
+  WEFT_LOG("gpu", DEBUG, "collectives go on without multicast: %s", weft_status_message(st));
+  weft_status_free(st);
+  o->all->cast_failed = true;
+  o->way = NO_CAST;
+}
+
 static weft_status *queue(operation *o) WEFT_REQUIRES(o->all->platform->launching)
 {
   const weft_coll_op *args = args_of(o, 0);
@@ -559,7 +737,10 @@ static weft_status *queue(operation *o) WEFT_REQUIRES(o->all->platform->launchin
   else dtype = WEFT_U8; /* any type: these kernels have no elements */
   o->elem_bytes = (int64_t)weft_dtype_bytes(dtype);
   o->count = o->problem->prefix ? o->problem->prefix[o->all->size] / o->elem_bytes : o->problem->bytes / o->elem_bytes;
-  WEFT_TRY(find_kernels(o->all->platform, dtype, reduction, o->all->size, &o->kernels));
+  o->way = choose_way(o);
+  if (o->way != NO_CAST) find_cast_kernels(o, dtype, reduction);
+  if (o->way == NO_CAST || o->way == CAST_SPREAD)
+    WEFT_TRY(find_kernels(o->all->platform, dtype, reduction, o->all->size, false, &o->kernels));
   return queue_steps(o);
 }
 
@@ -637,7 +818,7 @@ static void conduct(communicator *c, operation *o)
   weft_mutex_lock(&o->all->platform->launching);
   st = queue(o);
   weft_mutex_unlock(&o->all->platform->launching);
-  bool together = !is_small(o);
+  bool together = !ends_alone(o);
   for (int k = 0; k < c->size; k++) {
     job *j = o->jobs[k];
     j->first = o->jobs[0];
@@ -798,6 +979,18 @@ static weft_status *make_abort_word(communicator *c)
   return NULL;
 }
 
+/* Without multicast everything goes by the other kernels and copies. */
+static void find_cast(communicator *c)
+{
+  gpu_device *gpus[GPU_PEER_RANKS];
+
+  if (!c->platform->settings.multicast || c->shared || c->size < 2) return;
+  for (int k = 0; k < c->size; k++) gpus[k] = c->ranks[k].gpu;
+  weft_status *st = gpu_multicast_new(gpus, c->size, 2 * CAST_BYTES, &c->cast);
+  if (st) WEFT_LOG("gpu", DEBUG, "collectives of %d GPUs go without multicast: %s", c->size, weft_status_message(st));
+  weft_status_free(st);
+}
+
 static weft_status *start(communicator *c, const weft_comm_spec *spec)
 {
   if (!gpu_peer_can_connect(&c->platform->base, spec))
@@ -805,6 +998,7 @@ static weft_status *start(communicator *c, const weft_comm_spec *spec)
                     spec->size);
   for (int k = 0; k < c->size; k++) WEFT_TRY(init_rank(c, k, device_of(&c->platform->base, spec, k)));
   WEFT_TRY(make_abort_word(c));
+  find_cast(c);
   WEFT_TRY(weft_thread_start(&c->thread, "weft-peers", conductor_run, c));
   c->started = true;
   return NULL;
@@ -835,6 +1029,7 @@ static void destroy(coll_communicator *base) WEFT_UNSHARED
     return;
   }
   for (int k = 0; k < c->size; k++) free_rank(&c->ranks[k]);
+  gpu_multicast_free(c->cast);
   if (c->abort) {
     weft_status *st = gpu_enter(c->ranks[0].gpu);
     if (!st) {
@@ -920,8 +1115,8 @@ static void describe(const coll_communicator *base, char *out, size_t size)
   weft_mutex_lock(&c->mu);
   for (int k = 0; k < c->size; k++) waiting += c->ranks[k].waiting.first != NULL;
   snprintf(out, size,
-           "kernels and copies between %d devices%s; %d of them have an operation that is not queued, %d are working",
-           c->size, c->shared ? " that share GPUs" : "", waiting, c->flying);
+           "kernels and copies between %d devices%s%s; %d of them have an operation that is not queued, %d are working",
+           c->size, c->shared ? " that share GPUs" : "", c->cast ? ", with multicast" : "", waiting, c->flying);
   weft_mutex_unlock(&c->mu);
 }
 

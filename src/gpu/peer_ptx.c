@@ -5,7 +5,14 @@
  * them are folded in f32 and rounded once, as the collectives of the host do.
  *
  * The thread that handles an element depends only on the grid.  So after the barrier of a block a thread reads what the
- * blocks of the same number have written on the other ranks, and no barrier of the whole grid is needed. */
+ * blocks of the same number have written on the other ranks, and no barrier of the whole grid is needed.
+ *
+ * The memory of a scratch has two addresses, its own and the one at which multicast joins all scratches.  PTX orders
+ * accesses of one memory by two addresses only if a fence.proxy.alias lies on the way from the first to the second
+ * (Memory Consistency Model, causality order).  Each thread executes one when it comes to a barrier, so there is one on
+ * every way through the barrier: behind the access, and before the signal, whose release and acquire in the scope of
+ * the system order the access before what the other ranks do behind the barrier.  multimem instructions are relaxed, in
+ * the scope of the system; they need no order of their own. */
 #include <config.h>
 
 #include "gpu/peer_ptx.h"
@@ -28,6 +35,7 @@ typedef struct writer {
   int bytes;          /* of an element */
   form form;
   bool bitwise;       /* the operation takes whole words */
+  bool multicast;     /* memory has two addresses */
   int label;          /* the number of the next label */
 } writer;
 
@@ -236,6 +244,7 @@ static void put_barrier(writer *w)
 {
   int spin = w->label++, met = w->label++, end = w->label++;
 
+  if (w->multicast) fprintf(w->out, "  fence.proxy.alias;\n");
   fprintf(w->out, "  barrier.sync 0;\n  setp.ge.u32 %%p, %%me, %d;\n  @%%p bra $L%d;\n", w->ranks, met);
   fprintf(w->out, "  ld.param.u32 %%t, [args+%d];\n  mov.u32 %%x, %%ctaid.x;\n", AT(rank));
   fprintf(w->out, "  mad.lo.u32 %%r, %%x, %d, %%t;\n  mul.wide.u32 %%off, %%r, 4;\n",
@@ -274,6 +283,8 @@ static void put_begin(const writer *w, const char *name)
   fprintf(w->out,
           "  .reg .b64 %%in<%d>, %%out, %%at, %%off, %%i, %%first, %%stride, %%steps, %%count, %%lt, %%l<%d>;\n",
           w->ranks, 2 * w->ranks);
+  if (w->multicast)
+    fprintf(w->out, "  .reg .b64 %%send, %%own, %%all, %%to, %%bytes, %%block, %%slot, %%rank, %%step, %%outs;\n");
   fprintf(w->out, "  .reg .b64 %%area, %%counter, %%abort;\n  mov.u32 %%me, %%tid.x;\n");
 }
 
@@ -371,6 +382,289 @@ static void put_module(writer *w)
   put_scatter(w);
 }
 
+/* ---- kernels with multicast -------------------------------------------------------------------------------------- */
+
+enum { STEP_WORDS = GPU_PEER_STEP_BYTES / 4 };
+
+static void put_pointer(const writer *w, const char *name, int at)
+{
+  fprintf(w->out, "  ld.param.u64 %s, [args+%d];\n  cvta.to.global.u64 %s, %s;\n", name, at, name, name);
+}
+
+static void put_begin_multicast(const writer *w, const char *name)
+{
+  put_begin(w, name);
+  put_pointer(w, "%send", AT(send));
+  put_pointer(w, "%own", AT(scratch));
+  put_pointer(w, "%all", AT(all));
+  put_pointer(w, "%out", AT(out));
+  fprintf(w->out,
+          "  ld.param.u64 %%bytes, [args+%d];\n  ld.param.u64 %%block, [args+%d];\n  ld.param.u64 %%slot, [args+%d];\n"
+          "  ld.param.u64 %%steps, [args+%d];\n  ld.param.u64 %%outs, [args+%d];\n  ld.param.u32 %%t, [args+%d];\n",
+          AT(bytes), AT(block), AT(slot), AT(steps), AT(out_steps), AT(rank));
+  fprintf(w->out,
+          "  cvt.u64.u32 %%rank, %%t;\n  add.s64 %%count, %%bytes, %d;\n  shr.u64 %%count, %%count, 4;\n"
+          "  mov.u32 %%t, %%ctaid.x;\n  mov.u32 %%x, %%ntid.x;\n  cvt.u64.u32 %%i, %%me;\n"
+          "  mad.wide.u32 %%first, %%t, %%x, %%i;\n  mov.u32 %%t, %%nctaid.x;\n  mul.wide.u32 %%stride, %%t, %%x;\n",
+          GPU_PEER_STEP_BYTES - 1);
+  _Static_assert(GPU_PEER_STEP_BYTES == 1 << 4, "the shift");
+}
+
+/* A loop over all steps, or over the rank's share of what each thread has: one of `ranks` in turn.  In it %off is where
+ * step %i begins. */
+typedef struct loop { int begin, end; } loop;
+
+static loop put_loop_begin(writer *w, bool share)
+{
+  loop l = {w->label++, w->label++};
+
+  fprintf(w->out,
+          share ? "  mad.lo.u64 %%i, %%rank, %%stride, %%first;\n  mul.lo.u64 %%step, %%stride, %d;\n"
+                : "  mov.u64 %%i, %%first;\n  mov.u64 %%step, %%stride;\n",
+          w->ranks);
+  fprintf(w->out, "$L%d:\n  setp.ge.u64 %%p, %%i, %%count;\n  @%%p bra $L%d;\n  shl.b64 %%off, %%i, 4;\n", l.begin,
+          l.end);
+  return l;
+}
+
+static void put_loop_end(const writer *w, loop l)
+{
+  fprintf(w->out, "  add.s64 %%i, %%i, %%step;\n  bra $L%d;\n$L%d:\n", l.begin, l.end);
+}
+
+/* Loads or stores the four words from %v<first> on, %off behind `base`. */
+static void put_vector(const writer *w, const char *instruction, const char *base, int first, bool is_store)
+{
+  char registers[64];
+
+  snprintf(registers, sizeof registers, "{%%v%d, %%v%d, %%v%d, %%v%d}", first, first + 1, first + 2, first + 3);
+  fprintf(w->out, "  add.s64 %%at, %s, %%off;\n", base);
+  if (is_store) fprintf(w->out, "  %s [%%at], %s;\n", instruction, registers);
+  else fprintf(w->out, "  %s %s, [%%at];\n", instruction, registers);
+}
+
+/* The four words from %v<first> on = a step of an array of any alignment, with zeros behind its end. */
+static void put_load_operand(writer *w, const char *base, int first)
+{
+  int bytewise = w->label++, done = w->label++;
+
+  fprintf(w->out, "  setp.ge.u64 %%p, %%i, %%steps;\n  @%%p bra $L%d;\n", bytewise);
+  put_vector(w, "ld.global.v4.b32", base, first, false);
+  fprintf(w->out, "  bra $L%d;\n$L%d:\n  add.s64 %%at, %s, %%off;\n", done, bytewise, base);
+  for (int b = 0; b < GPU_PEER_STEP_BYTES; b++) {
+    int word = first + b / 4;
+    if (b % 4 == 0) fprintf(w->out, "  mov.b32 %%v%d, 0;\n", word);
+    fprintf(w->out,
+            "  add.s64 %%lt, %%off, %d;\n  setp.lt.u64 %%p, %%lt, %%bytes;\n  mov.b32 %%t, 0;\n"
+            "  @%%p ld.global.u8 %%t, [%%at+%d];\n  shl.b32 %%t, %%t, %d;\n  or.b32 %%v%d, %%v%d, %%t;\n",
+            b, b, b % 4 * 8, word, word);
+  }
+  fprintf(w->out, "$L%d:\n", done);
+}
+
+/* The reverse, to an array of `%outs` whole steps. */
+static void put_store_result(writer *w, const char *base)
+{
+  int bytewise = w->label++, done = w->label++;
+
+  fprintf(w->out, "  setp.ge.u64 %%p, %%i, %%outs;\n  @%%p bra $L%d;\n", bytewise);
+  put_vector(w, "st.global.v4.b32", base, 0, true);
+  fprintf(w->out, "  bra $L%d;\n$L%d:\n  add.s64 %%at, %s, %%off;\n", done, bytewise, base);
+  for (int b = 0; b < GPU_PEER_STEP_BYTES; b++)
+    fprintf(w->out,
+            "  add.s64 %%lt, %%off, %d;\n  setp.lt.u64 %%p, %%lt, %%bytes;\n  shr.u32 %%t, %%v%d, %d;\n"
+            "  @%%p st.global.u8 [%%at+%d], %%t;\n",
+            b, b / 4, b % 4 * 8, b);
+  fprintf(w->out, "$L%d:\n", done);
+}
+
+static void put_load_own(const writer *w, const char *base) { put_vector(w, "ld.global.v4.b32", base, 0, false); }
+static void put_store_own(const writer *w, const char *base) { put_vector(w, "st.global.v4.b32", base, 0, true); }
+
+/* The type only says how many bits there are. */
+static void put_store_all(const writer *w, const char *base)
+{
+  put_vector(w, "multimem.st.relaxed.sys.global.v4.f32", base, 0, true);
+}
+
+/* Words of 64 bits, as two of 32 bits, and the reverse. */
+static void put_split(const writer *w)
+{
+  for (int k = 0; k < 2; k++) fprintf(w->out, "  mov.b64 {%%v%d, %%v%d}, %%l%d;\n", 2 * k, 2 * k + 1, k);
+}
+static void put_join(const writer *w, int ranks)
+{
+  for (int k = 0; k < 2 * ranks; k++) fprintf(w->out, "  mov.b64 %%l%d, {%%v%d, %%v%d};\n", k, 2 * k, 2 * k + 1);
+}
+
+/* The reduction of a step of all scratches.  There are no vectors of integers. */
+static void put_load_reduce(const writer *w, const char *base)
+{
+  bool wide = w->bytes == 8 || w->bitwise;
+  char operation[16];
+
+  if (w->bitwise) snprintf(operation, sizeof operation, "%s.b64", bitwise_name(w->reduction));
+  else if (w->reduction == WEFT_SUM) snprintf(operation, sizeof operation, "add.u%d", 8 * w->bytes);
+  else
+    snprintf(operation, sizeof operation, "%s.%c%d", w->reduction == WEFT_MIN ? "min" : "max",
+             w->form == SIGNED ? 's' : 'u', 8 * w->bytes);
+  fprintf(w->out, "  add.s64 %%at, %s, %%off;\n", base);
+  for (int k = 0; k < (wide ? STEP_WORDS / 2 : STEP_WORDS); k++)
+    fprintf(w->out, "  multimem.ld_reduce.relaxed.sys.global.%s %s%d, [%%at+%d];\n", operation, wide ? "%l" : "%v", k,
+            wide ? 8 * k : 4 * k);
+  if (wide) put_split(w);
+}
+
+static void put_copy_in(writer *w, const char *from, const char *to)
+{
+  loop l = put_loop_begin(w, false);
+
+  put_load_operand(w, from, 0);
+  put_store_own(w, to);
+  put_loop_end(w, l);
+}
+
+static void put_copy_out(writer *w, const char *from, const char *to)
+{
+  loop l = put_loop_begin(w, false);
+
+  put_load_own(w, from);
+  put_store_result(w, to);
+  put_loop_end(w, l);
+}
+
+static void put_spread_in(writer *w, const char *from, const char *to)
+{
+  loop l = put_loop_begin(w, false);
+
+  put_load_operand(w, from, 0);
+  put_store_all(w, to);
+  put_loop_end(w, l);
+}
+
+static void put_reduce_out(writer *w, const char *from, const char *to)
+{
+  loop l = put_loop_begin(w, false);
+
+  put_load_reduce(w, from);
+  put_store_result(w, to);
+  put_loop_end(w, l);
+}
+
+/* name = base + k blocks of the size that is in `unit`. */
+static void put_block(const writer *w, const char *name, const char *base, const char *unit, int k)
+{
+  fprintf(w->out, "  mad.lo.u64 %s, %s, %d, %s;\n", name, unit, k, base);
+}
+
+static void put_multicast_reduce(writer *w)
+{
+  put_begin_multicast(w, "multicast_reduce");
+  put_copy_in(w, "%send", "%own");
+  put_barrier(w);
+  put_reduce_out(w, "%all", "%out");
+  put_end(w);
+}
+
+static void put_multicast_two_shot(writer *w)
+{
+  put_begin_multicast(w, "multicast_two_shot");
+  put_copy_in(w, "%send", "%own");
+  put_barrier(w);
+  loop l = put_loop_begin(w, true);
+  put_load_reduce(w, "%all");
+  put_store_all(w, "%all");
+  put_loop_end(w, l);
+  put_barrier(w);
+  put_copy_out(w, "%own", "%out");
+  put_end(w);
+}
+
+static void put_multicast_scatter(writer *w)
+{
+  put_begin_multicast(w, "multicast_scatter");
+  for (int k = 0; k < w->ranks; k++) {
+    put_block(w, "%in0", "%send", "%block", k);
+    put_block(w, "%to", "%own", "%slot", k);
+    put_copy_in(w, "%in0", "%to");
+  }
+  put_barrier(w);
+  fprintf(w->out, "  mad.lo.u64 %%all, %%slot, %%rank, %%all;\n");
+  put_reduce_out(w, "%all", "%out");
+  put_end(w);
+}
+
+static void put_multicast_gather(writer *w)
+{
+  put_begin_multicast(w, "multicast_gather");
+  fprintf(w->out, "  mad.lo.u64 %%to, %%slot, %%rank, %%all;\n");
+  put_spread_in(w, "%send", "%to");
+  put_barrier(w);
+  for (int k = 0; k < w->ranks; k++) {
+    put_block(w, "%in0", "%own", "%slot", k);
+    put_block(w, "%to", "%out", "%block", k);
+    put_copy_out(w, "%in0", "%to");
+  }
+  put_end(w);
+}
+
+static void put_multicast_broadcast(writer *w)
+{
+  int sent = w->label++, end = w->label++;
+
+  put_begin_multicast(w, "multicast_broadcast");
+  fprintf(w->out, "  ld.param.u64 %%at, [args+%d];\n  setp.eq.u64 %%p, %%at, 0;\n  @%%p bra $L%d;\n", AT(send), sent);
+  put_spread_in(w, "%send", "%all");
+  fprintf(w->out, "$L%d:\n", sent);
+  put_barrier(w);
+  fprintf(w->out, "  ld.param.u64 %%at, [args+%d];\n  setp.eq.u64 %%p, %%at, 0;\n  @%%p bra $L%d;\n", AT(out), end);
+  put_copy_out(w, "%own", "%out");
+  fprintf(w->out, "$L%d:\n", end);
+  put_end(w);
+}
+
+static void put_multicast_spread(writer *w)
+{
+  char name[16];
+
+  put_begin_multicast(w, "multicast_spread");
+  for (int k = 0; k < w->ranks; k++) {
+    snprintf(name, sizeof name, "%%in%d", k);
+    put_pointer(w, name, AT(in) + 8 * k);
+  }
+  loop l = put_loop_begin(w, true);
+  for (int k = 0; k < w->ranks; k++) {
+    snprintf(name, sizeof name, "%%in%d", k);
+    put_load_operand(w, name, k * STEP_WORDS);
+  }
+  if (w->bytes == 8) put_join(w, w->ranks);
+  int words = w->bytes == 8 ? STEP_WORDS / 2 : STEP_WORDS;
+  for (int word = 0; word < words; word++) put_word(w, w->ranks, words, word, w->bytes < 4 ? 4 / w->bytes : 1);
+  if (w->bytes == 8) put_split(w);
+  put_store_all(w, "%all");
+  put_loop_end(w, l);
+  put_barrier(w);
+  put_copy_out(w, "%own", "%out");
+  put_end(w);
+}
+
+static void put_multicast_module(writer *w)
+{
+  fprintf(w->out, ".version 8.1\n.target sm_90\n.address_size 64\n");
+  if (w->reduction == WEFT_REDUCE_NONE) {
+    put_multicast_gather(w);
+    put_multicast_broadcast(w);
+    return;
+  }
+  put_multicast_spread(w);
+  if (!gpu_peer_multicast_reduces(w->dtype, w->reduction)) return;
+  put_multicast_reduce(w);
+  put_multicast_two_shot(w);
+  put_multicast_scatter(w);
+}
+
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
+
 /* On pred, sum and maximum are or, product and minimum are and. */
 static weft_reduction of_pred(weft_reduction reduction)
 {
@@ -381,9 +675,22 @@ static weft_reduction of_pred(weft_reduction reduction)
   }
 }
 
-char *gpu_peer_ptx(weft_dtype dtype, weft_reduction reduction, int ranks)
+bool gpu_peer_multicast_reduces(weft_dtype dtype, weft_reduction reduction)
 {
-  writer w = {.dtype = dtype, .reduction = dtype == WEFT_PRED ? of_pred(reduction) : reduction, .ranks = ranks};
+  weft_dtype kernels;
+  int per_elem;
+
+  if (!gpu_peer_reduces(dtype, reduction, &kernels, &per_elem)) return false;
+  reduction = dtype == WEFT_PRED ? of_pred(reduction) : reduction;
+  if (reduction == WEFT_AND || reduction == WEFT_OR || reduction == WEFT_XOR) return true;
+  if (reduction != WEFT_SUM && reduction != WEFT_MIN && reduction != WEFT_MAX) return false;
+  return dtype == WEFT_S32 || dtype == WEFT_U32 || dtype == WEFT_S64 || dtype == WEFT_U64;
+}
+
+static char *write_module(weft_dtype dtype, weft_reduction reduction, int ranks, bool multicast)
+{
+  writer w = {.dtype = dtype, .reduction = dtype == WEFT_PRED ? of_pred(reduction) : reduction, .ranks = ranks,
+              .multicast = multicast};
   char *text = NULL;
   size_t size;
 
@@ -392,11 +699,22 @@ char *gpu_peer_ptx(weft_dtype dtype, weft_reduction reduction, int ranks)
   w.bitwise = w.reduction == WEFT_AND || w.reduction == WEFT_OR || w.reduction == WEFT_XOR;
   w.out = open_memstream(&text, &size);
   if (!w.out) return NULL;
-  put_module(&w);
+  if (multicast) put_multicast_module(&w);
+  else put_module(&w);
   bool failed = ferror(w.out) != 0;
   if (fclose(w.out) != 0 || failed) {
     free(text);
     return NULL;
   }
   return text;
+}
+
+char *gpu_peer_ptx(weft_dtype dtype, weft_reduction reduction, int ranks)
+{
+  return write_module(dtype, reduction, ranks, false);
+}
+
+char *gpu_peer_multicast_ptx(weft_dtype dtype, weft_reduction reduction, int ranks)
+{
+  return write_module(dtype, reduction, ranks, true);
 }

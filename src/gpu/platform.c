@@ -27,6 +27,7 @@ static const weft_option options[] = {
   {"WEFT_CUDA_COLLECTIVES", WEFT_OPT_STRING, "auto", offsetof(gpu_settings, collectives),
    "What moves data between GPUs: NCCL, kernels and copies between the GPUs of a process, or what suits the size", "auto|nccl|peers"},
   {"WEFT_CUDA_COLLECTIVE_MEMORY", WEFT_OPT_BOOL, "0", offsetof(gpu_settings, collective_memory), "Let temporaries of collectives, and buffers from 4 MiB on, lie in memory that NCCL registers, as symmetric windows where the library has them"},
+  {"WEFT_CUDA_MULTICAST", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, multicast), "Let collectives between the GPUs of a process use the multicast instructions of NVLink's switches, where all of the GPUs have them"},
   {"WEFT_CUDA_SHRINK", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, shrink), "Shrink NCCL's communicator of a group that has lost members for the survivors, instead of making a new one"},
   {"WEFT_CUDA_SPLIT", WEFT_OPT_BOOL, "1", offsetof(gpu_settings, split), "Split NCCL's communicators of a program off a communicator of more of its devices, instead of making each anew"},
   {"WEFT_CUDA_SHARE", WEFT_OPT_INT, "1", offsetof(gpu_settings, share), "Devices that each GPU appears as, which share its memory; for tests of programs for several GPUs", "1..16"},
@@ -248,7 +249,16 @@ static const char *link_between(int from, int to)
   return atomics ? "nvlink" : "pcie"; /* PCIe carries no atomic operations between GPUs */
 }
 
-/* A table: a line for each device, a column for each that it reaches. */
+static const char *multicast_of(int ordinal)
+{
+  gpu_device gpu;
+  weft_status *st = gpu_device_read(ordinal, &gpu);
+
+  weft_status_free(st);
+  return st ? "?" : gpu.multicast ? "yes" : "no";
+}
+
+/* A table: a line for each device, a column for each that it reaches; and which devices have multicast. */
 static void describe_links(FILE *out, int count)
 {
   if (count < 2) return;
@@ -258,6 +268,8 @@ static void describe_links(FILE *out, int count)
     fprintf(out, "\n  from %-13d", from);
     for (int to = 0; to < count; to++) fprintf(out, " %6s", link_between(from, to));
   }
+  fprintf(out, "\n  %-18s", "multicast");
+  for (int d = 0; d < count; d++) fprintf(out, " %6s", multicast_of(d));
   fputc('\n', out);
 }
 

@@ -51,6 +51,16 @@ static WEFT_UNUSED void gpus_use(const char *what)
   gpus_registered = getenv("WEFT_TEST_COLLECTIVE_MEMORY") != NULL;
 }
 
+/* Whether the emulated GPUs have multicast. */
+static WEFT_UNUSED void gpus_have_multicast(bool have)
+{
+  void (*reset)(void);
+
+  setenv("WEFT_EMU_MULTICAST", have ? "1" : "0", 1);
+  *(void **)&reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
+  reset();
+}
+
 /* The communicators that `spec` describes have the platform's; rank r is device r. */
 static WEFT_UNUSED void gpus_bring(weft_comm_spec *spec)
 {

@@ -1381,6 +1381,12 @@ static void between_gpus(const char *by, bool processes, int most)
 }
 
 TEST(gpus_between_peers) { between_gpus("peers", false, GPUS); }
+TEST(gpus_between_peers_with_multicast)
+{
+  gpus_have_multicast(true);
+  between_gpus("peers", false, GPUS);
+  gpus_have_multicast(false);
+}
 TEST(gpus_by_nccl) { between_gpus("nccl", false, GPUS); }
 TEST(gpus_by_what_suits_the_size) { between_gpus("auto", false, 2); }
 TEST(gpus_of_processes_by_nccl) { between_gpus("nccl", true, 3); }
@@ -1405,7 +1411,7 @@ TEST(gpus_by_nccl_with_windows) { with_registered_memory(false, GPUS, "polls:2")
 TEST(gpus_of_processes_by_nccl_with_windows) { with_registered_memory(true, 3, "polls:0"); }
 TEST(gpus_of_processes_by_nccl_with_registered_memory) { with_registered_memory(true, 3, "version:22400"); }
 
-TEST_MAIN(UNIT(gpus_between_peers), UNIT(gpus_by_nccl), UNIT(gpus_by_what_suits_the_size),
+TEST_MAIN(UNIT(gpus_between_peers), UNIT(gpus_between_peers_with_multicast), UNIT(gpus_by_nccl), UNIT(gpus_by_what_suits_the_size),
           UNIT(gpus_of_processes_by_nccl), UNIT(gpus_by_nccl_with_windows), UNIT(gpus_of_processes_by_nccl_with_windows),
           UNIT(gpus_of_processes_by_nccl_with_registered_memory), UNIT(gpus_are_split_between_peers), UNIT(gpus_are_split_by_nccl),
           UNIT(gpus_are_split_by_what_suits_the_size), UNIT(gpus_are_split_by_a_library_that_takes_its_time),

@@ -1,6 +1,7 @@
 /* tests/gpu/collective_faults_test.c -- collectives between emulated GPUs that cannot end well: for every communicator
- * (peers, NCCL in one process, NCCL between ranks that meet in a store), every operation that it moves and every fault,
- * each rank gets the specified error by its deadline and a second, the next communicator works, and nothing is left.
+ * (peers with and without multicast, NCCL in one process, NCCL between ranks that meet in a store), every operation
+ * that it moves and every fault, each rank gets the specified error by its deadline and a second, the next communicator
+ * works, and nothing is left.
  *
  *   WEFT_TEST_LONG=1     all cells; otherwise each fault with a third of the operations, which differs by communicator
  *   WEFT_TEST_ONLY=late  only the faults with that in their name */
@@ -12,10 +13,14 @@
 
 enum { DEADLINE_MS = 400, LONG_MS = 20000, LATE_MS = 1100, PAST_MS = 1000, SLACK_MS = 1900, COUNT = 300, VICTIM = 2, STOP = 5 };
 
-typedef enum by { PEERS, NCCL, NCCL_OF_PROCESSES, BY_COUNT } by;
-static const char *const by_names[BY_COUNT] = {"peers", "NCCL", "NCCL of processes"};
-static const char *const by_settings[BY_COUNT] = {"peers", "nccl", "nccl"};
-static const int by_sizes[BY_COUNT] = {GPUS, GPUS, 4};
+typedef enum by { PEERS, MULTICAST, NCCL, NCCL_OF_PROCESSES, BY_COUNT } by;
+static const char *const by_names[BY_COUNT] = {"peers", "peers with multicast", "NCCL", "NCCL of processes"};
+static const char *const by_settings[BY_COUNT] = {"peers", "peers", "nccl", "nccl"};
+static const int by_sizes[BY_COUNT] = {GPUS, GPUS, GPUS, 4};
+
+static bool is_peers(by by) { return by == PEERS || by == MULTICAST; }
+/* Multicast reduces integers. */
+static weft_dtype by_type(by by) { return by == MULTICAST ? WEFT_S32 : WEFT_F32; }
 
 /* What goes wrong. */
 typedef enum what { ABSENT, COUNTS, KINDS, ABORTS, LEAVES, DIES, LATE, CALL, ASYNC } what;
@@ -30,7 +35,7 @@ typedef struct fault {
   const char *says;
 } fault;
 
-#define EACH (1u << PEERS | 1u << NCCL | 1u << NCCL_OF_PROCESSES)
+#define EACH (1u << PEERS | 1u << MULTICAST | 1u << NCCL | 1u << NCCL_OF_PROCESSES)
 #define BY_NCCL (1u << NCCL | 1u << NCCL_OF_PROCESSES)
 static const fault faults[] = {
   {ABSENT, "a rank that does not come", EACH, true, WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "not arrived: 1 of"},
@@ -54,7 +59,7 @@ static size_t (*emu_faults_left)(void);
 
 static bool reduces(weft_coll_kind k) { return k == WEFT_ALL_REDUCE || k == WEFT_REDUCE || k == WEFT_REDUCE_SCATTER; }
 
-static weft_coll_op operation(weft_coll_kind kind, int rank, int size)
+static weft_coll_op operation(weft_coll_kind kind, weft_dtype dtype, int rank, int size)
 {
   static float in[MOST_RANKS][COUNT * MOST_RANKS], out[MOST_RANKS][COUNT * MOST_RANKS];
   static int64_t offsets[MOST_RANKS][MOST_RANKS], sizes[MOST_RANKS], theirs[MOST_RANKS][MOST_RANKS];
@@ -68,7 +73,7 @@ static weft_coll_op operation(weft_coll_kind kind, int rank, int size)
   }
   ragged[rank] = (weft_coll_ragged){offsets[rank], sizes, theirs[rank], sizes, 1, 1, COUNT * size, COUNT * size};
   return (weft_coll_op){.kind = kind,
-                        .dtype = WEFT_F32,
+                        .dtype = dtype,
                         .reduction = reduces(kind) ? WEFT_SUM : WEFT_REDUCE_NONE,
                         .count = COUNT,
                         .send = in[rank],
@@ -123,10 +128,10 @@ static void inject_before(const cell *c)
 {
   char nccl[64] = "";
 
-  if (c->fault->what == LATE && c->by != PEERS) snprintf(nccl, sizeof nccl, "silent:%d@1", VICTIM);
+  if (c->fault->what == LATE && !is_peers(c->by)) snprintf(nccl, sizeof nccl, "silent:%d@1", VICTIM);
   if (c->fault->what == ASYNC) snprintf(nccl, sizeof nccl, "async:%d@1=6", VICTIM);
   /* what is to end otherwise must not end well first */
-  if ((c->fault->what == ABORTS || c->fault->what == LEAVES || c->fault->what == DIES) && c->by != PEERS)
+  if ((c->fault->what == ABORTS || c->fault->what == LEAVES || c->fault->what == DIES) && !is_peers(c->by))
     snprintf(nccl, sizeof nccl, "silent:%d@1", VICTIM);
   inject(NULL, *nccl ? nccl : NULL);
 }
@@ -136,9 +141,9 @@ static void inject_after(const cell *c)
   char driver[96] = "";
 
   if (c->fault->what == CALL) {
-    if (c->by == PEERS) snprintf(driver, sizeof driver, "cuLaunchKernel:%d=719", VICTIM + 1);
+    if (is_peers(c->by)) snprintf(driver, sizeof driver, "cuLaunchKernel:%d=719", VICTIM + 1);
     else snprintf(driver, sizeof driver, "%s:%d=3", nccl_call(c->kind), VICTIM + 1);
-  } else if (c->by == PEERS && (c->fault->what == LATE || c->fault->what == ABORTS || c->fault->what == LEAVES)) {
+  } else if (is_peers(c->by) && (c->fault->what == LATE || c->fault->what == ABORTS || c->fault->what == LEAVES)) {
     snprintf(driver, sizeof driver, "cuLaunchKernel:%d=stall:%dms", VICTIM + 1, LATE_MS);
   }
   if (!*driver) return;
@@ -181,7 +186,7 @@ static void play(cell *c)
   for (int r = 0; r < size; r++) {
     weft_coll_kind kind =
       c->fault->what == KINDS && r == VICTIM ? c->kind == WEFT_ALL_REDUCE ? WEFT_ALL_GATHER : WEFT_ALL_REDUCE : c->kind;
-    weft_coll_op op = operation(kind, r, size);
+    weft_coll_op op = operation(kind, by_type(c->by), r, size);
     if (c->fault->what == COUNTS && r == VICTIM) op.count = COUNT - 1;
     if (c->fault->what == COUNTS && r == VICTIM && kind == WEFT_RAGGED_ALL_TO_ALL) { /* two updates without rows */
       static const int64_t none[2 * MOST_RANKS];
@@ -232,7 +237,7 @@ static bool judge(cell *c)
     if (code != f->code && code != f->other) wrong(c, r, "another code");
     said |= code == f->code && strstr(weft_status_text(c->ends[r], true), f->says) != NULL;
     /* what waits for a late kernel ends when that kernel is over */
-    int64_t most_ms = (f->needs_deadline ? DEADLINE_MS : 0) + (c->by == PEERS ? LATE_MS : 0) + PAST_MS + SLACK_MS;
+    int64_t most_ms = (f->needs_deadline ? DEADLINE_MS : 0) + (is_peers(c->by) ? LATE_MS : 0) + PAST_MS + SLACK_MS;
     if (c->took_ms[r] > most_ms) wrong(c, r, "late");
   }
   if (!said && !f->needs_deadline) wrong(c, 0, "no rank says why");
@@ -264,7 +269,7 @@ static void run_cell(by by, weft_coll_kind kind, const fault *f)
   }
   if (!said) fail_msg("%s by %s, %s: no rank says \"%s\"", weft_coll_kind_name(kind), by_names[by], f->name, f->says);
   open_world(&next, by); /* survivors and the victim go on */
-  for (int r = 0; r < next.size; r++) ops[r] = operation(kind, r, next.size);
+  for (int r = 0; r < next.size; r++) ops[r] = operation(kind, by_type(by), r, next.size);
   weft_status *st = world_run(&next, ops, NULL);
   if (st)
     fail_msg("%s by %s, after %s: %s", weft_coll_kind_name(kind), by_names[by], f->name, weft_status_text(st, true));
@@ -279,6 +284,7 @@ static void run_all(by by)
   int64_t begin = weft_now_ns();
 
   gpus_use(by_settings[by]);
+  gpus_have_multicast(by == MULTICAST);
   gpus(); /* opens the driver */
   *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
   *(void **)&emu_faults_left = emulated_symbol("libcuda.so.1", "weft_emu_faults_left");
@@ -286,7 +292,7 @@ static void run_all(by by)
     for (size_t k = 0; k < WEFT_COUNT(kinds); k++) {
       if (!(faults[f].of & 1u << by) || (only && !strstr(faults[f].name, only))) continue;
       if (!is_long && (f + k + (size_t)by) % 3 != 0) continue;
-      if (!gpus_move(kinds[k], WEFT_F32, reduces(kinds[k]) ? WEFT_SUM : WEFT_REDUCE_NONE)) continue;
+      if (!gpus_move(kinds[k], by_type(by), reduces(kinds[k]) ? WEFT_SUM : WEFT_REDUCE_NONE)) continue;
       run_cell(by, kinds[k], &faults[f]);
       cells++;
     }
@@ -437,7 +443,7 @@ static weft_status *run_sum(world *w)
 {
   weft_coll_op ops[MOST_RANKS];
 
-  for (int r = 0; r < w->size; r++) ops[r] = operation(WEFT_ALL_REDUCE, r, w->size);
+  for (int r = 0; r < w->size; r++) ops[r] = operation(WEFT_ALL_REDUCE, WEFT_F32, r, w->size);
   return world_run(w, ops, NULL);
 }
 
@@ -498,7 +504,7 @@ static void survive_one(void)
 
   inject(NULL, "async:1@1=6");
   world_open_processes(&w, 2, NULL);
-  weft_coll_op ops[MOST_RANKS] = {operation(WEFT_ALL_REDUCE, 0, 2), operation(WEFT_ALL_REDUCE, 1, 2)};
+  weft_coll_op ops[MOST_RANKS] = {operation(WEFT_ALL_REDUCE, WEFT_F32, 0, 2), operation(WEFT_ALL_REDUCE, WEFT_F32, 1, 2)};
   weft_status *st = world_run(&w, ops, NULL);
   if (!st) fail_msg("it ended well");
   weft_status_free(st);
@@ -526,10 +532,11 @@ TEST(a_process_that_survives_faults_does_not_grow)
 }
 
 TEST(every_fault_of_every_operation_between_peers) { run_all(PEERS); }
+TEST(every_fault_of_every_operation_with_multicast) { run_all(MULTICAST); }
 TEST(every_fault_of_every_operation_by_nccl) { run_all(NCCL); }
 TEST(every_fault_of_every_operation_by_nccl_between_processes) { run_all(NCCL_OF_PROCESSES); }
 
-TEST_MAIN(UNIT(every_fault_of_every_operation_between_peers), UNIT(every_fault_of_every_operation_by_nccl),
+TEST_MAIN(UNIT(every_fault_of_every_operation_between_peers), UNIT(every_fault_of_every_operation_with_multicast), UNIT(every_fault_of_every_operation_by_nccl),
           UNIT(every_fault_of_every_operation_by_nccl_between_processes), UNIT(making_a_communicator_can_be_cancelled),
           UNIT(a_call_of_the_library_that_does_not_return_delays_nobody),
           UNIT(only_the_thread_that_makes_a_communicator_asks_who_has_gone),

@@ -19,7 +19,7 @@ check_LTLIBRARIES += %D%/libemulator.la
 %C%_libemulator_la_SOURCES = \
   %D%/emulator/barrier.c %D%/emulator/compare.c %D%/emulator/convert.c %D%/emulator/grid.c %D%/emulator/image.c %D%/emulator/image.h %D%/emulator/internal.h \
   %D%/emulator/lanes_bits.c %D%/emulator/lanes_float.c %D%/emulator/lanes_int.c %D%/emulator/lex.c %D%/emulator/lex.h \
-  %D%/emulator/matrix.c %D%/emulator/memory.c %D%/emulator/module.c %D%/emulator/move.c %D%/emulator/numbers.c \
+  %D%/emulator/matrix.c %D%/emulator/memory.c %D%/emulator/multicast.c %D%/emulator/module.c %D%/emulator/move.c %D%/emulator/numbers.c \
   %D%/emulator/numbers.h %D%/emulator/parse.h %D%/emulator/ptx.h %D%/emulator/races.c %D%/emulator/statement.c \
   %D%/emulator/tables.h %D%/emulator/warp.c
 EXTRA_DIST += %D%/emulator/README.md
@@ -31,7 +31,7 @@ check_PROGRAMS += %D%/ptx_test
 check_LTLIBRARIES += %D%/emulator/libcuda.la
 %C%_emulator_libcuda_la_CFLAGS = $(GPU_EMULATOR_CFLAGS)
 %C%_emulator_libcuda_la_SOURCES = %D%/emulator/code.c %D%/emulator/condition.c %D%/emulator/copy.c %D%/emulator/device.c %D%/emulator/driver.h %D%/emulator/faults.c \
-  %D%/emulator/graph.c %D%/emulator/heap.c %D%/emulator/library.c %D%/emulator/library.h %D%/emulator/link.c %D%/emulator/pool.c %D%/emulator/queue.c %D%/emulator/settings.c %D%/emulator/weft_emu.h
+  %D%/emulator/graph.c %D%/emulator/heap.c %D%/emulator/library.c %D%/emulator/library.h %D%/emulator/link.c %D%/emulator/pool.c %D%/emulator/queue.c %D%/emulator/settings.c %D%/emulator/team.c %D%/emulator/weft_emu.h
 %C%_emulator_libcuda_la_LIBADD = %D%/libemulator.la -lm -lpthread
 %C%_emulator_libcuda_la_LDFLAGS = $(AM_LDFLAGS) -rpath /nowhere -version-info 1:0:0
 # Emulated libraries, linked with the emulated driver, on whose streams they work.
@@ -84,6 +84,11 @@ EXTRA_tests_gpu_peer_kernels_test_DEPENDENCIES = %D%/emulator/libcuda.la
 %C%_peer_programs_test_CFLAGS = $(TEST_CFLAGS)
 %C%_peer_programs_test_LDADD = $(TEST_LIBS)
 EXTRA_tests_gpu_peer_programs_test_DEPENDENCIES = $(EMULATORS)
+check_PROGRAMS += %D%/multicast_kernels_test
+%C%_multicast_kernels_test_SOURCES = %D%/multicast_kernels_test.c %D%/driver.h tests/test.h
+%C%_multicast_kernels_test_CFLAGS = $(TEST_CFLAGS)
+%C%_multicast_kernels_test_LDADD = $(TEST_LIBS)
+EXTRA_tests_gpu_multicast_kernels_test_DEPENDENCIES = %D%/emulator/libcuda.la
 check_PROGRAMS += %D%/numa_test
 %C%_numa_test_SOURCES = %D%/numa_test.c %D%/collective_programs.h %D%/emulated_symbol.h tests/cpu/run.h $(EMULATED) tests/test.h
 %C%_numa_test_CFLAGS = $(TEST_CFLAGS)
@@ -245,6 +250,11 @@ check_PROGRAMS += %D%/mixed_gpu_test
 %C%_mixed_gpu_test_CFLAGS = $(TEST_CFLAGS) -Wno-unused-function
 %C%_mixed_gpu_test_LDADD = $(TEST_LIBS)
 EXTRA_tests_gpu_mixed_gpu_test_DEPENDENCIES = $(EMULATORS)
+check_PROGRAMS += %D%/multicast_test
+%C%_multicast_test_SOURCES = %D%/multicast_test.c tests/collective/world.h tests/collective/gpus.h %D%/emulated_symbol.h $(EMULATED) tests/test.h
+%C%_multicast_test_CFLAGS = $(TEST_CFLAGS)
+%C%_multicast_test_LDADD = $(TEST_LIBS)
+EXTRA_tests_gpu_multicast_test_DEPENDENCIES = $(EMULATORS)
 check_PROGRAMS += %D%/ending_gpu_test
 %C%_ending_gpu_test_SOURCES = tests/collective/ending_test.c tests/collective/actors.h tests/collective/gpus.h %D%/emulated_symbol.h $(EMULATED) tests/test.h
 %C%_ending_gpu_test_CFLAGS = $(TEST_CFLAGS) -DON_GPUS -Wno-unused-function

@@ -5,8 +5,9 @@
  *                                    are one. Results of libraries are also held against the reference evaluator.
  *   on_device faults                 an illegal address and a program that does not fit; prints TAP
  *   on_device together               NCCL of one rank, and of two of which one never comes; collectives of programs of
- *                                    eight devices by peers (WEFT_CUDA_SHARE), with a hash of each one's bits; steps
- *                                    one by one and as a graph, with what a launch costs; prints TAP
+ *                                    eight devices by peers (WEFT_CUDA_SHARE), with a hash of each one's bits;
+ *                                    collectives with and without multicast, if there are several GPUs that have it;
+ *                                    steps one by one and as a graph, with what a launch costs; prints TAP
  *   on_device conformance            the programs of openxla/stablehlo that check themselves; prints TAP
  *
  * The device is that of WEFT_PLATFORM and WEFT_CUDA_LIBDIR. Exit status: 0 all is right, 1 not. */
@@ -18,6 +19,7 @@ enum { DEVICES = 8, MOST_BYTES = 4096 };
 #include "collective_programs.h"
 #include "cpu/run.h"
 #include "gpu/gpu_internal.h"
+#include "gpu/multicast.h"
 #include "gpu/nccl.h"
 #include "gpu/nccl_calls.h"
 #include "runtime/runtime_internal.h"
@@ -445,6 +447,151 @@ TEST(eight_devices_have_the_bits_of_the_cpu)
   unsetenv("WEFT_CUDA_COLLECTIVES");
 }
 
+/* ---- multicast --------------------------------------------------------------------------------------------------- */
+
+/* Collectives of one kernel each, and of several pieces. */
+static const struct { weft_coll_kind kind; weft_dtype dtype; weft_reduction reduction; size_t count; } casts[] = {
+  {WEFT_ALL_REDUCE, WEFT_S32, WEFT_SUM, 1000}, {WEFT_ALL_REDUCE, WEFT_S32, WEFT_SUM, 3000001},
+  {WEFT_ALL_REDUCE, WEFT_U8, WEFT_XOR, 12345}, {WEFT_ALL_REDUCE, WEFT_U64, WEFT_MAX, 300001},
+  {WEFT_ALL_REDUCE, WEFT_F32, WEFT_SUM, 300001}, {WEFT_REDUCE_SCATTER, WEFT_S32, WEFT_MIN, 100001},
+  {WEFT_ALL_GATHER, WEFT_U8, WEFT_REDUCE_NONE, 10007}, {WEFT_BROADCAST, WEFT_F32, WEFT_REDUCE_NONE, 2000003},
+};
+enum { MOST_GPUS = 8, MOST_CAST_BYTES = 16 << 20 };
+
+/* Operand and result of each rank. */
+typedef struct casting { int size; weft_comm *comms[MOST_GPUS]; weft_device *devices[MOST_GPUS]; void *in[MOST_GPUS], *out[MOST_GPUS]; } casting;
+
+static void post_cast(const casting *c, size_t i)
+{
+  weft_event *events[MOST_GPUS];
+
+  for (int r = 0; r < c->size; r++) {
+    weft_coll_op op = {.kind = casts[i].kind, .dtype = casts[i].dtype, .reduction = casts[i].reduction,
+                       .count = casts[i].count, .send = c->in[r], .recv = c->out[r], .root = 1};
+    T_OK(weft_coll_post(c->comms[r], &op, NULL, &events[r]));
+  }
+  for (int r = 0; r < c->size; r++) {
+    T_OK(weft_coll_wait(c->comms[r], events[r]));
+    weft_event_release(events[r]);
+  }
+}
+
+/* A hash of the results of all ranks. */
+static uint64_t hash_of_cast(const casting *c, size_t i)
+{
+  static uint32_t data[MOST_CAST_BYTES / 4];
+  uint64_t hash = UINT64_C(14695981039346656037);
+  size_t blocks = casts[i].kind == WEFT_ALL_GATHER ? (size_t)c->size : 1;
+  size_t bytes = casts[i].count * weft_dtype_bytes(casts[i].dtype) * blocks;
+
+  for (int r = 0; r < c->size; r++) {
+    uint32_t state = (uint32_t)r + 1;
+    /* numbers near 1 as f32, so that the order of a sum shows */
+    for (size_t k = 0; k < WEFT_COUNT(data); k++) data[k] = 0x3f000000 | (state = state * 1664525 + 1013904223) >> 8;
+    T_OK(weft_device_write(c->devices[r], NULL, c->in[r], data, sizeof data));
+  }
+  post_cast(c, i);
+  for (int r = 0; r < c->size; r++) {
+    memset(data, 0, sizeof data);
+    T_OK(weft_device_read(c->devices[r], NULL, data, c->out[r], (int64_t)bytes));
+    for (size_t k = 0; k < (bytes + 3) / 4; k++) hash = hash_word(hash, data[k]);
+  }
+  return hash;
+}
+
+static void open_casting(weft_platform *platform, int size, casting *out)
+{
+  static const int ranks[MOST_GPUS] = {0, 1, 2, 3, 4, 5, 6, 7};
+  weft_comm_spec spec = {.name = "casting", .size = size, .ranks = ranks, .rank_count = size,
+                         .communicator = platform->ops->communicator, .communicator_ctx = platform};
+
+  *out = (casting){.size = size};
+  T_OK(weft_comm_create(&spec, out->comms));
+  for (int r = 0; r < size; r++) {
+    out->devices[r] = weft_platform_device(platform, r);
+    T_OK(rt_device_take(out->devices[r], 0, MOST_CAST_BYTES, RT_ANYONE, &out->in[r]));
+    T_OK(rt_device_take(out->devices[r], 0, MOST_CAST_BYTES, RT_ANYONE, &out->out[r]));
+  }
+}
+
+static void close_casting(casting *c)
+{
+  for (int r = 0; r < c->size; r++) weft_comm_destroy(c->comms[r]);
+  for (int r = 0; r < c->size; r++) {
+    rt_device_give(c->devices[r], 0, c->in[r], MOST_CAST_BYTES);
+    rt_device_give(c->devices[r], 0, c->out[r], MOST_CAST_BYTES);
+  }
+}
+
+/* Hashes, and how long each takes on the host, in microseconds. */
+static void run_casts(int size, bool multicast, uint64_t *out_hashes, double *out_us)
+{
+  enum { TIMES = 20 };
+  weft_platform *platform;
+  casting c;
+
+  setenv("WEFT_CUDA_MULTICAST", multicast ? "1" : "0", 1);
+  T_OK(plat_new(&(weft_platform_options){.device_count = size, .threads = 1}, &platform));
+  open_casting(platform, size, &c);
+  for (size_t i = 0; i < WEFT_COUNT(casts); i++) {
+    out_hashes[i] = hash_of_cast(&c, i);
+    int64_t began_ns = weft_now_ns();
+    for (int n = 0; n < TIMES; n++) post_cast(&c, i);
+    out_us[i] = (double)(weft_now_ns() - began_ns) / TIMES / 1000;
+  }
+  close_casting(&c);
+  weft_platform_release(platform);
+  unsetenv("WEFT_CUDA_MULTICAST");
+}
+
+/* Why there is no multicast between the GPUs; NULL: there is. Other errors of the driver fail the test. */
+static const char *why_no_multicast(int size)
+{
+  static char why[400];
+  weft_platform *platform;
+  gpu_device *gpus[MOST_GPUS];
+  gpu_multicast *object;
+
+  if (size < 2) return "there is one GPU only";
+  T_OK(plat_new(&(weft_platform_options){.device_count = size, .threads = 1}, &platform));
+  for (int d = 0; d < size; d++) gpus[d] = gpu_of(weft_platform_device(platform, d));
+  weft_status *st = gpu_multicast_new(gpus, size, 1 << 20, &object);
+  snprintf(why, sizeof why, "%s", st ? weft_status_message(st) : "");
+  weft_code code = weft_status_code(st);
+  if (code != WEFT_UNIMPLEMENTED && code != WEFT_UNAVAILABLE && code != WEFT_RESOURCE_EXHAUSTED) T_OK(st);
+  weft_status_free(st);
+  gpu_multicast_free(object);
+  weft_platform_release(platform);
+  return *why ? why : NULL;
+}
+
+TEST(multicast_has_the_bits_of_the_peers)
+{
+  uint64_t hashes[2][WEFT_COUNT(casts)];
+  double us[2][WEFT_COUNT(casts)];
+  const char *share = getenv("WEFT_CUDA_SHARE");
+  char *kept = share ? strdup(share) : NULL;
+  int size;
+
+  unsetenv("WEFT_CUDA_SHARE");
+  T_OK(gpu_device_count(&size));
+  size = WEFT_MIN(size, MOST_GPUS);
+  setenv("WEFT_CUDA_COLLECTIVES", "peers", 1);
+  const char *why = why_no_multicast(size);
+  for (int multicast = 0; multicast < 2 && !why; multicast++)
+    run_casts(size, multicast, hashes[multicast], us[multicast]);
+  unsetenv("WEFT_CUDA_COLLECTIVES");
+  if (kept) setenv("WEFT_CUDA_SHARE", kept, 1);
+  free(kept);
+  if (why) T_SKIP("%s", why);
+  for (size_t i = 0; i < WEFT_COUNT(casts); i++) {
+    print_message("# %s of %s, %zu elements, %d GPUs: %.1f us with multicast, %.1f us without\n",
+                  weft_coll_kind_name(casts[i].kind), weft_dtype_name(casts[i].dtype), casts[i].count, size, us[1][i],
+                  us[0][i]);
+    if (hashes[0][i] != hashes[1][i]) fail_msg("other bits with multicast");
+  }
+}
+
 /* Thirty steps that cannot be one kernel: half of them sort a small array. */
 static void write_steps(char *text, size_t size)
 {
@@ -515,7 +662,7 @@ static int together(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(nccl_of_one_rank_reduces_divides_and_ends), UNIT(nccl_of_two_ranks_one_of_them_absent_ends),
-    UNIT(eight_devices_have_the_bits_of_the_cpu), UNIT(steps_one_by_one_and_as_a_graph_have_the_same_bits)};
+    UNIT(eight_devices_have_the_bits_of_the_cpu), UNIT(multicast_has_the_bits_of_the_peers), UNIT(steps_one_by_one_and_as_a_graph_have_the_same_bits)};
 
   return cmocka_run_group_tests(units, NULL, NULL);
 }

@@ -270,6 +270,33 @@ TEST(delays_change_nothing)
   emu_reset();
 }
 
+/* The same with GPUs that multicast joins, and then with delays and checks. */
+TEST(multicast_changes_nothing)
+{
+  setenv("WEFT_EMU_MULTICAST", "1", 1);
+  for (int checks = 0; checks < 2; checks++) {
+    if (checks) {
+      setenv("WEFT_EMU_DELAY_US", "300", 1);
+      setenv("WEFT_EMU_ORDER", "interleaved:9", 1);
+      setenv("WEFT_EMU_CHECKS", "all", 1);
+    }
+    emu_reset();
+    compare_reductions(UNEVEN SMALL("yu"), SMALL("x"), checks ? 5 : 2);
+    compare_reductions(UNEVEN ODD("yu"), ODD("x"), checks ? 13 : 5);
+    compare_reductions(UNEVEN BLOCKS("yu"), BLOCKS("x"), checks ? WEFT_COUNT(reductions) : 5);
+    if (!checks) compare_reductions(UNEVEN LARGE("yu"), LARGE("x"), 7);
+    compare_reductions(UNEVEN SCATTERED("yu"), SCATTERED("x"), checks ? 9 : 4);
+    if (!checks) compare_reductions(UNEVEN SCATTERED_BLOCKS("yu"), SCATTERED_BLOCKS("x"), 6);
+    compare_gathers(checks);
+    if (!checks) compare_moves();
+  }
+  unsetenv("WEFT_EMU_DELAY_US");
+  unsetenv("WEFT_EMU_ORDER");
+  unsetenv("WEFT_EMU_CHECKS");
+  unsetenv("WEFT_EMU_MULTICAST");
+  emu_reset();
+}
+
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
 #define TWO_SUMS                                                \
@@ -281,12 +308,13 @@ TEST(delays_change_nothing)
 
 #define ALL_TO_ALL "ROOT r = f32[4,8] all-to-all(x), replica_groups={}, dimensions={1}"
 
-static void fail_once(const char *line, const char *faults, weft_code code, weft_code other, const char *part)
+static void fail_once_of(const char *type, const char *line, const char *faults, weft_code code, weft_code other,
+                         const char *part)
 {
   weft_status *ends[DEVICES];
   char text[4096];
 
-  program(text, sizeof text, "f32", "add", line);
+  program(text, sizeof text, type, "add", line);
   weft_platform *gpu = platform_called("cuda");
   weft_executable *exe = compile_within(gpu, text, TIMEOUT_MS), *patient = compile(gpu, text);
   setenv("WEFT_EMU_FAULTS", faults, 1);
@@ -306,11 +334,33 @@ static void fail_once(const char *line, const char *faults, weft_code code, weft
   weft_platform_release(gpu);
 }
 
+static void fail_once(const char *line, const char *faults, weft_code code, weft_code other, const char *part)
+{
+  fail_once_of("f32", line, faults, code, other, part);
+}
+
 /* The kernel of one rank starts late: the others wait in theirs until the deadline, and then leave. */
 TEST(a_device_that_is_late_ends_at_the_deadline)
 {
   fail_once(TWO_SUMS, "cuLaunchKernel:12=stall:4s", WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "is with peers");
   fail_once(GATHER_AND_SCATTER, "cuLaunchKernel:12=stall:4s", WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "is with peers");
+}
+
+#define TWO_SUMS_OF_INTEGERS                                        \
+  "u = s32[4,8] all-reduce(x), replica_groups={}, to_apply=f\n" \
+  " ROOT r = s32[4,8] all-reduce(u), replica_groups={}, to_apply=f"
+
+/* The same in kernels with multicast; their memory is given back although the others have left them. */
+TEST(also_with_multicast)
+{
+  setenv("WEFT_EMU_MULTICAST", "1", 1);
+  emu_reset();
+  fail_once_of("s32", TWO_SUMS_OF_INTEGERS, "cuLaunchKernel:12=stall:4s", WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED,
+               "is with peers");
+  fail_once(GATHER_AND_SCATTER, "cuLaunchKernel:12=stall:4s", WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "is with peers");
+  fail_once_of("s32", TWO_SUMS_OF_INTEGERS, "cuLaunchKernel:13=719", WEFT_INTERNAL, WEFT_INTERNAL, "cuLaunchKernel");
+  unsetenv("WEFT_EMU_MULTICAST");
+  emu_reset();
 }
 
 /* Programs launch a kernel on each device before the collective does. */
@@ -340,7 +390,7 @@ int main(void)
     UNIT(small_all_reduces_have_the_bits_of_the_cpu), UNIT(odd_sizes_and_groups_too), UNIT(small_all_reduces_of_several_blocks_too), UNIT(large_all_reduces_too),
     UNIT(reduce_scatters_too), UNIT(reduce_scatters_of_several_blocks_too), UNIT(all_gathers_of_every_size), UNIT(data_of_every_type_moves), UNIT(ragged_rows_move_between_devices),
     UNIT(ragged_offsets_that_are_wrong_are_the_runs_error), UNIT(devices_that_share_gpus_meet_by_events),
-    UNIT(delays_change_nothing), UNIT(a_device_that_is_late_ends_at_the_deadline), UNIT(every_call_that_fails_is_the_runs_error),
+    UNIT(delays_change_nothing), UNIT(multicast_changes_nothing), UNIT(also_with_multicast), UNIT(a_device_that_is_late_ends_at_the_deadline), UNIT(every_call_that_fails_is_the_runs_error),
     UNIT(every_call_that_fails_while_a_communicator_is_made_is_the_runs_error), UNIT(nothing_is_left)};
   return cmocka_run_group_tests(units, open_emulator, NULL);
 }

@@ -754,7 +754,7 @@ TEST(a_client_has_the_gpus_that_it_names)
   unsetenv("WEFT_CUDA_SHARE");
 }
 
-TEST(the_links_between_gpus_are_described)
+static void check_description(const char *part)
 {
   const weft_platform_ops *ops;
   char *text = NULL;
@@ -764,9 +764,20 @@ TEST(the_links_between_gpus_are_described)
   T_OK(plat_default(&ops));
   T_OK(ops->describe(out));
   fclose(out);
-  /* the emulated GPUs can do atomic operations in each other's memory, as GPUs with NVLink */
-  if (!strstr(text, "  from 1             nvlink      - nvlink")) fail_msg("%s", text);
+  if (!strstr(text, part)) fail_msg("%s", text);
   free(text);
+}
+
+TEST(the_links_between_gpus_are_described)
+{
+  /* the emulated GPUs can do atomic operations in each other's memory, as GPUs with NVLink */
+  check_description("  from 1             nvlink      - nvlink");
+  check_description("  multicast              no     no     no");
+  setenv("WEFT_EMU_MULTICAST", "1", 1);
+  emu_reset();
+  check_description("  multicast             yes    yes    yes");
+  unsetenv("WEFT_EMU_MULTICAST");
+  emu_reset();
 }
 
 static int without_driver(void)

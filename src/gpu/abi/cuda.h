@@ -56,6 +56,9 @@ typedef enum wcu_mem_access { WCU_MEM_ACCESS(WCU_ROW) } wcu_mem_access;
 #define WCU_ROW(name, value) WCU_MEM_GRANULARITY_##name = value,
 typedef enum wcu_mem_granularity { WCU_MEM_GRANULARITY(WCU_ROW) } wcu_mem_granularity;
 #undef WCU_ROW
+#define WCU_ROW(name, value) WCU_MULTICAST_GRANULARITY_##name = value,
+typedef enum wcu_multicast_granularity { WCU_MULTICAST_GRANULARITY(WCU_ROW) } wcu_multicast_granularity;
+#undef WCU_ROW
 #define WCU_ROW(name, value) WCU_MEMPOOL_ATTR_##name = value,
 typedef enum wcu_mempool_attribute { WCU_MEMPOOL_ATTRIBUTES(WCU_ROW) } wcu_mempool_attribute;
 #undef WCU_ROW
@@ -159,6 +162,14 @@ typedef struct wcu_mem_allocation_prop {
     unsigned char reserved[4];
   } allocFlags;
 } wcu_mem_allocation_prop;
+
+/* A multicast object: what a device writes to it goes to the memory that each device of its team has bound to it. */
+typedef struct wcu_multicast_prop {
+  unsigned numDevices;
+  size_t size;                    /* bytes that each device can bind */
+  unsigned long long handleTypes; /* a set of wcu_mem_handle_type */
+  unsigned long long flags;       /* 0 */
+} wcu_multicast_prop;
 
 typedef struct wcu_mempool_props {
   wcu_mem_allocation_type allocType;

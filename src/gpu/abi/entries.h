@@ -102,6 +102,16 @@
   X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, \
     (wcu_mem_allocation_prop *prop, wcu_mem_handle handle))
 
+/* Multicast objects, whose handles cuMemMap and cuMemRelease take too. */
+#define WCU_MULTICAST_ENTRIES(X) \
+  X(cuMulticastCreate, cuMulticastCreate, (wcu_mem_handle *handle, const wcu_multicast_prop *prop)) \
+  X(cuMulticastAddDevice, cuMulticastAddDevice, (wcu_mem_handle handle, wcu_device device)) \
+  X(cuMulticastBindMem, cuMulticastBindMem, \
+    (wcu_mem_handle handle, size_t offset, wcu_mem_handle memory, size_t memory_offset, size_t bytes, unsigned long long flags)) \
+  X(cuMulticastUnbind, cuMulticastUnbind, (wcu_mem_handle handle, wcu_device device, size_t offset, size_t bytes)) \
+  X(cuMulticastGetGranularity, cuMulticastGetGranularity, \
+    (size_t *bytes, const wcu_multicast_prop *prop, wcu_multicast_granularity option))
+
 /* Copies and fills. */
 #define WCU_COPY_ENTRIES(X) \
   X(cuMemcpy, cuMemcpy, (wcu_ptr to, wcu_ptr from, size_t bytes)) \
@@ -204,6 +214,7 @@
   X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (wcu_capture_mode *mode))
 
 #define WCU_ENTRIES(X) \
-  WCU_DEVICE_ENTRIES(X) WCU_STREAM_ENTRIES(X) WCU_MEMORY_ENTRIES(X) WCU_COPY_ENTRIES(X) WCU_CODE_ENTRIES(X) WCU_GRAPH_ENTRIES(X)
+  WCU_DEVICE_ENTRIES(X) WCU_STREAM_ENTRIES(X) WCU_MEMORY_ENTRIES(X) WCU_MULTICAST_ENTRIES(X) WCU_COPY_ENTRIES(X) \
+  WCU_CODE_ENTRIES(X) WCU_GRAPH_ENTRIES(X)
 
 #endif

@@ -83,6 +83,7 @@ static bool is_too_new(const char *name)
   static const char *const from_12_3[] = {"cuGraphAddNode", "cuGraphConditionalHandleCreate",
                                           "cuStreamBeginCaptureToGraph", "cuStreamGetCaptureInfo"};
   bool found = false;
+  if (strncmp(name, "cuMulticast", strlen("cuMulticast")) == 0) return emu_version() < 12010;
   for (size_t n = 0; n < sizeof from_12_3 / sizeof *from_12_3; n++) found |= strcmp(from_12_3[n], name) == 0;
   return found && emu_version() < 12030;
 }
@@ -210,6 +211,7 @@ EMU_API cuDeviceGetAttribute(int *value, wcu_device_attribute attribute, wcu_dev
     IS(CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1);
     IS(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1);
     IS(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1);
+    IS(MULTICAST_SUPPORTED, emu_set.multicast && d->sm >= 90);
     IS(MEMORY_POOLS_SUPPORTED, 1);
     IS(HOST_NUMA_ID, node_of(device));
   default: *value = 0;

@@ -32,7 +32,7 @@ typedef struct emu_settings {
   ptx_order order;
   uint64_t seed, delay_ns;   /* delay_ns: the longest random wait before each work of a stream */
   unsigned checks;
-  bool sectors, leaks_fail, leaks_quiet;
+  bool sectors, leaks_fail, leaks_quiet, multicast;
   uint64_t budget;
 } emu_settings;
 int emu_version(void); /* of the driver's interface */
@@ -52,7 +52,17 @@ extern bool emu_initialized;
 
 /* ---- heap.c: all memory that devices reach ---- */
 typedef enum emu_kind { EMU_DEVICE_MEMORY, EMU_HOST_MEMORY, EMU_REGISTERED, EMU_MAPPED, EMU_MODULE } emu_kind;
-typedef struct emu_physical { int fd, refs, device; bool charged; size_t size; wcu_mem_allocation_prop prop; } emu_physical;
+typedef struct emu_team emu_team;
+/* Memory of a device, or a multicast object, which has none. */
+typedef struct emu_physical {
+  int fd, refs, handles /* of the references, those that are the program's */, device;
+  bool charged;
+  size_t size;
+  uint64_t key;      /* addresses of no allocation: there the host finds the bytes, however often they are mapped */
+  int bound;         /* bindings to multicast objects */
+  emu_team *team;    /* of a multicast object; otherwise NULL */
+  wcu_mem_allocation_prop prop;
+} emu_physical;
 typedef struct emu_block {
   uint64_t base, size, id;
   int device;
@@ -61,6 +71,7 @@ typedef struct emu_block {
   uint32_t readers, writers;   /* bit sets of devices */
   wcu_mempool pool;
   emu_physical *physical;
+  uint64_t offset;             /* into it */
 } emu_block;
 wcu_result emu_alloc(int device, size_t size, size_t align, emu_kind kind, wcu_mempool pool, uint64_t *out);
 wcu_result emu_free(uint64_t at, int kinds);  /* `kinds`: bit set of emu_kind, one of which the allocation must have */
@@ -73,6 +84,18 @@ uint64_t emu_used(int device);
 void emu_memory_of(int device, ptx_memory *out);
 wcu_result emu_register(void *at, size_t size);
 void emu_pool_access(wcu_mempool pool, int device, bool on); /* for the pool's live allocations */
+
+void emu_heap_lock(void);
+void emu_heap_unlock(void);
+wcu_mem_handle emu_physical_hand_out_locked(emu_physical *p); /* one more handle, which cuMemRelease takes back */
+enum { EMU_GRANULE = 2 * EMU_MIB };                           /* of virtual memory */
+
+/* ---- team.c: multicast objects; all under the heap's lock ---- */
+bool emu_team_is_full(const emu_team *t); /* all devices have been added */
+/* The memory of each device behind `offset`; the object's first byte has the address `base`. 0: not all have some. */
+int emu_team_find(const emu_team *t, uint64_t base, uint64_t offset, ptx_range *out, char *why, size_t size);
+bool emu_team_is_used(const emu_team *t); /* memory is bound to it */
+void emu_team_free(emu_team *t);
 
 /* ---- queue.c: contexts, streams and their work ---- */
 struct wcu_context_st { int device, refs; wcu_result sticky; uint32_t peers; wcu_stream legacy, per_thread; };

@@ -22,6 +22,7 @@ static size_t count, room;
 static uint64_t arena, arena_size, next_free, ids;
 static ptrdiff_t distance; /* from a device address to its bytes */
 static uint64_t generation, used[EMU_DEVICES];
+static size_t handles;              /* of memory and multicast objects that programs have */
 static uint32_t peers[EMU_DEVICES]; /* devices whose memory each device may use, besides its own */
 
 /* The two ranges; smaller ones where the system refuses so much address space. */
@@ -199,6 +200,8 @@ static bool judge(const emu_block *b, int device, bool write, char *why, size_t 
   else if (!b->live)
     snprintf(why, size, "the allocation %" PRIu64 " of %" PRIu64 " bytes at %#" PRIx64 " was freed", b->id, b->size,
              b->base);
+  else if (b->physical && b->physical->team)
+    snprintf(why, size, "a multicast object is mapped there, which only multimem instructions may use");
   else if (!may_use(b, device, write))
     snprintf(why, size, "device %d has no access to this memory of device %d", device, b->device);
   else return true;
@@ -231,14 +234,31 @@ static bool find_for_kernel(void *ctx, uint64_t at, ptx_range *out, char *why, s
   pthread_mutex_lock(&mu);
   emu_block *b = find(at);
   bool ok = judge(b, device, false, why, size);
-  if (ok) *out = (ptx_range){b->base, b->size, emu_host(b->base)};
+  if (ok) *out = (ptx_range){b->base, b->size, emu_host(b->base), 0};
+  if (ok && b->physical) out->shift = b->physical->key + b->offset - b->base;
   pthread_mutex_unlock(&mu);
   return ok;
 }
 
+static int find_for_multicast(void *ctx, uint64_t at, ptx_range *out, char *why, size_t size)
+{
+  int device = (int)(intptr_t)ctx, found = 0;
+  pthread_mutex_lock(&mu);
+  emu_block *b = find(at);
+  if (b && b->live && b->physical && b->physical->team) {
+    if (b->readers & b->writers & 1u << device)
+      found = emu_team_find(b->physical->team, b->base - b->offset, at - b->base + b->offset, out, why, size);
+    else snprintf(why, size, "device %d has no access to this mapping", device);
+  } else {
+    snprintf(why, size, "no multicast object is mapped there");
+  }
+  pthread_mutex_unlock(&mu);
+  return found;
+}
+
 void emu_memory_of(int device, ptx_memory *out)
 {
-  *out = (ptx_memory){find_for_kernel, &generation, (void *)(intptr_t)device};
+  *out = (ptx_memory){find_for_kernel, &generation, (void *)(intptr_t)device, find_for_multicast};
 }
 
 void emu_peer(int device, int peer, bool on)
@@ -281,6 +301,9 @@ __attribute__((visibility("default"))) size_t weft_emu_leaks(char *text, size_t 
       at += (size_t)snprintf(text + at, size - at, "%sallocation %" PRIu64 " of %" PRIu64 " bytes", at ? ", " : "",
                              b->id, b->size);
   }
+  if (handles && at + 80 < size)
+    at += (size_t)snprintf(text + at, size - at, "%s%zu handles of memory", at ? ", " : "", handles);
+  leaks += handles;
   pthread_mutex_unlock(&mu);
   size_t graphs = emu_live_graphs();
   if (graphs && at + 80 < size) snprintf(text + at, size - at, "%s%zu graphs", at ? ", " : "", graphs);
@@ -289,7 +312,7 @@ __attribute__((visibility("default"))) size_t weft_emu_leaks(char *text, size_t 
 
 /* ---- virtual memory ---- */
 
-#define GRANULE (2ull * EMU_MIB)
+#define GRANULE ((uint64_t)EMU_GRANULE)
 typedef struct reservation { uint64_t base, size; struct reservation *next; } reservation;
 static reservation *reservations;
 
@@ -349,14 +372,30 @@ EMU_API cuMemAddressFree(wcu_ptr at, size_t bytes)
 
 static emu_physical *physical_of(wcu_mem_handle h) { return (emu_physical *)(uintptr_t)h; }
 
+void emu_heap_lock(void) { pthread_mutex_lock(&mu); }
+void emu_heap_unlock(void) { pthread_mutex_unlock(&mu); }
+
+wcu_mem_handle emu_physical_hand_out_locked(emu_physical *p)
+{
+  p->refs++, p->handles++, handles++;
+  return (wcu_mem_handle)(uintptr_t)p;
+}
+
+/* The bytes of the file also lie at a key of their own, where the host finds them. */
 static wcu_result new_physical(int fd, bool charged, size_t bytes, const wcu_mem_allocation_prop *prop,
                                wcu_mem_handle *out)
 {
   emu_physical *p = calloc(1, sizeof *p);
   if (!p) return WCU_ERROR_OUT_OF_MEMORY;
-  *p = (emu_physical){fd, 1, prop->location.id, charged, bytes, *prop};
-  *out = (wcu_mem_handle)(uintptr_t)p;
-  return WCU_SUCCESS;
+  *p = (emu_physical){.fd = fd, .device = prop->location.id, .charged = charged, .size = bytes, .prop = *prop};
+  pthread_mutex_lock(&mu);
+  p->key = take_addresses(bytes, GRANULE);
+  bool ok = p->key &&
+            mmap(emu_host(p->key), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+  if (ok) *out = emu_physical_hand_out_locked(p);
+  pthread_mutex_unlock(&mu);
+  if (!ok) free(p);
+  return ok ? WCU_SUCCESS : WCU_ERROR_OUT_OF_MEMORY;
 }
 
 EMU_API cuMemCreate(wcu_mem_handle *handle, size_t bytes, const wcu_mem_allocation_prop *prop, unsigned long long flags)
@@ -373,33 +412,50 @@ EMU_API cuMemCreate(wcu_mem_handle *handle, size_t bytes, const wcu_mem_allocati
   pthread_mutex_unlock(&mu);
   if (!fits) return WCU_ERROR_OUT_OF_MEMORY;
   int fd = memfd_create("weft-emu", MFD_CLOEXEC);
-  void *bytes_at = fd < 0 || ftruncate(fd, (off_t)bytes) ? MAP_FAILED
-                                                         : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (bytes_at != MAP_FAILED) {
-    memset(bytes_at, 0xff, bytes);
-    munmap(bytes_at, bytes);
-    if (new_physical(fd, true, bytes, prop, handle) == WCU_SUCCESS) return WCU_SUCCESS;
+  if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 && new_physical(fd, true, bytes, prop, handle) == WCU_SUCCESS) {
+    memset(emu_host(physical_of(*handle)->key), 0xff, bytes);
+    return WCU_SUCCESS;
   }
   if (fd >= 0) close(fd);
+  pthread_mutex_lock(&mu);
+  used[prop->location.id] -= bytes;
+  pthread_mutex_unlock(&mu);
   return WCU_ERROR_OUT_OF_MEMORY;
+}
+
+/* The host's bytes of these addresses are no longer those of a file. */
+static void forget_file(uint64_t at, uint64_t bytes)
+{
+  mmap(emu_host(at), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 static void release_physical_locked(emu_physical *p)
 {
   if (--p->refs) return;
-  if (p->charged) used[p->device] -= p->size;
-  close(p->fd);
+  if (p->team) {
+    emu_team_free(p->team);
+  } else {
+    if (p->charged) used[p->device] -= p->size;
+    forget_file(p->key, p->size);
+    close(p->fd);
+  }
   free(p);
 }
 
 EMU_API cuMemRelease(wcu_mem_handle handle)
 {
   EMU_ENTER(EMU_AFTER_INIT);
-  if (!handle) return WCU_ERROR_INVALID_VALUE;
+  emu_physical *p = physical_of(handle);
+  if (!p) return WCU_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&mu);
-  release_physical_locked(physical_of(handle));
+  /* what is bound is unbound first: neither the object nor the memory goes before */
+  bool ok = p->handles > 1 || (p->handles == 1 && !p->bound && !(p->team && emu_team_is_used(p->team)));
+  if (ok) {
+    p->handles--, handles--;
+    release_physical_locked(p);
+  }
   pthread_mutex_unlock(&mu);
-  return WCU_SUCCESS;
+  return ok ? WCU_SUCCESS : WCU_ERROR_INVALID_VALUE;
 }
 
 EMU_API cuMemMap(wcu_ptr at, size_t bytes, size_t offset, wcu_mem_handle handle, unsigned long long flags)
@@ -410,12 +466,15 @@ EMU_API cuMemMap(wcu_ptr at, size_t bytes, size_t offset, wcu_mem_handle handle,
     return WCU_ERROR_INVALID_VALUE;
   wcu_result r = WCU_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&mu);
-  if (reservation_of(at, bytes) && !is_mapped(at, at + bytes)) {
+  if (p->team && !emu_team_is_full(p->team)) {
+    r = WCU_ERROR_ILLEGAL_STATE; /* the driver would wait for the devices that are missing */
+  } else if (reservation_of(at, bytes) && !is_mapped(at, at + bytes)) {
     emu_block *old; /* an earlier mapping of these addresses that has ended */
     while ((old = find(at)) || (count && (old = find(at + bytes - 1)))) remove_block(old);
-    void *m = mmap(emu_host(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, p->fd, (off_t)offset);
-    bool ok = m != MAP_FAILED &&
-              insert((emu_block){.base = at, .size = bytes, .device = p->device, .kind = EMU_MAPPED, .physical = p});
+    bool ok = p->team || mmap(emu_host(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, p->fd,
+                              (off_t)offset) != MAP_FAILED;
+    ok = ok && insert((emu_block){
+                 .base = at, .size = bytes, .device = p->device, .kind = EMU_MAPPED, .physical = p, .offset = offset});
     if (ok) p->refs++;
     r = ok ? WCU_SUCCESS : WCU_ERROR_OUT_OF_MEMORY;
   }
@@ -431,8 +490,7 @@ EMU_API cuMemUnmap(wcu_ptr at, size_t bytes)
   for (size_t n = 0; n < count; n++) {
     emu_block *b = &blocks[n];
     if (!b->live || b->kind != EMU_MAPPED || b->base < at || b->base + b->size > at + bytes) continue;
-    mmap(emu_host(b->base), b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-         -1, 0);
+    forget_file(b->base, b->size);
     b->live = false, any = true;
     release_physical_locked(b->physical);
     b->physical = NULL;
@@ -480,7 +538,7 @@ EMU_API cuMemExportToShareableHandle(void *out, wcu_mem_handle handle, wcu_mem_h
 {
   EMU_ENTER(EMU_AFTER_INIT);
   emu_physical *p = physical_of(handle);
-  if (!out || !p || flags || type != WCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+  if (!out || !p || p->team || flags || type != WCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
       !(p->prop.requestedHandleTypes & type))
     return WCU_ERROR_INVALID_VALUE;
   int fd = dup(p->fd);
@@ -512,8 +570,7 @@ EMU_API cuMemRetainAllocationHandle(wcu_mem_handle *handle, void *at)
   wcu_result r = WCU_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&mu);
   emu_block *b = find((uint64_t)(uintptr_t)at);
-  if (handle && b && b->live && b->physical)
-    b->physical->refs++, *handle = (wcu_mem_handle)(uintptr_t)b->physical, r = WCU_SUCCESS;
+  if (handle && b && b->live && b->physical) *handle = emu_physical_hand_out_locked(b->physical), r = WCU_SUCCESS;
   pthread_mutex_unlock(&mu);
   return r;
 }
@@ -521,7 +578,7 @@ EMU_API cuMemRetainAllocationHandle(wcu_mem_handle *handle, void *at)
 EMU_API cuMemGetAllocationPropertiesFromHandle(wcu_mem_allocation_prop *prop, wcu_mem_handle handle)
 {
   EMU_ENTER(EMU_AFTER_INIT);
-  if (!prop || !handle) return WCU_ERROR_INVALID_VALUE;
+  if (!prop || !handle || physical_of(handle)->team) return WCU_ERROR_INVALID_VALUE;
   *prop = physical_of(handle)->prop;
   return WCU_SUCCESS;
 }

@@ -39,6 +39,8 @@ enum { PTX_LO, PTX_HI, PTX_WIDE };
 enum { PTX_BAR_SYNC, PTX_BAR_ARRIVE, PTX_BAR_RED, PTX_BAR_WARP };
 enum { PTX_IDX, PTX_UP, PTX_DOWN, PTX_BFLY, PTX_ALL, PTX_ANY, PTX_UNI, PTX_BALLOT };
 enum { PTX_CP_COPY = 1, PTX_CP_COMMIT, PTX_CP_WAIT };
+enum { PTX_MULTI_LOAD = 1, PTX_MULTI_STORE, PTX_MULTI_RED };
+enum { PTX_FENCE_ALIAS = 1 };
 /* Scopes, which only the check for races looks at: all blocks see one memory. */
 typedef enum ptx_scope { PTX_OF_BLOCK = 1, PTX_OF_DEVICE, PTX_OF_SYSTEM } ptx_scope;
 typedef enum ptx_sem { PTX_WEAK, PTX_RELAXED, PTX_ACQUIRE, PTX_RELEASE, PTX_ACQ_REL } ptx_sem;
@@ -200,17 +202,22 @@ ptx_handler *ptx_pick_compare(const ptx_inst *i);
 ptx_handler *ptx_pick_convert(const ptx_inst *i);
 ptx_handler *ptx_pick_move(const ptx_inst *i);
 ptx_handler *ptx_pick_memory(const ptx_inst *i);
+ptx_handler *ptx_pick_multicast(const ptx_inst *i);
 ptx_handler *ptx_pick_warp(const ptx_inst *i);
 ptx_handler *ptx_pick_matrix(const ptx_inst *i);
 
 /* memory.c */
 /* strong: atomic or with a scope; two strong accesses do not race */
-enum { PTX_READ = 1, PTX_WRITE = 2, PTX_STRONG = 4 };
+enum { PTX_READ = 1, PTX_WRITE = 2, PTX_STRONG = 4, PTX_MULTICAST = 8 /* through the address of a multicast object */ };
 uint8_t *ptx_reach(ptx_exec *x, const ptx_inst *i, int lane, ptx_space space, uint64_t address, unsigned bytes,
                    unsigned access, const uint8_t *value);
 uint64_t ptx_get(const uint8_t *at, unsigned bytes);
 void ptx_put(uint8_t *at, unsigned bytes, uint64_t value);
 uint64_t ptx_atomic_value(const ptx_inst *i, uint64_t old, uint64_t operand);
+bool ptx_exchange(uint8_t *at, unsigned bytes, uint64_t *old, uint64_t next); /* false: *old is what was there */
+void ptx_addresses(ptx_exec *x, const ptx_inst *i, uint64_t *out);
+void ptx_count_access(ptx_exec *x, const ptx_inst *i, const uint64_t *addresses, uint32_t mask, unsigned bytes,
+                      bool write);
 void ptx_fence(ptx_exec *x, ptx_sem sem, ptx_scope scope);
 
 /* warp.c: runs the warp until none of its groups can go on, the quantum is spent, or there is a fault. */
@@ -225,10 +232,12 @@ void ptx_report_deadlock(ptx_exec *x);
 /* races.c */
 ptx_races *ptx_races_new(const ptx_exec *x);
 void ptx_races_free(ptx_races *r);
-void ptx_races_access(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const uint8_t *at,
-                      unsigned bytes, unsigned access, const uint8_t *value);
+/* `key` stands for the byte at `address`: it is the same for all addresses at which that byte is mapped */
+void ptx_races_access(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, uint64_t key,
+                      const uint8_t *at, unsigned bytes, unsigned access, const uint8_t *value);
 void ptx_races_new_block(ptx_exec *x, ptx_block *b);
 void ptx_races_publish(ptx_exec *x, ptx_scope scope); /* a release or fence of x->block */
 void ptx_races_learn(ptx_exec *x, ptx_scope scope);   /* an acquire or fence of x->block */
+void ptx_races_alias(ptx_exec *x);                    /* a fence.proxy.alias of x->block */
 
 #endif

@@ -90,6 +90,7 @@ uint8_t *ptx_reach(ptx_exec *x, const ptx_inst *i, int lane, ptx_space space, ui
     address &= space == PTX_GLOBAL ? ~0ull : ~PTX_WINDOW_MASK;
   }
   uint8_t *at;
+  uint64_t shift = 0;
   switch (space) {
   case PTX_SHARED: at = within(x, i, lane, space, x->block->shared, x->shared_size, address, bytes); break;
   case PTX_LOCAL: case PTX_PARAM:
@@ -105,16 +106,18 @@ uint8_t *ptx_reach(ptx_exec *x, const ptx_inst *i, int lane, ptx_space space, ui
     ptx_range *r = find_range(x, i, lane, address, bytes, access);
     if (!r) return NULL;
     at = r->host + (address - r->base);
+    shift = r->shift;
   }
   }
   if (at && x->races && space != PTX_CONST)
-    ptx_races_access(x, i, lane, space == PTX_SHARED, address, at, bytes, access, value);
+    ptx_races_access(x, i, lane, space == PTX_SHARED, address, address + shift, at, bytes, access, value);
   return x->code ? NULL : at;
 }
 
 /* ---- counters ---- */
 
-static void count(ptx_exec *x, const ptx_inst *i, const uint64_t *addresses, uint32_t mask, unsigned bytes, bool write)
+void ptx_count_access(ptx_exec *x, const ptx_inst *i, const uint64_t *addresses, uint32_t mask, unsigned bytes,
+                      bool write)
 {
   if (i->space != PTX_GLOBAL && i->space != PTX_GENERIC && i->space != PTX_CONST) return;
   x->stats.requests++;
@@ -131,7 +134,7 @@ static void count(ptx_exec *x, const ptx_inst *i, const uint64_t *addresses, uin
   x->stats.sectors += (uint64_t)n;
 }
 
-static void addresses_of(ptx_exec *x, const ptx_inst *i, uint64_t *out)
+void ptx_addresses(ptx_exec *x, const ptx_inst *i, uint64_t *out)
 {
   const uint64_t *base = i->base >= 0 ? x->warp->rows[i->base] : x->kernel->module->consts[~i->base];
   for (int l = 0; l < PTX_LANES; l++) out[l] = base[l] + (uint64_t)i->offset;
@@ -150,6 +153,10 @@ void ptx_fence(ptx_exec *x, ptx_sem sem, ptx_scope scope)
 static void fence(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   (void)mask;
+  if (i->op == PTX_OP_fence && i->mode == PTX_FENCE_ALIAS) {
+    if (x->races) ptx_races_alias(x);
+    return;
+  }
   ptx_fence(x, PTX_ACQ_REL, (ptx_scope)i->scope);
 }
 
@@ -183,8 +190,8 @@ static void load(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   uint64_t addresses[PTX_LANES];
   unsigned bytes = (unsigned)ptx_bytes(i->type), whole = bytes * i->vec;
-  addresses_of(x, i, addresses);
-  count(x, i, addresses, mask, whole, false);
+  ptx_addresses(x, i, addresses);
+  ptx_count_access(x, i, addresses, mask, whole, false);
   const ptx_range *r = all_within(x, i, addresses, mask, whole);
   if (r) {
     for (int v = 0; v < i->vec; v++) {
@@ -210,8 +217,8 @@ static void store(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   uint64_t addresses[PTX_LANES];
   unsigned bytes = (unsigned)ptx_bytes(i->type), whole = bytes * i->vec;
-  addresses_of(x, i, addresses);
-  count(x, i, addresses, mask, whole, true);
+  ptx_addresses(x, i, addresses);
+  ptx_count_access(x, i, addresses, mask, whole, true);
   ptx_fence(x, (ptx_sem)i->sem, (ptx_scope)i->scope);
   const ptx_range *r = all_within(x, i, addresses, mask, whole);
   if (r) {
@@ -279,7 +286,7 @@ uint64_t ptx_atomic_value(const ptx_inst *i, uint64_t old, uint64_t operand)
   }
 }
 
-static bool exchange(uint8_t *at, unsigned bytes, uint64_t *old, uint64_t next)
+bool ptx_exchange(uint8_t *at, unsigned bytes, uint64_t *old, uint64_t next)
 {
 #define EXCHANGE(T) do { T e = (T)*old; bool done = __atomic_compare_exchange_n((T *)(void *)at, &e, (T)next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); *old = e; return done; } while (0)
   if (bytes == 2) EXCHANGE(uint16_t);
@@ -293,8 +300,8 @@ static void atomic(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   unsigned bytes = (unsigned)ptx_bytes(i->type);
   uint64_t all = bytes == 8 ? ~0ull : (1ull << 8 * bytes) - 1;
   const uint64_t *b = ptx_in(x, i, 0), *c = ptx_in(x, i, 1);
-  addresses_of(x, i, addresses);
-  count(x, i, addresses, mask, bytes, true);
+  ptx_addresses(x, i, addresses);
+  ptx_count_access(x, i, addresses, mask, bytes, true);
   ptx_fence(x,
             i->sem == PTX_ACQ_REL   ? PTX_RELEASE
             : i->sem == PTX_ACQUIRE ? PTX_WEAK
@@ -307,7 +314,7 @@ static void atomic(ptx_exec *x, const ptx_inst *i, uint32_t mask)
     uint64_t old = ptx_get(at, bytes), operand = b[l], other = c[l];
     for (;;) {
       uint64_t next = i->atomic == PTX_CAS ? old == (operand & all) ? other : old : ptx_atomic_value(i, old, operand);
-      if (exchange(at, bytes, &old, next)) break;
+      if (ptx_exchange(at, bytes, &old, next)) break;
     }
     if (i->dst_count) ptx_out(x, i, 0)[l] = old;
   }
@@ -322,7 +329,7 @@ static void async_copy(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   if (i->mode != PTX_CP_COPY) return;
   uint64_t to[PTX_LANES];
-  addresses_of(x, i, to);
+  ptx_addresses(x, i, to);
   const uint64_t *from = ptx_in(x, i, 0);
   PTX_EACH(mask)
   {

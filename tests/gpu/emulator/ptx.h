@@ -17,7 +17,10 @@ typedef struct ptx_kernel ptx_kernel;
 typedef struct ptx_range {
   uint64_t base, size;
   uint8_t *host;
+  uint64_t shift; /* added to an address: what stands for the byte in the check for races, for memory mapped twice */
 } ptx_range;
+
+enum { PTX_TEAM = 16 }; /* most devices of a multicast object */
 
 /* The memory that kernels reach by global addresses. */
 typedef struct ptx_memory {
@@ -28,6 +31,9 @@ typedef struct ptx_memory {
    * Read atomically; NULL: answers stay right. */
   const uint64_t *generation;
   void *ctx;
+  /* The same for an address of a multicast object: a range for each device of its team. Returns their number; 0: the
+   * address is none, or memory is missing. NULL: there are no such objects. */
+  int (*find_all)(void *ctx, uint64_t address, ptx_range *out, char *why, size_t why_size);
 } ptx_memory;
 
 /* Memory for the variables of a module; the module keeps only device addresses.  `make` returns false if no memory

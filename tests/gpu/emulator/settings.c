@@ -67,6 +67,7 @@ void emu_read_settings(bool first)
   emu_set.sectors = strcmp(get("SECTORS", "0"), "0") != 0;
   emu_set.leaks_fail = strcmp(get("LEAKS", "report"), "fail") == 0;
   emu_set.leaks_quiet = strcmp(get("LEAKS", "report"), "off") == 0;
+  emu_set.multicast = strcmp(get("MULTICAST", "0"), "0") != 0;
   emu_set.budget = get_number("BUDGET", 4000000000ull, ~0ull);
   emu_set.delay_ns = get_number("DELAY_US", 0, 1000000) * 1000;
   random_state = emu_set.seed * 0x9e3779b97f4a7c15ull + 0x7654321;

@@ -6,7 +6,7 @@
 
 #include "parse.h"
 
-typedef enum form { PLAIN, LOAD, STORE, ATOMIC_FORM, REDUCE, BARE, BARRIER, BRANCH, INDEXED, CALL, SKIP, COPY_FORM, NONE } form;
+typedef enum form { PLAIN, LOAD, STORE, ATOMIC_FORM, REDUCE, BARE, BARRIER, BRANCH, INDEXED, CALL, SKIP, COPY_FORM, MULTI, NONE } form;
 /* The forms ATOMIC and COPY have the names of classes of modifiers too. */
 #define FORM_PLAIN PLAIN
 #define FORM_LOAD LOAD
@@ -20,12 +20,13 @@ typedef enum form { PLAIN, LOAD, STORE, ATOMIC_FORM, REDUCE, BARE, BARRIER, BRAN
 #define FORM_CALL CALL
 #define FORM_SKIP SKIP
 #define FORM_COPY COPY_FORM
+#define FORM_MULTI MULTI
 #define FORM_NONE NONE
 
 enum {
   FTZ = PTX_F_FTZ, SAT = PTX_F_SAT, CC = PTX_F_CC, APPROX = PTX_F_APPROX, FULL = PTX_F_FULL, NAN_ = PTX_F_NAN, RELU = PTX_F_RELU,
   SATFINITE = PTX_F_SATFINITE, XORSIGN = PTX_F_XORSIGN, WRAP = PTX_F_WRAP, LEFT = PTX_F_LEFT, TO = PTX_F_TO, ALIGNED = PTX_F_ALIGNED,
-  SHIFTAMT = PTX_F_SHIFTAMT, NOFTZ = PTX_F_NOFTZ, TRANS = PTX_F_TRANS,
+  SHIFTAMT = PTX_F_SHIFTAMT, NOFTZ = PTX_F_NOFTZ, TRANS = PTX_F_TRANS, ACC32 = PTX_F_ACC32,
 };
 #undef NAN
 #define NAN NAN_
@@ -38,7 +39,7 @@ const char *ptx_op_name(ptx_op op) { return ops[op].name; }
 
 /* ---- modifiers ---- */
 
-typedef enum class { ANY, COMPARE, MULTIPLY, ATOMIC, SHUFFLE, PERMUTE, TEST, MATRIX, COPY, INDEX } class;
+typedef enum class { ANY, COMPARE, MULTIPLY, ATOMIC, SHUFFLE, PERMUTE, TEST, MATRIX, COPY, INDEX, MULTICAST, FENCE } class;
 
 static class ptx_class(ptx_op op)
 {
@@ -52,6 +53,8 @@ static class ptx_class(ptx_op op)
   case PTX_OP_mma: case PTX_OP_ldmatrix: return MATRIX;
   case PTX_OP_cp: return COPY;
   case PTX_OP_brx: return INDEX;
+  case PTX_OP_multimem: return MULTICAST;
+  case PTX_OP_fence: return FENCE;
   default: return ANY;
   }
 }
@@ -405,9 +408,16 @@ static void call(ptx_parser *p, ptx_inst *i)
 
 /* ---- the whole ---- */
 
+/* Instructions of multicast objects are written as a load, a store or a reduction. */
+static enum form form_of(const ptx_inst *i)
+{
+  if (ops[i->op].form != MULTI) return ops[i->op].form;
+  return i->mode == PTX_MULTI_LOAD ? LOAD : i->mode == PTX_MULTI_STORE ? STORE : REDUCE;
+}
+
 static void operands(ptx_parser *p, ptx_inst *i)
 {
-  switch (ops[i->op].form) {
+  switch (form_of(i)) {
   case PLAIN: plain_operands(p, i); break;
   case LOAD:
     several(p, i, destination);
@@ -458,7 +468,7 @@ static bool is_control(ptx_op op)
 static ptx_handler *pick(const ptx_inst *i)
 {
   static ptx_handler *(*const families[])(const ptx_inst *) = {
-    ptx_pick_move, ptx_pick_memory, ptx_pick_compare, ptx_pick_convert, ptx_pick_int,
+    ptx_pick_move, ptx_pick_memory, ptx_pick_multicast, ptx_pick_compare, ptx_pick_convert, ptx_pick_int,
     ptx_pick_bits, ptx_pick_float, ptx_pick_warp, ptx_pick_matrix};
   ptx_handler *h = NULL;
   for (size_t n = 0; n < sizeof families / sizeof *families && !h; n++) h = families[n](i);
@@ -516,6 +526,7 @@ void ptx_statement(ptx_parser *p)
   operands(p, &i);
   ptx_want(p, ";");
   if (ops[i.op].form == SKIP && i.op != PTX_OP_nanosleep) return;
+  if (i.op == PTX_OP_multimem && p->m->target < 90) ptx_bad(p, "multimem: sm_%u has no such instruction", p->m->target);
   if (ops[i.op].form != INDEXED && ops[i.op].form != BRANCH) check_predicates(p, &i);
   for (int n = i.src_count; n < PTX_MAX_SRC; n++) i.src[n] = ptx_constant(p, 0);
   if (i.op == PTX_OP_ret) i.target = p->function->entry ? -1 : p->function->return_row;

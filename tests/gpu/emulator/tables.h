@@ -30,6 +30,7 @@
   X(bra, BRANCH, 0) X(brx, INDEXED, 0) X(call, CALL, 0) X(ret, BARE, 0) X(exit, BARE, 0) X(trap, BARE, 0) X(brkpt, BARE, 0) \
   X(nanosleep, SKIP, 0) X(prefetch, SKIP, 0) X(prefetchu, SKIP, 0) X(discard, SKIP, 0) X(applypriority, SKIP, 0) \
   X(griddepcontrol, SKIP, 0) X(pmevent, SKIP, 0) X(cp, COPY, 0) X(ldmatrix, LOAD, TRANS) X(mma, PLAIN, SATFINITE) \
+  X(multimem, MULTI, ACC32) \
   X(copy_param, NONE, 0) X(set_conditional, NONE, 0)
 
 /* X(class, name, field, value): a modifier sets one field of the decoded instruction.  A name whose meaning depends
@@ -61,6 +62,10 @@
   X(SHUFFLE, "uni", mode, PTX_UNI) X(SHUFFLE, "ballot", mode, PTX_BALLOT) \
   X(PERMUTE, "f4e", mode, 1) X(PERMUTE, "b4e", mode, 2) X(PERMUTE, "rc8", mode, 3) X(PERMUTE, "ecl", mode, 4) \
   X(PERMUTE, "ecr", mode, 5) X(PERMUTE, "rc16", mode, 6) X(PERMUTE, "lo", mode, PTX_LO) X(PERMUTE, "hi", mode, PTX_HI) \
+  X(MULTICAST, "ld_reduce", mode, PTX_MULTI_LOAD) X(MULTICAST, "st", mode, PTX_MULTI_STORE) X(MULTICAST, "red", mode, PTX_MULTI_RED) \
+  X(MULTICAST, "add", atomic, PTX_ADD) X(MULTICAST, "min", atomic, PTX_MIN) X(MULTICAST, "max", atomic, PTX_MAX) \
+  X(MULTICAST, "and", atomic, PTX_AND) X(MULTICAST, "or", atomic, PTX_OR) X(MULTICAST, "xor", atomic, PTX_XOR) \
+  X(FENCE, "alias", mode, PTX_FENCE_ALIAS) \
   X(INDEX, "idx", mode, 0) X(TEST, "finite", mode, 0) X(TEST, "infinite", mode, 1) X(TEST, "number", mode, 2) X(TEST, "notanumber", mode, 3) \
   X(TEST, "normal", mode, 4) X(TEST, "subnormal", mode, 5) \
   X(MATRIX, "m16n8k4", mode, 4) X(MATRIX, "m16n8k8", mode, 8) X(MATRIX, "m16n8k16", mode, 16) X(MATRIX, "m16n8k32", mode, 32) \
@@ -72,13 +77,13 @@
 #define PTX_FLAGS(X) \
   X("ftz", FTZ) X("sat", SAT) X("cc", CC) X("approx", APPROX) X("full", FULL) X("NaN", NAN) X("relu", RELU) \
   X("satfinite", SATFINITE) X("xorsign", XORSIGN) X("wrap", WRAP) X("l", LEFT) X("to", TO) X("aligned", ALIGNED) \
-  X("shiftamt", SHIFTAMT) X("noftz", NOFTZ) X("trans", TRANS)
+  X("shiftamt", SHIFTAMT) X("acc::f32", ACC32) X("noftz", NOFTZ) X("trans", TRANS)
 
 /* Modifiers that change nothing here: cache hints, and words for what the
  * instruction does anyway, such as `sync`. */
 #define PTX_IGNORED \
   "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "sync", "uni", "level", "clamp", "r", "abs", \
-  "row", "col", "b4", "proxy", "alias", "full_range", "L1::evict_first", "L1::evict_last", "L1::evict_normal", "L1::no_allocate", \
+  "row", "col", "b4", "proxy", "full_range", "L1::evict_first", "L1::evict_last", "L1::evict_normal", "L1::no_allocate", \
   "L1::evict_unchanged", "L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B"
 
 /* X(enumerator, name): special registers; every warp has a row for each. */
