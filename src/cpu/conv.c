@@ -19,6 +19,7 @@
 
 #include "base/macros.h"
 #include "cpu/conv_first.h"
+#include "cpu/conv_lines.h"
 #include "cpu/conv_plane.h"
 #include "cpu/gemm_block.h"
 #include "cpu/hot.h"
@@ -244,7 +245,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->by_first = !c->by_plane && cpu_conv_first_init(c, attrs);
   if (c->by_first) {
     c->order_lhs = c->order_out = false;
-    c->scratch_bytes = c->first_plan.shared_bytes;
+    c->scratch_bytes = c->by_lines ? c->lines.scratch_bytes : c->first_plan.shared_bytes;
     return NULL;
   }
   if (c->by_plane) c->order_lhs = c->order_out = false;
@@ -695,6 +696,7 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     memset(out, 0, (size_t)(rows * c->all_features) * weft_dtype_bytes(c->out_type));
     return NULL;
   }
+  if (c->by_lines) return cpu_conv_lines_run(c, pool, lhs, rhs, packed, out, scratch);
   if (c->by_first) return cpu_conv_first_run(c, pool, lhs, rhs, out, scratch);
   if (c->order_lhs) {
     cpu_transpose_run(&c->lhs_order, pool, scratch, lhs);

@@ -28,6 +28,16 @@ typedef struct cpu_conv_first {
   cpu_gemm gemm;                                 /* the product of one task */
 } cpu_conv_first;
 
+/* The plan of the form of conv_lines.c. */
+typedef struct cpu_conv_lines {
+  int64_t images;                     /* whose planes are spread at a time */
+  int64_t channels;                   /* input features of a block of k */
+  int64_t features, panels;           /* of a task */
+  int64_t feature_tasks, panel_tasks; /* of an image */
+  bool shared;                        /* the panels of all pixels are made before the products */
+  int64_t panels_at, kernel_at, scratch_bytes; /* scratch: planes, shared panels, the kernel if it is not f32 */
+} cpu_conv_lines;
+
 typedef struct cpu_conv {
   cpu_packing packing;                  /* of the kernel: in canonical order, then the packed form of each group */
   weft_dtype lhs_type, rhs_type, out_type;
@@ -48,6 +58,8 @@ typedef struct cpu_conv {
   cpu_conv_plane plane;
   bool by_first;                        /* features before pixels: conv_first.c */
   cpu_conv_first first_plan;
+  bool by_lines;                        /* the same with vectors of 256 bits: conv_lines.c, with `plane`'s layout */
+  cpu_conv_lines lines;
   cpu_onednn *onednn;                   /* oneDNN computes it; NULL: Weft's own kernels do */
   /* base dilation: one convolution without dilation for each class of output pixels */
   bool by_phase;
