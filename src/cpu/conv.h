@@ -65,10 +65,11 @@ typedef struct cpu_conv {
   bool by_phase;
   bool plain;                           /* a 1 x 1 window with stride 1: the input itself is the matrix */
   int64_t rows_per_task, tasks_per_group;
+  bool is_widened;                      /* bf16: tasks multiply the kernel as f32 and patches as f32 */
   cpu_gemm gemm;                        /* the product of one task that has all its rows */
   int64_t patch_bytes;                  /* bytes of the matrix of input patches of one task, in the task's scratch */
   int64_t packed_at;                    /* in the packing: of the groups' forms */
-  int64_t rhs_at, out_at, phase_rhs_at, scratch_bytes;
+  int64_t rhs_at, spare_at, out_at, phase_rhs_at, scratch_bytes;
 } cpu_conv;
 
 /* Plans.  Errors: UNIMPLEMENTED for element types without a kernel. */
@@ -78,5 +79,8 @@ void cpu_conv_fini(cpu_conv *conv); /* after cpu_conv_init returned NULL */
 /* `packed`: the packed form of rhs, or NULL.  `scratch` has conv->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_conv_run(const cpu_conv *conv, rt_pool *pool, const void *lhs, const void *rhs,
                                          const rt_form *packed, void *out, void *scratch);
+
+/* to = `count` elements as f32, on the pool. */
+void cpu_conv_widen(rt_pool *pool, weft_dtype type, const void *from, int64_t count, float *to);
 
 #endif

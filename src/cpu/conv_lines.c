@@ -37,7 +37,6 @@ enum {
   MOST_FEATURES = 128,    /* a block of the kernel stays in L2 */
   MOST_PANELS = 8,
   FEW_TASKS = 16,
-  WIDEN_TASK = 1 << 15,   /* elements */
   FORM_KEY = 1000,        /* no cpu_gemm_kind */
 };
 
@@ -50,32 +49,11 @@ static int64_t panel_elems(const cpu_conv *c) { return (c->lines.channels * c->t
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
-typedef struct widen_job {
-  const cpu_conv *c;
-  const char *from;
-  float *to;
-  int64_t count;
-} widen_job;
-
-static void widen_task(void *ctx, int64_t task)
-{
-  const widen_job *job = ctx;
-  int64_t at = task * WIDEN_TASK;
-
-  cpu_convert(WEFT_F32, job->to + at, job->c->rhs_type, job->from + at * (int64_t)weft_dtype_bytes(job->c->rhs_type), 1,
-              WEFT_MIN(WIDEN_TASK, job->count - at));
-}
-
-static void widen(const cpu_conv *c, rt_pool *pool, const void *from, float *to)
-{
-  widen_job job = {.c = c, .from = from, .to = to, .count = c->taps * c->in_features * c->out_features};
-
-  rt_parallel_for(pool, (job.count + WIDEN_TASK - 1) / WIDEN_TASK, widen_task, &job);
-}
-
 static bool pack_kernel(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
 {
-  widen(((const cpu_packing *)packing)->plan, pool, from, to);
+  const cpu_conv *c = ((const cpu_packing *)packing)->plan;
+
+  cpu_conv_widen(pool, c->rhs_type, from, c->taps * c->in_features * c->out_features, to);
   return true;
 }
 
@@ -286,7 +264,7 @@ weft_status *cpu_conv_lines_run(const cpu_conv *c, rt_pool *pool, const void *lh
   if (packed) job.kernel = rt_form_near(*packed, pool);
   else if (c->rhs_type != WEFT_F32) {
     float *kernel = (float *)((char *)scratch + p->kernel_at);
-    widen(c, pool, rhs, kernel);
+    cpu_conv_widen(pool, c->rhs_type, rhs, c->taps * c->in_features * c->out_features, kernel);
     job.kernel = kernel;
   }
   for (int64_t image = 0; image < c->batch; image += p->images) {
