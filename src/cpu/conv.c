@@ -19,6 +19,7 @@
 
 #include "base/macros.h"
 #include "cpu/conv_first.h"
+#include "cpu/conv_last.h"
 #include "cpu/conv_lines.h"
 #include "cpu/conv_plane.h"
 #include "cpu/gemm_block.h"
@@ -28,6 +29,8 @@
 enum {
   PATCH_BYTES = 2 << 20,      /* most bytes of the patches of one task, unless MIN_ROWS rows need more */
   MIN_ROWS = 48,
+  NARROW_PATCH_BYTES = 384 << 10, /* the same with vectors of 256 bits: patches and sums stay in an L2 cache of 512 KiB */
+  NARROW_MIN_ROWS = 32,
   TASK_MFLOPS = 50,
   SMALL_TASK_ROWS = 256,
   DIRECT_FEATURES = 12,       /* groups with at most this many output features run as loops */
@@ -102,8 +105,10 @@ static void plan_tasks(cpu_conv *c)
 
   double most = TASK_MFLOPS * 1e6 / WEFT_MAX(flops_per_row, 1.0); /* with few rows, reading the kernel would dominate */
   c->rows_per_task = (int64_t)WEFT_MIN(most, WEFT_MAX(most * SMALL_TASK, SMALL_TASK_ROWS));
-  if (has_patches(c) && !c->direct) c->rows_per_task = WEFT_MIN(c->rows_per_task, PATCH_BYTES / WEFT_MAX(1, k * lhs_bytes));
-  c->rows_per_task = WEFT_ALIGN_UP(WEFT_MAX(c->rows_per_task, MIN_ROWS), 16);
+  int64_t patch_bytes = cpu_block_is_fast() ? PATCH_BYTES : NARROW_PATCH_BYTES;
+  if (has_patches(c) && !c->direct)
+    c->rows_per_task = WEFT_MIN(c->rows_per_task, patch_bytes / WEFT_MAX(1, k * lhs_bytes));
+  c->rows_per_task = WEFT_ALIGN_UP(WEFT_MAX(c->rows_per_task, cpu_block_is_fast() ? MIN_ROWS : NARROW_MIN_ROWS), 16);
   int64_t tasks = WEFT_MAX(1, (rows + c->rows_per_task - 1) / c->rows_per_task); /* tasks of nearly the same size */
   c->rows_per_task = WEFT_MAX(1, WEFT_MIN(WEFT_ALIGN_UP((rows + tasks - 1) / tasks, 16), rows));
   c->tasks_per_group = (rows + c->rows_per_task - 1) / c->rows_per_task;
@@ -171,8 +176,7 @@ void cpu_conv_widen(rt_pool *pool, weft_dtype type, const void *from, int64_t co
 /* The bytes of the kernel as the products read it. */
 static int64_t kernel_bytes(const cpu_conv *c)
 {
-  return c->taps * c->in_features * c->all_features *
-         (int64_t)weft_dtype_bytes(c->is_widened ? WEFT_F32 : c->rhs_type);
+  return c->taps * c->in_features * c->all_features * (int64_t)weft_dtype_bytes(c->is_widened ? WEFT_F32 : c->rhs_type);
 }
 
 static bool copies_kernel(const cpu_conv *c) { return c->order_rhs || c->is_widened; }
@@ -345,6 +349,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
     return WEFT_ERR(UNIMPLEMENTED, "convolution of %s and %s to %s", weft_dtype_name(lhs->type),
                     weft_dtype_name(rhs->type), weft_dtype_name(out->type));
   plan_packing(c);
+  c->by_last = cpu_conv_last_init(c);
   return NULL;
 }
 
@@ -430,10 +435,30 @@ static CPU_INLINE void copy_run(char *to, const char *from, int64_t bytes)
   }
 }
 
+/* to = `count` elements of bf16 as f32. */
+static CPU_INLINE void widen_run(char *to, const char *from, int64_t count)
+{
+  enum { LANES = 8 };
+  typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+  typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+  typedef uint16_t half __attribute__((may_alias));
+  typedef uint32_t word __attribute__((may_alias));
+  const half *x = (const half *)from;
+  word *y = (word *)to;
+
+#define WIDEN(i) *(words *)(y + (i)) = __builtin_convertvector(*(const halves *)(x + (i)), words) << 16
+  if (count >= LANES) { /* the last vector overlaps the one before it */
+    for (int64_t i = 0; i + LANES <= count; i += LANES) WIDEN(i);
+    WIDEN(count - LANES);
+  } else
+    for (int64_t i = 0; i < count; i++) y[i] = (uint32_t)x[i] << 16;
+#undef WIDEN
+}
+
 /* Copies `count` elements into a patch. */
 static CPU_INLINE void copy_taps(const cpu_conv *c, char *to, const char *from, int64_t count)
 {
-  if (c->is_widened) cpu_convert(WEFT_F32, to, c->lhs_type, from, 1, count);
+  if (c->is_widened) widen_run(to, from, count);
   else copy_run(to, from, count * (int64_t)weft_dtype_bytes(c->lhs_type));
 }
 
@@ -545,7 +570,10 @@ static void gemm_task(void *ctx, int64_t task)
     return;
   }
   const char *a = lhs + first * c->lhs_features * lhs_bytes;
-  if (has_patches(c)) {
+  if (c->is_widened && c->plain && c->in_features == c->lhs_features) {
+    cpu_convert(WEFT_F32, scratch, c->lhs_type, a, 1, gemm.m * gemm.k);
+    a = scratch;
+  } else if (has_patches(c)) {
     make_patches(c, lhs, first, gemm.m, scratch);
     a = scratch;
   }
@@ -808,7 +836,8 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     job.rhs = copy;
   }
   if (c->by_plane) return cpu_conv_plane_run(c, pool, job.lhs, job.rhs, out);
-  if (c->direct) rt_parallel_for(pool, c->tasks_per_group, direct_task, &job);
+  if (c->by_last) WEFT_TRY(cpu_conv_last_run(c, pool, job.lhs, job.rhs, job.packed, job.out));
+  else if (c->direct) rt_parallel_for(pool, c->tasks_per_group, direct_task, &job);
   else if (c->by_phase) atomic_store(&job.failed, !run_phases(&job, pool, (char *)scratch + c->phase_rhs_at));
   else rt_parallel_for(pool, c->tasks_per_group * c->groups * c->batch_groups, gemm_task, &job);
   if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "convolution: out of memory for patches");

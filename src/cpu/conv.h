@@ -38,6 +38,15 @@ typedef struct cpu_conv_lines {
   int64_t panels_at, kernel_at, scratch_bytes; /* scratch: planes, shared panels, the kernel if it is not f32 */
 } cpu_conv_lines;
 
+/* The plan of the form of conv_last.c. */
+typedef struct cpu_conv_last {
+  int64_t width, in_lines;            /* pixels of a line with its padding; lines of the input that a task reads */
+  int64_t run_taps;                   /* taps that are neighbours in a line */
+  int64_t lines, features;            /* of the result, of a task */
+  int64_t line_tasks, feature_tasks;  /* of an image and group */
+  bool few;                           /* output features: the lanes are elements of k */
+} cpu_conv_last;
+
 typedef struct cpu_conv {
   cpu_packing packing;                  /* of the kernel: in canonical order, then the packed form of each group */
   weft_dtype lhs_type, rhs_type, out_type;
@@ -60,6 +69,8 @@ typedef struct cpu_conv {
   cpu_conv_first first_plan;
   bool by_lines;                        /* the same with vectors of 256 bits: conv_lines.c, with `plane`'s layout */
   cpu_conv_lines lines;
+  bool by_last;                         /* features last, without patches: conv_last.c */
+  cpu_conv_last last;
   cpu_onednn *onednn;                   /* oneDNN computes it; NULL: Weft's own kernels do */
   /* base dilation: one convolution without dilation for each class of output pixels */
   bool by_phase;

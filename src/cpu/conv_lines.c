@@ -65,7 +65,10 @@ static void plan_packing(cpu_conv *c)
 
   memcpy(packing->key, key, sizeof key);
   packing->plan = c;
-  packing->base = (rt_packing){.key = packing->key, .key_bytes = sizeof key, .whole = true, .pack = pack_kernel,
+  packing->base = (rt_packing){.key = packing->key,
+                               .key_bytes = sizeof key,
+                               .whole = true,
+                               .pack = pack_kernel,
                                .bytes = count * (int64_t)sizeof(float)};
 }
 
@@ -241,12 +244,16 @@ static void multiply_task(void *ctx, int64_t task)
     int64_t block = WEFT_MIN(p->channels, c->in_features - ch) * c->taps;
     for (int64_t x = 0; x < pixels; x += WIDTH) {
       int64_t columns = WEFT_MIN(WIDTH, pixels - x), vectors = (columns + NARROW_LANES - 1) / NARROW_LANES;
-      float *panel = p->shared ? job->panels + ((image * panels_of(c) + (first + x) / WIDTH) * blocks_of(c) + ch / p->channels) * panel_elems(c) : (float *)scratch;
+      float *panel = p->shared ? job->panels +
+                                   ((image * panels_of(c) + (first + x) / WIDTH) * blocks_of(c) + ch / p->channels) *
+                                     panel_elems(c)
+                               : (float *)scratch;
       if (!p->shared) make_panel(job, image, ch, first + x, panel);
       for (int64_t i = 0, rows; i < features; i += rows) { /* in parts of nearly the same size */
         rows = cpu_even_part(features - i, kernel->rows);
         kernel->micro[rows][vectors](block, job->kernel + (feature + i) * k + ch * c->taps, panel,
-                                     sums + i * steps.c_row + x, &steps, columns - (vectors - 1) * NARROW_LANES, ch > 0);
+                                     sums + i * steps.c_row + x, &steps, columns - (vectors - 1) * NARROW_LANES,
+                                     ch > 0);
       }
     }
   }

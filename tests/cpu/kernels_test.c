@@ -299,6 +299,16 @@ TEST(convolution_of_every_form_and_type)
     {"2,4,40,1", "18,4,3,1", "2,18,40,1", "window={size=3x1 pad=1_1x0_0}, dim_labels=bf01_oi01->bf01"},
     {"1,3,20,20", "131,3,3,3", "1,131,20,20", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
     {"4,20,160,180", "16,20,1,1", "4,16,80,90", "window={size=1x1 stride=2x2}, dim_labels=bf01_oi01->bf01"},
+    /* features last, in place: strides and holes, lines in several tasks, runs with holes, groups, few features with and
+     * without a rest of the run, negative padding */
+    {"2,11,19,20", "3,3,20,24", "2,6,19,24", "window={size=3x3 stride=2x1 pad=1_1x1_1 rhs_dilate=1x1}, dim_labels=b01f_01io->b01f"},
+    {"1,23,25,17", "2,3,17,35", "1,20,12,35", "window={size=2x3 stride=1x2 pad=0_0x1_0 rhs_dilate=3x1}, dim_labels=b01f_01io->b01f"},
+    {"1,9,21,50", "3,2,50,13", "1,9,19,13", "window={size=3x2 pad=1_1x0_0 rhs_dilate=1x2}, dim_labels=b01f_01io->b01f"},
+    {"2,9,12,40", "3,3,20,130", "2,9,12,130", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=2"},
+    {"2,8,9,32", "3,3,32,3", "2,8,9,3", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
+    {"1,8,17,19", "3,3,19,5", "1,7,15,5", "window={size=3x3 pad=1_0x1_-1}, dim_labels=b01f_01io->b01f"},
+    {"2,8,19,33", "3,2,33,1", "2,3,9,1", "window={size=3x2 stride=2x2 pad=0_0x-1_0}, dim_labels=b01f_01io->b01f"},
+    {"4,8,13,20", "3,3,20,4", "2,8,13,4", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, batch_group_count=2"},
     /* base dilation: output pixels are computed by classes, and some classes read holes only */
     {"2,4,5,24", "3,3,24,20", "2,8,15,20", "window={size=3x3 pad=2_1x2_2 lhs_dilate=2x3}, dim_labels=b01f_01io->b01f"},
     {"2,4,5,24", "1,1,24,20", "2,10,9,20", "window={size=1x1 lhs_dilate=3x2}, dim_labels=b01f_01io->b01f"},
