@@ -97,15 +97,16 @@ static CPU_INLINE void add_few(const few_runs *runs, int features, const float *
 
   for (int64_t t = 0; t < runs->count; t++) {
     const float *w = kernel + t * runs->run;
-    for (int64_t l = 0; l < whole; l += LANES)
-      _Pragma("GCC unroll 4") for (int i = 0; i < TOGETHER; i++) {
+    for (int64_t l = 0; l < whole; l += LANES) _Pragma("GCC unroll 4") for (int i = 0; i < TOGETHER; i++)
+      {
         vec x = *(const vec *)(pixels[i] + runs->offset[t] + l);
         _Pragma("GCC unroll 3") for (int o = 0; o < features; o++) s[o][i] += x * *(const vec *)(w + o * k + l);
       }
     if (rest == 0) continue;
     vec y[MOST] = {{0}};
     for (int o = 0; o < features; o++) memcpy(&y[o], w + o * k + whole, (size_t)rest * sizeof(float));
-    _Pragma("GCC unroll 4") for (int i = 0; i < TOGETHER; i++) {
+    _Pragma("GCC unroll 4") for (int i = 0; i < TOGETHER; i++)
+    {
       vec x = {0};
       memcpy(&x, pixels[i] + runs->offset[t] + whole, (size_t)rest * sizeof(float));
       _Pragma("GCC unroll 3") for (int o = 0; o < features; o++) s[o][i] += x * y[o];
@@ -246,8 +247,9 @@ static void last_task(void *ctx, int64_t task)
   t.row = rounds ? t.features : c->all_features;
   t.kernel = job->rhs + features_at;
   if (job->packed.data)
-    t.packed = (const float *)((const char *)rt_form_near(job->packed, job->pool) + group * cpu_gemm_packed_bytes(&c->gemm)) +
-               feature * c->taps * n;
+    t.packed =
+      (const float *)((const char *)rt_form_near(job->packed, job->pool) + group * cpu_gemm_packed_bytes(&c->gemm)) +
+      feature * c->taps * n;
   few_runs runs = {.count = c->taps / p->run_taps, .run = p->run_taps * n};
   int64_t block = cpu_even_part(runs.run, BLOCK_K);
   for (int64_t i = 0, tap = 0; i < runs.count; i++, tap += p->run_taps) {

@@ -30,7 +30,7 @@ enum {
   MOST_TAPS = 512,
   BLOCK_K = 256,
   MOST_PLANE = 1 << 26,   /* elements */
-  ROUND_BYTES = 8 << 20,  /* of scratch of several images: so many are computed at a time */
+  ROUND_BYTES = 4 << 20,  /* of scratch of several images: so many are computed at a time */
   FEW_PANELS = 16,        /* an image of so many panels has tasks of some features that share all panels, */
   SHARED_BYTES = 4 << 20, /* which have so many bytes at most: then the kernel is read once */
   SHARED_FEATURES = 32,
@@ -94,7 +94,7 @@ bool cpu_conv_lines_init(cpu_conv *c)
   p->panel_tasks = (panels + p->panels - 1) / p->panels;
   p->panels_at = WEFT_ALIGN_UP(p->images * (int64_t)planes + 2 * WIDTH * bytes, 64);
   p->kernel_at = p->panels_at + (p->shared ? p->images * (int64_t)shared : 0);
-  p->scratch_bytes = p->kernel_at + (c->rhs_type == WEFT_F32 ? 0 : (int64_t)form);
+  p->scratch_bytes = p->kernel_at + (c->rhs_type == WEFT_F32 || p->shared ? 0 : (int64_t)form);
   if (c->rhs_type != WEFT_F32) plan_packing(c);
   return true;
 }
@@ -168,7 +168,8 @@ typedef struct lines_job {
   const char *lhs; /* of the first of `images` images */
   char *out;
   float *planes, *panels; /* panels: of all pixels, if they are shared */
-  const float *kernel; /* as f32 */
+  const void *kernel;
+  weft_dtype type; /* of the kernel. Not f32: it is converted by each task, as each reads its part once. */
   int64_t taps[MOST_TAPS];
   atomic_bool failed;
 } lines_job;
@@ -232,16 +233,25 @@ static void multiply_task(void *ctx, int64_t task)
           image = task / p->feature_tasks / p->panel_tasks, k = c->taps * c->in_features;
   int64_t feature = part * p->features, features = WEFT_MIN(p->features, c->out_features - feature),
           first = tile * p->panels * WIDTH, pixels = WEFT_MIN(p->panels * WIDTH, c->out_pixels - first);
-  int64_t panel_bytes = panel_elems(c) * (int64_t)sizeof(float), bytes = (int64_t)weft_dtype_bytes(c->out_type);
+  bool widens = job->type != WEFT_F32;
+  int64_t panel_bytes = (p->shared ? 0 : panel_elems(c)) * (int64_t)sizeof(float),
+          rows_bytes = (widens ? features * p->channels * c->taps : 0) * (int64_t)sizeof(float),
+          bytes = (int64_t)weft_dtype_bytes(c->out_type);
   bool narrow = c->out_type != WEFT_F32;
-  char *scratch = scratch_of(job, panel_bytes + (narrow ? features * pixels * (int64_t)sizeof(float) : 0));
+  char *scratch =
+    scratch_of(job, 64 + panel_bytes + rows_bytes + (narrow ? features * pixels * (int64_t)sizeof(float) : 0));
   char *out = job->out + ((image * c->out_features + feature) * c->out_pixels + first) * bytes;
 
   if (!scratch) return;
-  float *sums = narrow ? (float *)(scratch + panel_bytes) : (float *)out;
-  cpu_micro_steps steps = {k, 1, WIDTH, narrow ? pixels : c->out_pixels};
+  float *sums = narrow ? (float *)(scratch + panel_bytes + rows_bytes) : (float *)out,
+        *wide = (float *)(scratch + panel_bytes);
+  cpu_micro_steps steps = {widens ? p->channels * c->taps : k, 1, WIDTH, narrow ? pixels : c->out_pixels};
   for (int64_t ch = 0; ch < c->in_features; ch += p->channels) {
-    int64_t block = WEFT_MIN(p->channels, c->in_features - ch) * c->taps;
+    int64_t block = WEFT_MIN(p->channels, c->in_features - ch) * c->taps, at = feature * k + ch * c->taps;
+    const float *rows_of = widens ? wide : (const float *)job->kernel + at;
+    for (int64_t i = 0; widens && i < features; i++)
+      cpu_convert(WEFT_F32, wide + i * steps.a_row, job->type,
+                  (const char *)job->kernel + (at + i * k) * (int64_t)weft_dtype_bytes(job->type), 1, block);
     for (int64_t x = 0; x < pixels; x += WIDTH) {
       int64_t columns = WEFT_MIN(WIDTH, pixels - x), vectors = (columns + NARROW_LANES - 1) / NARROW_LANES;
       float *panel = p->shared ? job->panels +
@@ -251,9 +261,8 @@ static void multiply_task(void *ctx, int64_t task)
       if (!p->shared) make_panel(job, image, ch, first + x, panel);
       for (int64_t i = 0, rows; i < features; i += rows) { /* in parts of nearly the same size */
         rows = cpu_even_part(features - i, kernel->rows);
-        kernel->micro[rows][vectors](block, job->kernel + (feature + i) * k + ch * c->taps, panel,
-                                     sums + i * steps.c_row + x, &steps, columns - (vectors - 1) * NARROW_LANES,
-                                     ch > 0);
+        kernel->micro[rows][vectors](block, rows_of + i * steps.a_row, panel, sums + i * steps.c_row + x, &steps,
+                                     columns - (vectors - 1) * NARROW_LANES, ch > 0);
       }
     }
   }
@@ -265,14 +274,17 @@ weft_status *cpu_conv_lines_run(const cpu_conv *c, rt_pool *pool, const void *lh
                                 const rt_form *packed, void *out, void *scratch)
 {
   const cpu_conv_lines *p = &c->lines;
-  lines_job job = {.c = c, .planes = scratch, .kernel = rhs, .panels = (float *)((char *)scratch + p->panels_at)};
+  lines_job job = {.c = c, .planes = scratch, .kernel = rhs, .type = c->rhs_type, .panels = (float *)((char *)scratch + p->panels_at)};
 
   cpu_conv_plane_taps(c, job.taps);
-  if (packed) job.kernel = rt_form_near(*packed, pool);
-  else if (c->rhs_type != WEFT_F32) {
+  if (packed) {
+    job.kernel = rt_form_near(*packed, pool);
+    job.type = WEFT_F32;
+  } else if (c->rhs_type != WEFT_F32 && !p->shared) {
     float *kernel = (float *)((char *)scratch + p->kernel_at);
     cpu_conv_widen(pool, c->rhs_type, rhs, c->taps * c->in_features * c->out_features, kernel);
     job.kernel = kernel;
+    job.type = WEFT_F32;
   }
   for (int64_t image = 0; image < c->batch; image += p->images) {
     int64_t images = WEFT_MIN(p->images, c->batch - image);
