@@ -29,7 +29,7 @@
 enum {
   PATCH_BYTES = 2 << 20,      /* most bytes of the patches of one task, unless MIN_ROWS rows need more */
   MIN_ROWS = 48,
-  NARROW_PATCH_BYTES = 384 << 10, /* the same with vectors of 256 bits: patches and sums stay in an L2 cache of 512 KiB */
+  NARROW_PATCH_BYTES = 384 << 10, /* with vectors of 256 bits: all stays in an L2 cache of 512 KiB */
   NARROW_MIN_ROWS = 32,
   TASK_MFLOPS = 50,
   SMALL_TASK_ROWS = 256,
