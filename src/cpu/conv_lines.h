@@ -5,8 +5,8 @@
 
 #include "cpu/conv.h"
 
-/* Plans c->lines, c->plane and c->packing; false if the convolution or the processor is of another kind. c has its sizes
- * and types, and its arrays have features before pixels, without base dilation, reversal and groups. */
+/* Plans c->lines, c->plane and c->packing; false if the convolution or the processor is of another kind. c has its
+ * sizes and types, and its arrays have features before pixels, without base dilation, reversal and groups. */
 bool cpu_conv_lines_init(cpu_conv *c);
 
 /* `packed`: the packed form of rhs, or NULL. `scratch`: c->lines.scratch_bytes. Errors: RESOURCE_EXHAUSTED. */
