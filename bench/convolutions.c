@@ -1,6 +1,7 @@
 /* bench/convolutions.c -- convolutions by oneDNN beside Weft's own kernels, as a Markdown table:
- *   convolutions [SECONDS] [THREADS]
+ *   convolutions [SECONDS] [THREADS] [MATCH]
  * Both sides take turns in one process for SECONDS (0.2) each case, on THREADS threads (1); the shortest run counts.
+ * With MATCH only the cases whose first four columns, with a space between them, contain it ("bf16 first 3x3").
  * The kernel is in its packed form, and in the columns "unpacked" it is rearranged in each run. */
 #include <config.h>
 
@@ -139,7 +140,16 @@ static weft_status *measure(const shape *s, weft_dtype type, bool features_last,
   return NULL;
 }
 
-static weft_status *run(double seconds, int threads)
+static bool is_asked(const shape *s, weft_dtype type, bool features_last, const char *match)
+{
+  char name[128];
+
+  snprintf(name, sizeof name, "%s %s %dx%d%s %d-%d", weft_dtype_name(type), features_last ? "last" : "first", s->window,
+           s->window, s->stride == 2 ? " / 2" : "", s->in, s->out);
+  return strstr(name, match);
+}
+
+static weft_status *run(double seconds, int threads, const char *match)
 {
   WEFT_AUTO(rt_pool) pool = NULL;
 
@@ -156,13 +166,15 @@ static weft_status *run(double seconds, int threads)
   for (int type = 0; type < 2; type++)
     for (int last = 1; last >= 0; last--)
       for (size_t i = 0; i < WEFT_COUNT(shapes); i++)
-        WEFT_TRY(measure(&shapes[i], type ? WEFT_BF16 : WEFT_F32, last, seconds, pool));
+        if (is_asked(&shapes[i], type ? WEFT_BF16 : WEFT_F32, last, match))
+          WEFT_TRY(measure(&shapes[i], type ? WEFT_BF16 : WEFT_F32, last, seconds, pool));
   return NULL;
 }
 
 int main(int argc, char **argv)
 {
-  weft_status *st = run(argc > 1 ? atof(argv[1]) : 0.2, argc > 2 ? WEFT_MAX(1, atoi(argv[2])) : 1);
+  weft_status *st =
+    run(argc > 1 ? atof(argv[1]) : 0.2, argc > 2 ? WEFT_MAX(1, atoi(argv[2])) : 1, argc > 3 ? argv[3] : "");
 
   if (!st) return 0;
   fprintf(stderr, "%s\n", weft_status_message(st));

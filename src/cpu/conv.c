@@ -19,18 +19,24 @@
 
 #include "base/macros.h"
 #include "cpu/conv_first.h"
+#include "cpu/conv_last.h"
+#include "cpu/conv_lines.h"
 #include "cpu/conv_plane.h"
 #include "cpu/gemm_block.h"
+#include "cpu/gemm_dense.h"
 #include "cpu/hot.h"
 
 enum {
   PATCH_BYTES = 2 << 20,      /* most bytes of the patches of one task, unless MIN_ROWS rows need more */
   MIN_ROWS = 48,
+  NARROW_PATCH_BYTES = 384 << 10, /* with vectors of 256 bits: all stays in an L2 cache of 512 KiB */
+  NARROW_MIN_ROWS = 32,
   TASK_MFLOPS = 50,
   SMALL_TASK_ROWS = 256,
   DIRECT_FEATURES = 12,       /* groups with at most this many output features run as loops */
   MAX_DIRECT_TAPS = 256,
   MOST_PHASES = 256,
+  WIDEN_TASK = 1 << 15, /* elements */
 };
 #define SMALL_TASK 0.1 /* the part of TASK_MFLOPS that a small task has: some 50 us of work */
 
@@ -85,20 +91,39 @@ static bool is_plain(const cpu_conv *c)
 /* The distance along a dimension at which output pixels meet the same taps. */
 static int64_t phase_step(const hlo_window_dim *w) { return w->base_dilation / weft_gcd(w->stride, w->base_dilation); }
 
+/* True if tasks copy what they multiply: patches, or pixels as f32. */
+static bool has_patches(const cpu_conv *c) { return !c->plain || c->is_widened; }
+
+/* True if a task has sums of its own, which it then rounds. */
+static bool rounds_sums(const cpu_conv *c) { return c->is_widened && c->out_type != WEFT_F32; }
+
 static void plan_tasks(cpu_conv *c)
 {
   int64_t k = c->taps * c->in_features, rows = c->batch * c->out_pixels;
-  int64_t lhs_bytes = (int64_t)weft_dtype_bytes(c->lhs_type);
+  int64_t lhs_bytes = (int64_t)weft_dtype_bytes(c->is_widened ? WEFT_F32 : c->lhs_type);
   double flops_per_row = 2.0 * (double)k * (double)c->out_features * (c->direct ? (double)c->groups : 1);
 
   double most = TASK_MFLOPS * 1e6 / WEFT_MAX(flops_per_row, 1.0); /* with few rows, reading the kernel would dominate */
   c->rows_per_task = (int64_t)WEFT_MIN(most, WEFT_MAX(most * SMALL_TASK, SMALL_TASK_ROWS));
-  if (!c->plain && !c->direct) c->rows_per_task = WEFT_MIN(c->rows_per_task, PATCH_BYTES / WEFT_MAX(1, k * lhs_bytes));
-  c->rows_per_task = WEFT_ALIGN_UP(WEFT_MAX(c->rows_per_task, MIN_ROWS), 16);
+  int64_t patch_bytes = cpu_block_is_fast() ? PATCH_BYTES : NARROW_PATCH_BYTES;
+  if (has_patches(c) && !c->direct)
+    c->rows_per_task = WEFT_MIN(c->rows_per_task, patch_bytes / WEFT_MAX(1, k * lhs_bytes));
+  c->rows_per_task = WEFT_ALIGN_UP(WEFT_MAX(c->rows_per_task, cpu_block_is_fast() ? MIN_ROWS : NARROW_MIN_ROWS), 16);
   int64_t tasks = WEFT_MAX(1, (rows + c->rows_per_task - 1) / c->rows_per_task); /* tasks of nearly the same size */
   c->rows_per_task = WEFT_MAX(1, WEFT_MIN(WEFT_ALIGN_UP((rows + tasks - 1) / tasks, 16), rows));
   c->tasks_per_group = (rows + c->rows_per_task - 1) / c->rows_per_task;
-  c->patch_bytes = c->plain || c->direct ? 0 : WEFT_ALIGN_UP(c->rows_per_task * k * lhs_bytes, 64);
+  c->patch_bytes = !has_patches(c) || c->direct ? 0 : WEFT_ALIGN_UP(c->rows_per_task * k * lhs_bytes, 64);
+}
+
+/* True if the products would convert panels to f32 for each task (CPU_GEMM_CONVERT): then the kernel is converted once
+ * and the patches as they are made. */
+static bool is_better_wide(const cpu_conv *c)
+{
+  const cpu_dense_kernel *kernel = cpu_dense_kernel_of(WEFT_F32);
+
+  return c->spatial > 0 && c->lhs_type == WEFT_BF16 && c->rhs_type == WEFT_BF16 &&
+         (c->out_type == WEFT_BF16 || c->out_type == WEFT_F32) && kernel &&
+         kernel->lanes == CPU_NARROW_BYTES / (int)sizeof(float);
 }
 
 static void plan_products(cpu_conv *c, int64_t c_row)
@@ -107,17 +132,17 @@ static void plan_products(cpu_conv *c, int64_t c_row)
 
   plan_tasks(c);
   c->gemm = (cpu_gemm){
-    .a_type = c->lhs_type,
-    .b_type = c->rhs_type,
-    .c_type = c->out_type,
+    .a_type = c->is_widened ? WEFT_F32 : c->lhs_type,
+    .b_type = c->is_widened ? WEFT_F32 : c->rhs_type,
+    .c_type = c->is_widened ? WEFT_F32 : c->out_type,
     .m = c->rows_per_task,
     .n = c->out_features,
     .k = k,
-    .a_row = c->plain ? c->lhs_features : k,
+    .a_row = has_patches(c) ? k : c->lhs_features,
     .a_col = 1,
     .b_row = c->all_features,
     .b_col = 1,
-    .c_row = c_row,
+    .c_row = rounds_sums(c) ? c->out_features : c_row,
     .via = WEFT_INVALID,
   };
   cpu_gemm_init(&c->gemm);
@@ -125,30 +150,80 @@ static void plan_products(cpu_conv *c, int64_t c_row)
 
 static int64_t group_count(const cpu_conv *c) { return c->groups * c->batch_groups; }
 
+typedef struct widen_job {
+  weft_dtype type;
+  const char *from;
+  float *to;
+  int64_t count;
+} widen_job;
+
+static void widen_task(void *ctx, int64_t task)
+{
+  const widen_job *job = ctx;
+  int64_t at = task * WIDEN_TASK;
+
+  cpu_convert(WEFT_F32, job->to + at, job->type, job->from + at * (int64_t)weft_dtype_bytes(job->type), 1,
+              WEFT_MIN(WIDEN_TASK, job->count - at));
+}
+
+void cpu_conv_widen(rt_pool *pool, weft_dtype type, const void *from, int64_t count, float *to)
+{
+  widen_job job = {.type = type, .from = from, .to = to, .count = count};
+
+  rt_parallel_for(pool, (count + WIDEN_TASK - 1) / WIDEN_TASK, widen_task, &job);
+}
+
+/* The bytes of the kernel as the products read it. */
+static int64_t kernel_bytes(const cpu_conv *c)
+{
+  return c->taps * c->in_features * c->all_features * (int64_t)weft_dtype_bytes(c->is_widened ? WEFT_F32 : c->rhs_type);
+}
+
+static bool copies_kernel(const cpu_conv *c) { return c->order_rhs || c->is_widened; }
+
+/* Bytes that copy_kernel needs besides. */
+static int64_t spare_bytes(const cpu_conv *c)
+{
+  return c->order_rhs && c->is_widened ? WEFT_ALIGN_UP(kernel_bytes(c), 64) : 0;
+}
+
+/* to = the kernel in canonical order, and as f32 if tasks read that. */
+static void copy_kernel(const cpu_conv *c, rt_pool *pool, const void *from, void *to, void *spare)
+{
+  if (c->is_widened) {
+    float *wide = c->order_rhs ? spare : to;
+    cpu_conv_widen(pool, c->rhs_type, from, c->taps * c->in_features * c->all_features, wide);
+    from = wide;
+  }
+  if (c->order_rhs) cpu_transpose_run(&c->rhs_order, pool, to, from);
+}
+
 static bool pack_kernel(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
 {
   const cpu_conv *c = ((const cpu_packing *)packing)->plan;
+  char *packed = (char *)to + c->packed_at;
 
-  if (c->order_rhs) {
-    cpu_transpose_run(&c->rhs_order, pool, to, from);
+  if (copies_kernel(c)) {
+    copy_kernel(c, pool, from, to, packed);
     from = to;
   }
   if (c->gemm.column_bytes)
-    cpu_pack_matrices(&c->gemm, pool, group_count(c), c->out_features * (int64_t)weft_dtype_bytes(c->rhs_type), from,
-                      (char *)to + c->packed_at);
+    cpu_pack_matrices(&c->gemm, pool, group_count(c), c->out_features * (int64_t)weft_dtype_bytes(c->gemm.b_type), from,
+                      packed);
   return true;
 }
 
-static void plan_packing(cpu_conv *c, const hlo_shape *rhs)
+static void plan_packing(cpu_conv *c)
 {
-  int64_t ordered = c->order_rhs ? WEFT_ALIGN_UP(hlo_shape_bytes(rhs), 64) : 0;
+  int64_t ordered = copies_kernel(c) ? WEFT_ALIGN_UP(kernel_bytes(c), 64) : 0;
 
   if (c->by_plane || c->direct || c->by_phase) return;
   c->packed_at = ordered;
-  int64_t bytes = ordered + group_count(c) * cpu_gemm_packed_bytes(&c->gemm);
+  int64_t bytes = ordered + WEFT_MAX(group_count(c) * cpu_gemm_packed_bytes(&c->gemm), spare_bytes(c));
   if (bytes == 0) return;
   int count = cpu_packing_begin(&c->packing, c, &c->gemm, bytes, pack_kernel);
   c->packing.base.whole = true; /* the work is cut along the pixels */
+  c->packing.key[count++] = c->rhs_type;
   for (int d = 0; c->order_rhs && d < c->rhs_order.rank; d++) {
     c->packing.key[count++] = c->rhs_order.size[d];
     c->packing.key[count++] = c->rhs_order.step[d];
@@ -244,19 +319,22 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->by_first = !c->by_plane && cpu_conv_first_init(c, attrs);
   if (c->by_first) {
     c->order_lhs = c->order_out = false;
-    c->scratch_bytes = c->first_plan.shared_bytes;
+    c->scratch_bytes = c->by_lines ? c->lines.scratch_bytes : c->first_plan.shared_bytes;
     return NULL;
   }
   if (c->by_plane) c->order_lhs = c->order_out = false;
   c->order_rhs = !c->by_plane && plan_order(&c->rhs_order, rhs, rhs_dims);
-  c->rhs_at = c->order_lhs ? WEFT_ALIGN_UP(hlo_shape_bytes(lhs), 64) : 0;
-  c->out_at = c->rhs_at + (c->order_rhs ? WEFT_ALIGN_UP(hlo_shape_bytes(rhs), 64) : 0);
-  c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);
 
   bool same_type = lhs->type == out->type && rhs->type == out->type;
   c->direct = c->groups > 1 && c->out_features <= DIRECT_FEATURES && same_type && n > 0 && c->taps <= MAX_DIRECT_TAPS &&
               (out->type == WEFT_F32 || out->type == WEFT_F64 ||
                (out->type == WEFT_BF16 && c->in_features == 1 && c->out_features == 1));
+  c->is_widened = !c->by_plane && !c->direct && is_better_wide(c);
+  if (c->is_widened) c->rhs_order.elem_bytes = sizeof(float);
+  c->rhs_at = c->order_lhs ? WEFT_ALIGN_UP(hlo_shape_bytes(lhs), 64) : 0;
+  c->spare_at = c->rhs_at + (copies_kernel(c) ? WEFT_ALIGN_UP(kernel_bytes(c), 64) : 0);
+  c->out_at = c->spare_at + spare_bytes(c);
+  c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);
   int64_t phases = 1;
   for (int d = 0; d < n && phases <= MOST_PHASES; d++) phases *= WEFT_MIN(phase_step(&c->window[d]), MOST_PHASES + 1);
   /* Output pixels that meet holes only are set to zero. f8e8m0fnu has no zero, so sums of that type take the general
@@ -264,13 +342,14 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->by_phase = phases > 1 && phases <= MOST_PHASES && !c->direct && !c->by_plane && c->out_type != WEFT_F8E8M0FNU;
   if (c->by_phase) { /* the taps of one class */
     c->phase_rhs_at = WEFT_ALIGN_UP(c->scratch_bytes, 64);
-    c->scratch_bytes = c->phase_rhs_at + hlo_shape_bytes(rhs);
+    c->scratch_bytes = c->phase_rhs_at + kernel_bytes(c);
   }
   plan_products(c, c->all_features);
   if (c->gemm.kind == CPU_GEMM_NONE && !c->direct && !c->by_plane)
     return WEFT_ERR(UNIMPLEMENTED, "convolution of %s and %s to %s", weft_dtype_name(lhs->type),
                     weft_dtype_name(rhs->type), weft_dtype_name(out->type));
-  plan_packing(c, rhs);
+  plan_packing(c);
+  c->by_last = cpu_conv_last_init(c);
   return NULL;
 }
 
@@ -356,14 +435,41 @@ static CPU_INLINE void copy_run(char *to, const char *from, int64_t bytes)
   }
 }
 
+/* to = `count` elements of bf16 as f32. */
+static CPU_INLINE void widen_run(char *to, const char *from, int64_t count)
+{
+  enum { LANES = 8 };
+  typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+  typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+  typedef uint16_t half __attribute__((may_alias));
+  typedef uint32_t word __attribute__((may_alias));
+  const half *x = (const half *)from;
+  word *y = (word *)to;
+
+#define WIDEN(i) *(words *)(y + (i)) = __builtin_convertvector(*(const halves *)(x + (i)), words) << 16
+  if (count >= LANES) { /* the last vector overlaps the one before it */
+    for (int64_t i = 0; i + LANES <= count; i += LANES) WIDEN(i);
+    WIDEN(count - LANES);
+  } else
+    for (int64_t i = 0; i < count; i++) y[i] = (uint32_t)x[i] << 16;
+#undef WIDEN
+}
+
+/* Copies `count` elements into a patch. */
+static CPU_INLINE void copy_taps(const cpu_conv *c, char *to, const char *from, int64_t count)
+{
+  if (c->is_widened) widen_run(to, from, count);
+  else copy_run(to, from, count * (int64_t)weft_dtype_bytes(c->lhs_type));
+}
+
 /* Copies the taps along the last spatial dimension for `count` neighbouring output pixels, the first of them at x.
  * `to` is their place in the first pixel's patch. `line` is the line of the input that they read; NULL if it is
  * padding or a hole. Without dilation and reversal the taps are neighbours in memory. */
 static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, int64_t count, char *to,
                                 int64_t patch_bytes)
 {
-  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), run = c->in_features * bytes,
-          pixel_bytes = c->lhs_features * bytes;
+  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), pixel_bytes = c->lhs_features * bytes,
+          features = c->in_features, run = features * (int64_t)weft_dtype_bytes(c->gemm.a_type);
   int last = c->spatial - 1;
   int64_t taps = c->kernel_size[last], size = c->in_size[last];
   const hlo_window_dim w = c->window[last];
@@ -373,17 +479,17 @@ static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, 
     int64_t first = (x + i) * w.stride - w.pad_low; /* may be outside */
     if (!line) {
       memset(to, 0, (size_t)(taps * run));
-    } else if (dense && run == pixel_bytes) { /* the taps lo .. hi are inside the input */
+    } else if (dense && features == c->lhs_features) { /* the taps lo .. hi are inside the input */
       int64_t lo = WEFT_MIN(taps, WEFT_MAX(0, -first)), hi = WEFT_MAX(lo, WEFT_MIN(taps, size - first));
       /* most patches touch no edge of the input, and a call of memset costs as much as copying a short run */
       if (lo > 0) memset(to, 0, (size_t)(lo * run));
-      copy_run(to + lo * run, line + (first + lo) * run, (hi - lo) * run);
+      copy_taps(c, to + lo * run, line + (first + lo) * pixel_bytes, (hi - lo) * features);
       if (hi < taps) memset(to + hi * run, 0, (size_t)((taps - hi) * run));
     } else {
       for (int64_t t = 0; t < taps; t++) {
         int64_t at = input_place(&w, taps, size, x + i, t);
         if (at < 0) memset(to + t * run, 0, (size_t)run);
-        else copy_run(to + t * run, line + at * pixel_bytes, run);
+        else copy_taps(c, to + t * run, line + at * pixel_bytes, features);
       }
     }
   }
@@ -394,8 +500,8 @@ static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, 
 static void make_patches(const cpu_conv *c, const char *lhs, int64_t first, int64_t rows, char *patches)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), pixel_bytes = c->lhs_features * bytes, at[HLO_MAX_RANK];
-  int64_t line_bytes = c->kernel_size[c->spatial - 1] * c->in_features * bytes,
-          patch_bytes = c->taps * c->in_features * bytes;
+  int64_t tap_bytes = c->in_features * (int64_t)weft_dtype_bytes(c->gemm.a_type),
+          line_bytes = c->kernel_size[c->spatial - 1] * tap_bytes, patch_bytes = c->taps * tap_bytes;
 
   for (int64_t r = 0, count; r < rows; r += count, patches += count * patch_bytes) {
     int64_t tap[HLO_MAX_RANK] = {0};
@@ -427,6 +533,18 @@ static void spread_rows(const cpu_conv *c, const conv_phase *p, int64_t first, i
   }
 }
 
+/* Writes sums[rows, out_features] into rows of the result, which are `row_bytes` apart. */
+static void round_sums(const cpu_conv *c, int64_t rows, const float *sums, char *to, int64_t row_bytes)
+{
+  int64_t n = c->out_features;
+
+  if (row_bytes == n * (int64_t)weft_dtype_bytes(c->out_type)) { /* one run */
+    n *= rows;
+    rows = 1;
+  }
+  for (int64_t i = 0; i < rows; i++) cpu_convert(c->out_type, to + i * row_bytes, WEFT_F32, sums + i * n, 1, n);
+}
+
 /* Computes the rows from `first` on of one group. The group's index, among feature groups and batch groups alike,
  * gives its output features. */
 static void gemm_task(void *ctx, int64_t task)
@@ -434,15 +552,17 @@ static void gemm_task(void *ctx, int64_t task)
   conv_job *job = ctx;
   const cpu_conv *c = job->c;
   int64_t group = task / c->tasks_per_group, first = task % c->tasks_per_group * c->rows_per_task;
-  int64_t lhs_bytes = (int64_t)weft_dtype_bytes(c->lhs_type), rhs_bytes = (int64_t)weft_dtype_bytes(c->rhs_type);
+  int64_t lhs_bytes = (int64_t)weft_dtype_bytes(c->lhs_type), rhs_bytes = (int64_t)weft_dtype_bytes(c->gemm.b_type);
   int64_t out_bytes = (int64_t)weft_dtype_bytes(c->out_type), features_at = group * c->out_features;
   int64_t lhs_at = c->groups > 1 ? group * c->in_features : group * c->batch * c->in_pixels * c->lhs_features;
   const char *lhs = job->lhs + lhs_at * lhs_bytes, *rhs = job->rhs + features_at * rhs_bytes;
   char *out = job->out + ((job->phase ? 0 : first * c->all_features) + features_at) * out_bytes;
   cpu_gemm gemm = cpu_gemm_part(&c->gemm, WEFT_MIN(c->rows_per_task, c->batch * c->out_pixels - first), c->gemm.n);
-  /* the rows of a class, which are then spread over the output */
-  int64_t rows_at = c->patch_bytes + WEFT_ALIGN_UP(WEFT_MAX(1, gemm.scratch_bytes), 64);
-  char *scratch = rt_thread_scratch(rows_at + (job->phase ? c->rows_per_task * c->out_features * out_bytes : 0));
+  /* the rows of a class, which are then spread over the output; sums that are then rounded */
+  int64_t rows_at = c->patch_bytes + WEFT_ALIGN_UP(WEFT_MAX(1, gemm.scratch_bytes), 64),
+          elems = c->rows_per_task * c->out_features;
+  int64_t sums_at = rows_at + (job->phase ? WEFT_ALIGN_UP(elems * out_bytes, 64) : 0);
+  char *scratch = rt_thread_scratch(sums_at + (rounds_sums(c) ? elems * (int64_t)sizeof(float) : 0));
 
   if (!scratch) {
     /* written by tasks; read after the parallel loop has ended */
@@ -450,16 +570,21 @@ static void gemm_task(void *ctx, int64_t task)
     return;
   }
   const char *a = lhs + first * c->lhs_features * lhs_bytes;
-  if (!c->plain) {
+  if (c->is_widened && c->plain && c->in_features == c->lhs_features) {
+    cpu_convert(WEFT_F32, scratch, c->lhs_type, a, 1, gemm.m * gemm.k);
+    a = scratch;
+  } else if (has_patches(c)) {
     make_patches(c, lhs, first, gemm.m, scratch);
     a = scratch;
   }
-  char *to = job->phase ? scratch + rows_at : out;
+  char *rows = job->phase ? scratch + rows_at : out, *to = rounds_sums(c) ? scratch + sums_at : rows;
+  int64_t row_bytes = (job->phase ? c->out_features : c->all_features) * out_bytes;
   const char *packed = job->packed.data && cpu_gemm_shares_packed(&c->gemm, &gemm)
                          ? (const char *)rt_form_near(job->packed, job->pool) + group * cpu_gemm_packed_bytes(&c->gemm)
                          : NULL;
   for (int64_t t = 0; t < gemm.tiles; t++) cpu_gemm_tile(&gemm, t, a, rhs, packed, to, scratch + c->patch_bytes);
-  if (job->phase) spread_rows(c, job->phase, first, gemm.m, to, out);
+  if (to != rows) round_sums(c, gemm.m, (const float *)to, rows, row_bytes);
+  if (job->phase) spread_rows(c, job->phase, first, gemm.m, rows, out);
 }
 
 /* Finds the taps along one dimension that the output places `start` + i * phase_step meet outside of holes, and
@@ -487,7 +612,7 @@ static hlo_window_dim phase_window(const hlo_window_dim *w, int64_t start, int64
 static bool run_phase(const conv_job *job, rt_pool *pool, conv_phase *p, char *kernel)
 {
   cpu_conv c = *job->c;
-  int64_t most = 1, tap[HLO_MAX_RANK] = {0}, row = c.in_features * c.all_features * (int64_t)weft_dtype_bytes(c.rhs_type);
+  int64_t most = 1, tap[HLO_MAX_RANK] = {0}, row = c.in_features * c.all_features * (int64_t)weft_dtype_bytes(c.gemm.b_type);
   char *to = kernel;
 
   for (int d = 0; d < c.spatial; d++) most = WEFT_MAX(most, c.kernel_size[d]);
@@ -695,6 +820,7 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     memset(out, 0, (size_t)(rows * c->all_features) * weft_dtype_bytes(c->out_type));
     return NULL;
   }
+  if (c->by_lines) return cpu_conv_lines_run(c, pool, lhs, rhs, packed, out, scratch);
   if (c->by_first) return cpu_conv_first_run(c, pool, lhs, rhs, out, scratch);
   if (c->order_lhs) {
     cpu_transpose_run(&c->lhs_order, pool, scratch, lhs);
@@ -702,15 +828,16 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
   }
   if (c->onednn) return run_onednn(&job, pool, packed, out, scratch);
   if (packed) {
-    if (c->order_rhs) job.rhs = packed->data;
+    if (copies_kernel(c)) job.rhs = packed->data;
     if (c->gemm.column_bytes) job.packed = (rt_form){(const char *)packed->data + c->packed_at, packed->step};
-  } else if (c->order_rhs) {
-    char *ordered = (char *)scratch + c->rhs_at;
-    cpu_transpose_run(&c->rhs_order, pool, ordered, rhs);
-    job.rhs = ordered;
+  } else if (copies_kernel(c)) {
+    char *copy = (char *)scratch + c->rhs_at;
+    copy_kernel(c, pool, rhs, copy, (char *)scratch + c->spare_at);
+    job.rhs = copy;
   }
   if (c->by_plane) return cpu_conv_plane_run(c, pool, job.lhs, job.rhs, out);
-  if (c->direct) rt_parallel_for(pool, c->tasks_per_group, direct_task, &job);
+  if (c->by_last) WEFT_TRY(cpu_conv_last_run(c, pool, job.lhs, job.rhs, job.packed, job.out));
+  else if (c->direct) rt_parallel_for(pool, c->tasks_per_group, direct_task, &job);
   else if (c->by_phase) atomic_store(&job.failed, !run_phases(&job, pool, (char *)scratch + c->phase_rhs_at));
   else rt_parallel_for(pool, c->tasks_per_group * c->groups * c->batch_groups, gemm_task, &job);
   if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "convolution: out of memory for patches");

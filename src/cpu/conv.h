@@ -28,6 +28,25 @@ typedef struct cpu_conv_first {
   cpu_gemm gemm;                                 /* the product of one task */
 } cpu_conv_first;
 
+/* The plan of the form of conv_lines.c. */
+typedef struct cpu_conv_lines {
+  int64_t images;                     /* whose planes are spread at a time */
+  int64_t channels;                   /* input features of a block of k */
+  int64_t features, panels;           /* of a task */
+  int64_t feature_tasks, panel_tasks; /* of an image */
+  bool shared;                        /* the panels of all pixels are made before the products */
+  int64_t panels_at, kernel_at, scratch_bytes; /* scratch: planes, shared panels, the kernel if it is not f32 */
+} cpu_conv_lines;
+
+/* The plan of the form of conv_last.c. */
+typedef struct cpu_conv_last {
+  int64_t width, in_lines;            /* pixels of a line with its padding; lines of the input that a task reads */
+  int64_t run_taps;                   /* taps that are neighbours in a line */
+  int64_t lines, features;            /* of the result, of a task */
+  int64_t line_tasks, feature_tasks;  /* of an image and group */
+  bool few;                           /* output features: the lanes are elements of k */
+} cpu_conv_last;
+
 typedef struct cpu_conv {
   cpu_packing packing;                  /* of the kernel: in canonical order, then the packed form of each group */
   weft_dtype lhs_type, rhs_type, out_type;
@@ -48,15 +67,20 @@ typedef struct cpu_conv {
   cpu_conv_plane plane;
   bool by_first;                        /* features before pixels: conv_first.c */
   cpu_conv_first first_plan;
+  bool by_lines;                        /* the same with vectors of 256 bits: conv_lines.c, with `plane`'s layout */
+  cpu_conv_lines lines;
+  bool by_last;                         /* features last, without patches: conv_last.c */
+  cpu_conv_last last;
   cpu_onednn *onednn;                   /* oneDNN computes it; NULL: Weft's own kernels do */
   /* base dilation: one convolution without dilation for each class of output pixels */
   bool by_phase;
   bool plain;                           /* a 1 x 1 window with stride 1: the input itself is the matrix */
   int64_t rows_per_task, tasks_per_group;
+  bool is_widened;                      /* bf16: tasks multiply the kernel as f32 and patches as f32 */
   cpu_gemm gemm;                        /* the product of one task that has all its rows */
   int64_t patch_bytes;                  /* bytes of the matrix of input patches of one task, in the task's scratch */
   int64_t packed_at;                    /* in the packing: of the groups' forms */
-  int64_t rhs_at, out_at, phase_rhs_at, scratch_bytes;
+  int64_t rhs_at, spare_at, out_at, phase_rhs_at, scratch_bytes;
 } cpu_conv;
 
 /* Plans.  Errors: UNIMPLEMENTED for element types without a kernel. */
@@ -66,5 +90,8 @@ void cpu_conv_fini(cpu_conv *conv); /* after cpu_conv_init returned NULL */
 /* `packed`: the packed form of rhs, or NULL.  `scratch` has conv->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_conv_run(const cpu_conv *conv, rt_pool *pool, const void *lhs, const void *rhs,
                                          const rt_form *packed, void *out, void *scratch);
+
+/* to = `count` elements as f32, on the pool. */
+void cpu_conv_widen(rt_pool *pool, weft_dtype type, const void *from, int64_t count, float *to);
 
 #endif

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/conv_lines.h"
 #include "cpu/hot.h"
 
 enum {
@@ -39,11 +40,11 @@ bool cpu_conv_first_init(cpu_conv *c, const hlo_conv_attrs *attrs)
 {
   cpu_conv_first *p = &c->first_plan;
   int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), k = c->taps * c->in_features;
-  bool same_type = c->lhs_type == c->rhs_type && c->lhs_type == c->out_type;
+  bool same_type = c->lhs_type == c->out_type;
 
-  if (c->spatial == 0 || c->groups != 1 || c->batch_groups != 1 || !same_type || c->out_features < LEAST_FEATURES ||
-      (c->lhs_type != WEFT_F32 && c->lhs_type != WEFT_BF16) || k == 0 || c->batch * c->out_pixels == 0 ||
-      c->in_pixels == 0)
+  if (c->spatial == 0 || c->groups != 1 || c->batch_groups != 1 || c->lhs_type != c->rhs_type ||
+      (!same_type && c->out_type != WEFT_F32) || (c->lhs_type != WEFT_F32 && c->lhs_type != WEFT_BF16) || k == 0 ||
+      c->batch * c->out_pixels == 0 || c->in_pixels == 0)
     return false;
   if (attrs->lhs_batch != 0 || attrs->lhs_feature != 1 || attrs->out_batch != 0 || attrs->out_feature != 1 ||
       attrs->rhs_out_feature != 0 || attrs->rhs_in_feature != 1 || !is_in_order(attrs->lhs_spatial) ||
@@ -51,6 +52,8 @@ bool cpu_conv_first_init(cpu_conv *c, const hlo_conv_attrs *attrs)
     return false;
   for (int d = 0; d < c->spatial; d++)
     if (c->window[d].base_dilation != 1 || c->window[d].reversal) return false;
+  if (!(c->plain && c->lhs_type == WEFT_F32) && cpu_conv_lines_init(c)) return c->by_lines = true;
+  if (!same_type || c->out_features < LEAST_FEATURES) return false;
 
   int64_t room = PATCH_BYTES / (k * bytes), even = c->batch * c->out_pixels / FEW_TASKS;
   int64_t pixels = WEFT_MAX(LEAST_PIXELS, WEFT_MIN(room, even) / WIDTH * WIDTH);

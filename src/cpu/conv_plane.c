@@ -69,6 +69,24 @@ static void plan_kernel(cpu_conv_plane *p, const cpu_conv *c, const hlo_conv_att
   for (int d = 0; d < c->spatial; d++) p->kernel_step[d] = steps[attrs->rhs_spatial.v[d]];
 }
 
+bool cpu_conv_plane_layout(cpu_conv *c, int64_t most)
+{
+  cpu_conv_plane *p = &c->plane;
+  int last = c->spatial - 1;
+
+  p->elems = 1;
+  for (int d = last; d >= 0; d--) {
+    const hlo_window_dim *w = &c->window[d];
+    p->size[d] = (c->out_size[d] - 1) * w->stride + (c->kernel_size[d] - 1) * w->window_dilation + 1;
+    if (p->size[d] > most) return false;
+    if (d == last) p->phase = (p->size[d] + w->stride - 1) / w->stride;
+    p->step[d] = p->elems;
+    p->elems *= d == last ? p->phase * w->stride : p->size[d];
+    if (p->elems > most) return false;
+  }
+  return true;
+}
+
 bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shape *lhs, const hlo_shape *rhs,
                          const hlo_shape *out)
 {
@@ -86,16 +104,7 @@ bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_sha
     return false;
   p->compute = c->lhs_type == WEFT_F64 || c->out_type == WEFT_F64 ? WEFT_F64 : WEFT_F32;
   int64_t bytes = (int64_t)weft_dtype_bytes(p->compute);
-  p->elems = 1;
-  for (int d = last; d >= 0; d--) {
-    const hlo_window_dim *w = &c->window[d];
-    p->size[d] = (c->out_size[d] - 1) * w->stride + (c->kernel_size[d] - 1) * w->window_dilation + 1;
-    if (p->size[d] > MAX_BUFFER) return false;
-    if (d == last) p->phase = (p->size[d] + w->stride - 1) / w->stride;
-    p->step[d] = p->elems;
-    p->elems *= d == last ? p->phase * w->stride : p->size[d];
-    if (p->elems * c->in_features * bytes > MAX_BUFFER) return false;
-  }
+  if (!cpu_conv_plane_layout(c, MAX_BUFFER / bytes / WEFT_MAX(1, c->in_features))) return false;
   if (c->in_pixels * bytes > MAX_BUFFER) return false;
   p->pitch = last > 0 ? c->window[last - 1].stride * p->step[last - 1] : 0;
   p->rows = rows_together(c);
@@ -209,8 +218,7 @@ static void spread_row(const cpu_conv *c, const char *from, char *to)
   }
 }
 
-/* `spare` has room for a plane if the types differ. */
-static void spread_plane(const cpu_conv *c, const char *from, char *to, char *spare)
+void cpu_conv_plane_spread(const cpu_conv *c, const char *from, char *to, char *spare)
 {
   const cpu_conv_plane *p = &c->plane;
   int64_t row[HLO_MAX_RANK] = {0}, bytes = (int64_t)weft_dtype_bytes(p->compute);
@@ -232,20 +240,37 @@ static void spread_plane(const cpu_conv *c, const char *from, char *to, char *sp
   } while (next_index(c->spatial - 1, c->in_size, row));
 }
 
+/* The elements from a pixel's place in its spread plane to what tap `tap` reads. */
+static int64_t tap_offset(const cpu_conv *c, const int64_t *tap)
+{
+  const cpu_conv_plane *p = &c->plane;
+  int64_t at = 0, stride = c->window[c->spatial - 1].stride;
+
+  for (int d = 0; d < c->spatial; d++) {
+    const hlo_window_dim *w = &c->window[d];
+    int64_t place = (w->reversal ? c->kernel_size[d] - 1 - tap[d] : tap[d]) * w->window_dilation;
+    at += d == c->spatial - 1 ? place % stride * p->phase + place / stride : place * p->step[d];
+  }
+  return at;
+}
+
+void cpu_conv_plane_taps(const cpu_conv *c, int64_t *offsets)
+{
+  int64_t tap[HLO_MAX_RANK] = {0};
+
+  do *offsets++ = tap_offset(c, tap);
+  while (next_index(c->spatial, c->kernel_size, tap));
+}
+
 static void list_taps(plane_job *job)
 {
   const cpu_conv *c = job->c;
   const cpu_conv_plane *p = &c->plane;
-  int64_t tap[HLO_MAX_RANK] = {0}, stride = c->window[c->spatial - 1].stride, n = 0;
+  int64_t tap[HLO_MAX_RANK] = {0}, n = 0;
 
   do {
-    int64_t at = 0, weight = 0;
-    for (int d = 0; d < c->spatial; d++) {
-      const hlo_window_dim *w = &c->window[d];
-      int64_t place = (w->reversal ? c->kernel_size[d] - 1 - tap[d] : tap[d]) * w->window_dilation;
-      at += d == c->spatial - 1 ? place % stride * p->phase + place / stride : place * p->step[d];
-      weight += tap[d] * p->kernel_step[d];
-    }
+    int64_t at = tap_offset(c, tap), weight = 0;
+    for (int d = 0; d < c->spatial; d++) weight += tap[d] * p->kernel_step[d];
     for (int64_t i = 0; i < c->in_features; i++, n++) {
       job->offset[n] = at + i * p->elems;
       job->weight[n] = weight + i * p->kernel_in_step;
@@ -305,7 +330,7 @@ static void plane_group(const plane_job *job, int64_t batch, int64_t group, char
   char *sums = scratch + p->buffer_bytes, *spare = sums + p->sums_bytes;
 
   for (int64_t i = 0; i < c->in_features; i++)
-    spread_plane(
+    cpu_conv_plane_spread(
       c, job->lhs + (batch * p->lhs_batch_step + (group * c->in_features + i) * p->lhs_feature_step) * lhs_bytes,
       scratch + i * p->elems * bytes, spare);
   for (int64_t o = group * c->out_features; o < (group + 1) * c->out_features; o++) {

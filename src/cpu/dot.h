@@ -9,7 +9,7 @@
 #include "runtime/packed.h"
 
 /* How the right operand of a product or a convolution is packed for all runs. */
-enum { CPU_PACKING_KEY = 6 + 2 * HLO_MAX_RANK };
+enum { CPU_PACKING_KEY = 7 + 2 * HLO_MAX_RANK };
 typedef struct cpu_packing {
   rt_packing base;             /* base.bytes 0: it is not packed */
   int64_t key[CPU_PACKING_KEY];

@@ -275,7 +275,7 @@ static bool is_fast_with_avx2(const cpu_onednn_conv *c, int64_t taps)
   if (is_strided(c)) return false;
   if (taps == 1) return pixels <= SMALL_IMAGE && (c->in_order || c->in_features >= MANY_FEATURES);
   if (taps > SMALL_WINDOW) return c->in_features >= FEW_FEATURES / 2;
-  if (c->out_features < FEW_FEATURES / 2) return c->in_features >= FEW_FEATURES;
+  if (c->out_features < FEW_FEATURES / 2) return false;
   return c->in_order && pixels <= TINY_IMAGE;
 }
 

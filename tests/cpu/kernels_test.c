@@ -292,6 +292,23 @@ TEST(convolution_of_every_form_and_type)
     {"4,230,9,9", "16,230,3,3", "4,16,9,9", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
     /* the last task of an image has four pixels, whose product needs more scratch than that of 64 */
     {"4,128,4,17", "64,128,3,1", "4,64,4,17", "window={size=3x1 pad=1_1x0_0}, dim_labels=bf01_oi01->bf01"},
+    /* panels of lines: shared ones of many lines, of each task, of lines of one pixel, features in two parts, images in
+     * two rounds */
+    {"2,20,7,7", "40,20,3,3", "2,40,7,7", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
+    {"2,3,29,21", "17,3,4,3", "2,17,28,21", "window={size=4x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
+    {"2,4,40,1", "18,4,3,1", "2,18,40,1", "window={size=3x1 pad=1_1x0_0}, dim_labels=bf01_oi01->bf01"},
+    {"1,3,20,20", "131,3,3,3", "1,131,20,20", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
+    {"4,20,160,180", "16,20,1,1", "4,16,80,90", "window={size=1x1 stride=2x2}, dim_labels=bf01_oi01->bf01"},
+    /* features last, in place: strides and holes, lines in several tasks, runs with holes, groups, few features with
+     * and without a rest of the run, negative padding */
+    {"2,11,19,20", "3,3,20,24", "2,6,19,24", "window={size=3x3 stride=2x1 pad=1_1x1_1 rhs_dilate=1x1}, dim_labels=b01f_01io->b01f"},
+    {"1,23,25,17", "2,3,17,35", "1,20,12,35", "window={size=2x3 stride=1x2 pad=0_0x1_0 rhs_dilate=3x1}, dim_labels=b01f_01io->b01f"},
+    {"1,9,21,50", "3,2,50,13", "1,9,19,13", "window={size=3x2 pad=1_1x0_0 rhs_dilate=1x2}, dim_labels=b01f_01io->b01f"},
+    {"2,9,12,40", "3,3,20,130", "2,9,12,130", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=2"},
+    {"2,8,9,32", "3,3,32,3", "2,8,9,3", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
+    {"1,8,17,19", "3,3,19,5", "1,7,15,5", "window={size=3x3 pad=1_0x1_-1}, dim_labels=b01f_01io->b01f"},
+    {"2,8,19,33", "3,2,33,1", "2,3,9,1", "window={size=3x2 stride=2x2 pad=0_0x-1_0}, dim_labels=b01f_01io->b01f"},
+    {"4,8,13,20", "3,3,20,4", "2,8,13,4", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, batch_group_count=2"},
     /* base dilation: output pixels are computed by classes, and some classes read holes only */
     {"2,4,5,24", "3,3,24,20", "2,8,15,20", "window={size=3x3 pad=2_1x2_2 lhs_dilate=2x3}, dim_labels=b01f_01io->b01f"},
     {"2,4,5,24", "1,1,24,20", "2,10,9,20", "window={size=1x1 lhs_dilate=3x2}, dim_labels=b01f_01io->b01f"},
@@ -450,6 +467,64 @@ TEST(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads)
   }
   cpu_conv_fini(&conv);
   free(a), free(b), free(c[0]), free(c[1]), free(scratch);
+}
+
+/* Convolutions of one kind of kernel each, at sizes with several tasks, have the bits of one thread, with the packed
+ * form of the kernel and without. */
+TEST(convolutions_are_the_same_bits_on_any_number_of_threads)
+{
+  static const struct { const char *text; int in, kernel, out; weft_dtype type; } cases[] = {
+#define CASE(type, in, kernel, out, labels)                                                                   \
+  "HloModule m\n"                                                                                             \
+  "ENTRY e {\n"                                                                                               \
+  "  a = " type "[" in "] parameter(0)\n"                                                                     \
+  "  b = " type "[" kernel "] parameter(1)\n"                                                                 \
+  "  ROOT r = " type "[" out "] convolution(a, b), window={size=3x3 pad=1_1x1_1}, dim_labels=" labels "\n"    \
+  "}\n"
+    {CASE("f32", "2,20,40,24", "40,20,3,3", "2,40,40,24", "bf01_oi01->bf01"), 2 * 20 * 40 * 24, 40 * 20 * 9, 2 * 40 * 40 * 24, WEFT_F32},
+    {CASE("bf16", "2,20,40,24", "40,20,3,3", "2,40,40,24", "bf01_oi01->bf01"), 2 * 20 * 40 * 24, 40 * 20 * 9, 2 * 40 * 40 * 24, WEFT_BF16},
+    {CASE("bf16", "2,20,8,9", "80,20,3,3", "2,80,8,9", "bf01_oi01->bf01"), 2 * 20 * 8 * 9, 80 * 20 * 9, 2 * 80 * 8 * 9, WEFT_BF16},
+    {CASE("f32", "2,40,24,40", "3,3,40,48", "2,40,24,48", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 48 * 9, 2 * 48 * 40 * 24, WEFT_F32},
+    {CASE("bf16", "2,40,24,40", "3,3,40,48", "2,40,24,48", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 48 * 9, 2 * 48 * 40 * 24, WEFT_BF16},
+    {CASE("f32", "2,40,24,40", "3,3,40,3", "2,40,24,3", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 3 * 9, 2 * 3 * 40 * 24, WEFT_F32},
+    {CASE("bf16", "2,40,24,40", "3,3,40,3", "2,40,24,3", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 3 * 9, 2 * 3 * 40 * 24, WEFT_BF16},
+#undef CASE
+  };
+  static const int threads[] = {1, 2, 7};
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    WEFT_AUTO(hlo_module) module = NULL;
+    cpu_conv conv;
+    void *form = NULL;
+    size_t bytes = weft_dtype_bytes(cases[i].type), out = bytes * (size_t)cases[i].out;
+    char *a = malloc(bytes * (size_t)cases[i].in), *b = malloc(bytes * (size_t)cases[i].kernel), *c[] = {malloc(out), malloc(out)};
+
+    T_TRUE(a && b && c[0] && c[1]);
+    for (int q = 0; q < cases[i].in + cases[i].kernel; q++) {
+      float x = (float)next_value() / 7;
+      char *to = q < cases[i].in ? a + (size_t)q * bytes : b + (size_t)(q - cases[i].in) * bytes;
+      cpu_convert(cases[i].type, to, WEFT_F32, &x, 1, 1);
+    }
+    T_OK(hlo_parse(cases[i].text, strlen(cases[i].text), &module));
+    const hlo_instr *root = module->entry->root;
+    T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
+    void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(conv.scratch_bytes + 1, 64));
+    T_TRUE(scratch);
+    for (size_t q = 0; q < 2 * WEFT_COUNT(threads); q++) {
+      WEFT_AUTO(rt_pool) pool = NULL;
+      const rt_packing *packing = &conv.packing.base;
+      T_OK(rt_pool_new(&(rt_pool_options){.threads = threads[q / 2]}, &pool));
+      if (packing->bytes && !form) {
+        form = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(packing->bytes, 64));
+        T_TRUE(form && packing->pack(packing, pool, b, form));
+      }
+      memset(c[q > 0], 255, out);
+      T_OK(cpu_conv_run(&conv, pool, a, b, q % 2 && form ? &(rt_form){.data = form} : NULL, c[q > 0], scratch));
+      if (q && memcmp(c[0], c[1], out) != 0) fail_msg("case %zu: other bits on %d threads", i, threads[q / 2]);
+    }
+    cpu_conv_fini(&conv);
+    free(a), free(b), free(c[0]), free(c[1]), free(scratch), free(form);
+  }
 }
 
 TEST(fft_of_every_kind_and_length)
@@ -1122,6 +1197,7 @@ TEST_MAIN(UNIT(convolutions_are_cut_evenly), UNIT(dot_of_every_form_and_type), U
           UNIT(convolution_of_every_form_and_type), UNIT(convolutions_by_onednn_are_the_evaluators),
           UNIT(convolutions_that_are_too_large_are_planned_too),
           UNIT(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads), UNIT(fft_of_every_kind_and_length),
+          UNIT(convolutions_are_the_same_bits_on_any_number_of_threads),
           UNIT(long_fft_lines_are_the_same_bits_on_any_number_of_threads),
           UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(transposes_in_every_order_are_exact), UNIT(sort_is_the_evaluators_to_the_bit),
           UNIT(sort_of_one_operand_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
