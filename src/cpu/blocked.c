@@ -119,7 +119,7 @@ static void make_tiles(const blocked *b, int64_t n, int64_t height, const char *
 static void solve_rows(const blocked *b, int64_t n, int64_t height, const char *a, int64_t row, int64_t col,
                        const char *tiles, char *panel, int64_t step)
 {
-  cpu_micro_steps steps = {row, col, step, step, NULL, 0};
+  cpu_micro_steps steps = {row, col, step, step};
 
   for (int64_t i = 0; i < n; i += height, tiles += TILE * b->bytes) {
     int64_t h = WEFT_MIN(height, n - i);

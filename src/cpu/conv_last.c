@@ -40,22 +40,25 @@ bool cpu_conv_last_init(cpu_conv *c)
   const cpu_dense_kernel *kernel = cpu_dense_kernel_of(WEFT_F32);
   const hlo_window_dim *y = &c->window[0], *x = &c->window[1];
 
-  if (!kernel || kernel->lanes != NARROW_LANES || c->spatial != 2 || c->taps < 2 || c->gemm.a_type != WEFT_F32 ||
-      c->gemm.b_type != WEFT_F32 || c->gemm.c_type != WEFT_F32 || c->direct || c->by_plane || c->by_phase ||
-      c->out_size[1] < LEAST_WIDTH)
+  p->few = c->out_features <= FEW_FEATURES && c->out_features * c->taps * c->in_features <= MOST_TURNED;
+  /* with AVX-512 the patches of conv.c do as well, unless few features leave most lanes of a product idle */
+  if (!kernel || (kernel->lanes != NARROW_LANES && !p->few) || c->spatial != 2 || c->taps < 2 ||
+      c->gemm.a_type != WEFT_F32 || c->gemm.b_type != WEFT_F32 || c->gemm.c_type != WEFT_F32 || c->direct ||
+      c->by_plane || c->by_phase || c->out_size[1] < LEAST_WIDTH)
     return false;
   for (int d = 0; d < 2; d++)
     if (c->window[d].base_dilation != 1 || c->window[d].reversal) return false;
   p->run_taps = x->window_dilation == 1 ? c->kernel_size[1] : 1;
   if (p->run_taps * c->in_features < LEAST_RUN || c->taps > MOST_RUNS) return false;
-  int64_t line_flops = 2 * c->taps * c->in_features * WEFT_MIN(c->out_features, MOST_FEATURES) * c->out_size[1];
+  if (c->batch * c->out_pixels * c->out_features == 0) return false;
   p->width = (c->out_size[1] - 1) * x->stride + (c->kernel_size[1] - 1) * x->window_dilation + 1;
+  double line_flops = 2.0 * (double)(c->taps * c->in_features) * (double)WEFT_MIN(c->out_features, MOST_FEATURES) *
+                      (double)c->out_size[1];
   p->lines = WEFT_MIN(c->out_size[0], WEFT_MAX((TASK_PIXELS + c->out_size[1] - 1) / c->out_size[1],
-                                               (TASK_FLOPS + line_flops - 1) / line_flops));
+                                               (int64_t)(TASK_FLOPS / line_flops) + 1));
   p->in_lines = (p->lines - 1) * y->stride + (c->kernel_size[0] - 1) * y->window_dilation + 1;
   if ((double)p->in_lines * (double)p->width * (double)c->in_features * sizeof(float) > MOST_LINE_BYTES) return false;
   p->line_tasks = (c->out_size[0] + p->lines - 1) / p->lines;
-  p->few = c->out_features <= FEW_FEATURES && c->out_features * c->taps * c->in_features <= MOST_TURNED;
   p->features = WEFT_ALIGN_UP(cpu_even_part(c->out_features, MOST_FEATURES), WIDTH);
   p->feature_tasks = (c->out_features + p->features - 1) / p->features;
   return true;

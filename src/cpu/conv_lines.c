@@ -169,6 +169,8 @@ typedef struct lines_job {
   char *out;
   float *planes, *panels; /* panels: of all pixels, if they are shared */
   const void *kernel;
+  rt_form packed;  /* the kernel's form, as f32; its data is NULL without one */
+  const rt_pool *pool;
   weft_dtype type; /* of the kernel. Not f32: it is converted by each task, as each reads its part once. */
   int64_t taps[MOST_TAPS];
   atomic_bool failed;
@@ -243,15 +245,16 @@ static void multiply_task(void *ctx, int64_t task)
   char *out = job->out + ((image * c->out_features + feature) * c->out_pixels + first) * bytes;
 
   if (!scratch) return;
+  const char *weights = job->packed.data ? rt_form_near(job->packed, job->pool) : job->kernel;
   float *sums = narrow ? (float *)(scratch + panel_bytes + rows_bytes) : (float *)out,
         *wide = (float *)(scratch + panel_bytes);
   cpu_micro_steps steps = {widens ? p->channels * c->taps : k, 1, WIDTH, narrow ? pixels : c->out_pixels};
   for (int64_t ch = 0; ch < c->in_features; ch += p->channels) {
     int64_t block = WEFT_MIN(p->channels, c->in_features - ch) * c->taps, at = feature * k + ch * c->taps;
-    const float *rows_of = widens ? wide : (const float *)job->kernel + at;
+    const float *rows_of = widens ? wide : (const float *)(const void *)weights + at;
     for (int64_t i = 0; widens && i < features; i++)
       cpu_convert(WEFT_F32, wide + i * steps.a_row, job->type,
-                  (const char *)job->kernel + (at + i * k) * (int64_t)weft_dtype_bytes(job->type), 1, block);
+                  weights + (at + i * k) * (int64_t)weft_dtype_bytes(job->type), 1, block);
     for (int64_t x = 0; x < pixels; x += WIDTH) {
       int64_t columns = WEFT_MIN(WIDTH, pixels - x), vectors = (columns + NARROW_LANES - 1) / NARROW_LANES;
       float *panel = p->shared ? job->panels +
@@ -278,7 +281,8 @@ weft_status *cpu_conv_lines_run(const cpu_conv *c, rt_pool *pool, const void *lh
 
   cpu_conv_plane_taps(c, job.taps);
   if (packed) {
-    job.kernel = rt_form_near(*packed, pool);
+    job.packed = *packed;
+    job.pool = pool;
     job.type = WEFT_F32;
   } else if (c->rhs_type != WEFT_F32 && !p->shared) {
     float *kernel = (float *)((char *)scratch + p->kernel_at);

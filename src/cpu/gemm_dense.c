@@ -260,7 +260,7 @@ static void multiply(const cpu_gemm *g, int64_t m, int64_t n, const char *a, con
   int64_t block = cpu_dense_block_of_k(g), height = cpu_even_part(m, kernel->rows);
   bool pack = !packed && packs(g, m), copy = rows_collide(g) && m >= LEAST_COPIED && m <= MOST_COPIED;
   char *copied = (char *)scratch + panel_bytes(g);
-  cpu_micro_steps steps = {g->a_row, g->a_col, pack || packed ? width : g->b_row, g->c_row, NULL, 0};
+  cpu_micro_steps steps = {g->a_row, g->a_col, pack || packed ? width : g->b_row, g->c_row};
 
   if (copy) steps.a_row = copied_row(g);
   for (int64_t l = 0; l < g->k; l += block) {
@@ -278,7 +278,7 @@ static void multiply(const cpu_gemm *g, int64_t m, int64_t n, const char *a, con
       const char *next = panel_after(g, l, k, j + width < n, packed, panel);
       steps.next_step = next ? height * width * bytes / m : 0;
       for (int64_t i = 0; i < m; i += height) {
-        steps.next = next ? next + i * k / m * width * bytes : panel; /* each pass over the panel fetches its share */
+        steps.next = next ? next + i * k / m * width * bytes : NULL; /* each pass over the panel fetches its share */
         kernel->micro[WEFT_MIN(height, m - i)][vectors](k, rows + i * steps.a_row * bytes, panel,
                                                         c + (i * g->c_row + j) * bytes, &steps,
                                                         cols - (vectors - 1) * kernel->lanes, l > 0);

@@ -125,10 +125,8 @@ static void multiply_block(int64_t m, int64_t cols, int64_t first, int64_t end, 
       const float *factors = a + i * a_row + l;
       int64_t ahead = i == 0 && !is_narrow && depth == DEPTH && l + AHEAD + DEPTH <= k ? AHEAD * b_row : 0;
       if (depth < DEPTH) {
-        for (int64_t r = 0; r < count; r++) {
-          memcpy(last + r * DEPTH, zeros, DEPTH * sizeof *last);
-          memcpy(last + r * DEPTH, factors + r * a_row, (size_t)depth * sizeof *last);
-        }
+        for (int64_t q = 0; q < 2 * DEPTH; q++) last[q] = -0.0f; /* times 0: adds nothing, not even to a sum of -0 */
+        for (int64_t r = 0; r < count; r++) memcpy(last + r * DEPTH, factors + r * a_row, (size_t)depth * sizeof *last);
         factors = last;
         row = DEPTH;
       }
@@ -272,7 +270,7 @@ void cpu_few_plan(cpu_gemm *g)
   g->tile_m = g->m;
   g->tile_n =
     WEFT_MIN(WEFT_ALIGN_UP(WEFT_MAX(g->n / (g->b_col == 1 ? ROW_TILES : COLUMN_TILES), LEAST_COLUMNS), 4 * LANES),
-             WEFT_MAX(most, LEAST_COLUMNS));
+             WEFT_MAX(most / CPU_PACKED_ALIGN * CPU_PACKED_ALIGN, LEAST_COLUMNS));
   g->scratch_bytes = WEFT_MAX(memory_of(g).bytes, cpu_dense_panel_scratch(g));
 }
 

@@ -1,4 +1,5 @@
-/* cpu/gemm_few.h -- products of 2 to 16 rows by a large matrix of f32 or bf16, which is read once, in place. */
+/* cpu/gemm_few.h -- products of 2 to 16 rows by a large matrix of f32 or bf16, which is read once: in place, or f32 in
+ * its packed form. */
 #ifndef WEFT_CPU_GEMM_FEW_H
 #define WEFT_CPU_GEMM_FEW_H
 

@@ -595,7 +595,7 @@ void cpu_lanes_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
   for (int64_t l = 0; l < g->k && !p.dots && !p.add_rows; l += p.block) {
     int64_t k = WEFT_MIN(p.block, g->k - l), quads = quads_of(f, k);
     side from = {left.data + l * left.along * f->bytes, left.across, left.along};
-    cpu_micro_steps steps = {left.across / f->lanes, 1, WIDTH, sum_row, NULL, 0};
+    cpu_micro_steps steps = {left.across / f->lanes, 1, WIDTH, sum_row};
     const char *rows = from.data;
     if (p.order == ROWS) {
       copy_rows(f, p.m, k, from, copy, p.left_row * QUAD_BYTES);
@@ -646,7 +646,7 @@ static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, 
   char *copy = (char *)scratch + p.left_at;
   quad *sums = p.in_place ? (quad *)c : (quad *)((char *)scratch + p.sum_at);
   int64_t sum_row = p.in_place ? g->c_row : p.n, height = cpu_even_part(p.m, MAX_ROWS), all = quads_of(f, g->k);
-  cpu_micro_steps steps = {p.left_row, 1, WIDTH, sum_row, NULL, 0};
+  cpu_micro_steps steps = {p.left_row, 1, WIDTH, sum_row};
 
   if (f->flip) start_sums(p.m, p.n, g->k, left, (int32_t *)sums, sum_row);
   for (int64_t l = 0; l < g->k; l += p.block) {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Elements between neighbours: rows of a, columns of a, rows of b, rows of c. Loops that can do so ask the memory for
- * what will be read next: from `next` on, `next_step` bytes further with each of k. */
+ * what will be read next: from `next` on, `next_step` bytes further with each of k; NULL: for nothing. */
 typedef struct cpu_micro_steps {
   int64_t a_row, a_col, b_row, c_row;
   const char *next;

@@ -21,7 +21,7 @@
     int64_t row = steps->a_row, row3 = 3 * row, a_col = steps->a_col, b_row = steps->b_row, next_step = steps->next_step;\
     const ELEM *a0 = left, *a5 = a0 + 5 * row, *a10 = a5 + 5 * row, *b = right;                                        \
     ELEM *c = out;                                                                                                     \
-    const char *next = steps->next;                                                                                    \
+    const char *next = steps->next ? steps->next : right;                                                              \
     (void)row3, (void)next, (void)next_step; /* of few rows; without PREFETCH */                                       \
     MASK mask = MASK_OF(last);                                                                                         \
     bool is_whole = last == LANES;                                                                                     \

@@ -195,7 +195,7 @@ static void make_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, co
   for (int64_t l = 0; l < g->k; l += block) {
     int64_t k = WEFT_MIN(block, g->k - l);
     pack_a(g->a_type, m, k, a + l * g->a_col * a_bytes, g->a_row * a_bytes, g->a_col * a_bytes, rows);
-    cpu_micro_steps steps = {padded(k) / 2, 1, WIDTH, g->c_row, NULL, 0};
+    cpu_micro_steps steps = {padded(k) / 2, 1, WIDTH, g->c_row};
     for (int64_t j = 0; j < n; j += WIDTH) {
       int64_t cols = WEFT_MIN(WIDTH, n - j), vectors = (cols + LANE_COUNT - 1) / LANE_COUNT;
       pack_b(g->b_type, cols, k, b + (l * g->b_row + j * g->b_col) * b_bytes, g->b_row * b_bytes, g->b_col * b_bytes,

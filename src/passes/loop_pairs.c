@@ -14,8 +14,7 @@
  * Candidates copy much of what they touch, have few instructions, no effects and no communication. */
 #include <config.h>
 
-#include <inttypes.h>
-
+#include "buffer/flow.h"
 #include "buffer/plan.h"
 #include "codegen/model/cost.h"
 #include "passes/fusion.h"
@@ -38,7 +37,7 @@ typedef struct pair_loop {
   hlo_instr *loop;
   hlo_computation *single, *twice; /* the body of one round, and of two */
   hlo_computation *same;           /* what hands the state on instead of the second round; NULL: there always is one */
-  int64_t copied;                  /* bytes that `single` copies */
+  double copied;                   /* bytes that `single` copies */
   int64_t trips;                   /* of the loop as it was; -1: not known */
   hlo_instr *init;                 /* what the loop as it was begins with, if a round is made before it; else NULL */
   bool joined;
@@ -47,7 +46,7 @@ typedef struct pair_loop {
 /* ---- which loops ------------------------------------------------------------------------------------------------- */
 
 /* What a round of a computation costs, by what its steps move. */
-typedef struct toll { double ns, copied_ns; int64_t copied; int instrs; } toll;
+typedef struct toll { double ns, copied_ns, copied; int instrs; } toll;
 
 static int64_t touched_bytes(const hlo_instr *x)
 {
@@ -77,7 +76,7 @@ static bool add_toll(const gen_target *target, const hlo_computation *comp, int 
     if (x->op == HLO_FUSION) t->instrs += x->called[0]->instr_count;
     else if (x->op != HLO_COPY) ns = WEFT_MAX(ns, gen_library_ns(target, x));
     if (x->op == HLO_COPY) {
-      t->copied += (int64_t)(times * (double)hlo_shape_total_bytes(x->shape));
+      t->copied += times * (double)hlo_shape_total_bytes(x->shape);
       t->copied_ns += times * ns;
     }
     t->ns += times * ns;
@@ -85,7 +84,7 @@ static bool add_toll(const gen_target *target, const hlo_computation *comp, int 
   return t->instrs <= MOST_INSTRS;
 }
 
-static bool is_candidate(const gen_target *target, const hlo_instr *loop, int64_t *out_copied)
+static bool is_candidate(const gen_target *target, const hlo_instr *loop, double *out_copied)
 {
   int64_t trips = hlo_known_trip_count(loop);
   toll body = {0}, condition = {0};
@@ -171,18 +170,6 @@ static weft_status *join_rounds(pair_loop *p, pass_map *map)
   return hlo_set_called(p->loop, 2, (hlo_computation *[]){p->twice, p->loop->called[1]});
 }
 
-static weft_status *set_trips(hlo_instr *loop, int64_t trips)
-{
-  hlo_extra *extra;
-
-  WEFT_TRY(hlo_mutable_extra(loop, &extra));
-  extra->backend_config =
-    weft_arena_printf(&loop->parent->module->arena, "{\"known_trip_count\":{\"n\":\"%" PRId64 "\"}}", trips);
-  extra->backend_config_is_json = true;
-  WEFT_TRY_ALLOC(extra->backend_config);
-  return NULL;
-}
-
 /* Half of the rounds; an odd one is made before the loop. */
 static weft_status *halve_trips(pair_loop *p, pass_map *map)
 {
@@ -194,7 +181,7 @@ static weft_status *halve_trips(pair_loop *p, pass_map *map)
     WEFT_TRY(add_round(p->loop->parent, p->loop, p->single, p->init, map, &state));
     WEFT_TRY(hlo_set_operand(p->loop, 0, state));
   }
-  return set_trips(p->loop, p->trips / 2);
+  return pass_set_trip_count(p->loop, p->trips / 2);
 }
 
 /* The loop as it was. */
@@ -209,21 +196,22 @@ static weft_status *part_rounds(pair_loop *p)
     WEFT_TRY(remove_if_dead(state));
     p->init = NULL;
   }
-  return p->trips < 0 ? NULL : set_trips(p->loop, p->trips);
+  return p->trips < 0 ? NULL : pass_set_trip_count(p->loop, p->trips);
 }
 
 /* ---- is it better? ----------------------------------------------------------------------------------------------- */
 
 /* Bytes that the copies of `comp` and of what it calls move. `rare` (or NULL) is run once in the whole loop and does
  * not count. Nesting was bounded before. */
-static int64_t copied_bytes(const hlo_computation *comp, const hlo_computation *rare)
+static double copied_bytes(const hlo_computation *comp, const hlo_computation *rare)
 {
-  int64_t bytes = 0;
+  double bytes = 0;
 
   if (comp == rare) return 0;
   HLO_FOREACH(x, comp) {
-    int64_t trips = x->op == HLO_WHILE ? hlo_known_trip_count(x) : 1, inner = trips < 0 ? GUESSED_TRIPS : trips;
-    if (x->op == HLO_COPY) bytes += hlo_shape_total_bytes(x->shape);
+    int64_t trips = x->op == HLO_WHILE ? hlo_known_trip_count(x) : 1;
+    double inner = trips < 0 ? GUESSED_TRIPS : (double)trips;
+    if (x->op == HLO_COPY) bytes += (double)hlo_shape_total_bytes(x->shape);
     if (!hlo_opcode_runs_steps(x->op)) continue;
     for (int i = 0; i < x->called_count; i++) bytes += inner * copied_bytes(x->called[i], rare);
   }
@@ -248,6 +236,17 @@ static weft_status *settle(hlo_module *module, pass_ctx *ctx)
   return pass_copy_insertion.run(module, ctx, &changed);
 }
 
+/* How deep calls nest below `comp`; each computation has one caller here, and the depth was bounded before. */
+static int height_of(const hlo_computation *comp)
+{
+  int most = 0;
+
+  HLO_FOREACH(x, comp)
+    for (int i = 0; hlo_opcode_runs_steps(x->op) && i < x->called_count; i++)
+      most = WEFT_MAX(most, height_of(x->called[i]));
+  return most + 1;
+}
+
 /* Candidates that contain no other candidate. */
 static weft_status *find_loops(hlo_module *module, pass_ctx *ctx, pass_map *has_candidate, pair_loop **out,
                                int *out_count)
@@ -260,7 +259,7 @@ static weft_status *find_loops(hlo_module *module, pass_ctx *ctx, pass_map *has_
   for (int i = 0; i < comps.count; i++) { /* callees first */
     hlo_computation *comp = comps.v[i];
     HLO_FOREACH(x, comp) {
-      int64_t copied;
+      double copied;
       bool inside = false;
       if (!hlo_opcode_runs_steps(x->op)) continue;
       for (int k = 0; k < x->called_count; k++) inside = inside || pass_map_get(has_candidate, x->called[k]->id);
@@ -285,6 +284,7 @@ static weft_status *loop_pairs_run(hlo_module *module, pass_ctx *ctx, bool *chan
   pair_loop *loops;
   int count;
 
+  if (height_of(module->entry) + 1 >= BUF_MAX_DEPTH) return NULL; /* a second round may lie a level deeper */
   WEFT_TRY(find_loops(module, ctx, &has_candidate, &loops, &count));
   if (count == 0) return NULL;
   *changed = true;

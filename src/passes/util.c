@@ -3,6 +3,7 @@
 
 #include "passes/util.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -131,6 +132,18 @@ bool pass_is_identity(hlo_opcode op, const hlo_instr *value)
 bool pass_has_control_edges(const hlo_instr *instr)
 {
   return instr->control->pred_count > 0 || instr->control->succ_count > 0;
+}
+
+weft_status *pass_set_trip_count(hlo_instr *loop, int64_t trips)
+{
+  hlo_extra *extra;
+
+  WEFT_TRY(hlo_mutable_extra(loop, &extra));
+  extra->backend_config =
+    weft_arena_printf(&loop->parent->module->arena, "{\"known_trip_count\":{\"n\":\"%" PRId64 "\"}}", trips);
+  extra->backend_config_is_json = true;
+  WEFT_TRY_ALLOC(extra->backend_config);
+  return NULL;
 }
 
 /* ---- inlining and outlining -------------------------------------------------------------------------------------- */

@@ -8,7 +8,6 @@
  *   - a counted loop is annotated: backend_config={"known_trip_count":{"n":"5"}}. */
 #include <config.h>
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "passes/passes.h"
@@ -235,19 +234,6 @@ static weft_status *unroll(while_loop *w, int64_t trips, weft_arena *arena)
   return hlo_replace(w->loop, state);
 }
 
-static weft_status *annotate(hlo_instr *loop, int64_t trips)
-{
-  hlo_extra *extra;
-
-  if (loop->extra && loop->extra->backend_config) return NULL;
-  WEFT_TRY(hlo_mutable_extra(loop, &extra));
-  extra->backend_config =
-    weft_arena_printf(&loop->parent->module->arena, "{\"known_trip_count\":{\"n\":\"%" PRId64 "\"}}", trips);
-  extra->backend_config_is_json = true;
-  WEFT_TRY_ALLOC(extra->backend_config);
-  return NULL;
-}
-
 static bool never_runs(const hlo_instr *loop)
 {
   const hlo_instr *test = loop->called[1]->root;
@@ -276,7 +262,7 @@ static weft_status *simplify_while(hlo_instr *loop, weft_arena *arena, bool *cha
     *changed = true;
     return unroll(&w, trips, arena);
   }
-  WEFT_TRY(annotate(loop, trips));
+  if (!loop->extra || !loop->extra->backend_config) WEFT_TRY(pass_set_trip_count(loop, trips));
   return drop_unused(&w, arena, changed);
 }
 

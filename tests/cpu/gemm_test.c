@@ -266,6 +266,7 @@ TEST(products_of_few_rows_are_exact)
 {
   static const int64_t depths[] = {1, 3, 4, 7, 8, 33, 300}, widths[] = {64, 77, 131, 1027};
 
+  if (!gen_this_processor.avx2) T_SKIP("this processor has no AVX2");
   for (int64_t m = 2; m <= 16; m += m < 6 ? 1 : 5)
     for (size_t w = 0; w < WEFT_COUNT(widths); w++)
       for (size_t d = 0; d < WEFT_COUNT(depths); d++)
@@ -275,7 +276,7 @@ TEST(products_of_few_rows_are_exact)
 
 /* Numbers that are rounded at each addition: the kernel for few rows and the packed form, which is that of another
  * kernel, must add in one order. */
-static void check_few_packed(int64_t m, int64_t n, int64_t k, bool a_turned)
+static void check_few_packed(int64_t m, int64_t n, int64_t k, bool a_turned, float scale)
 {
   cpu_gemm g = {.a_type = WEFT_F32, .b_type = WEFT_F32, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n,
                 .via = WEFT_INVALID, .compute = WEFT_F32, .kind = CPU_GEMM_FEW, .a_row = a_turned ? 1 : k,
@@ -284,8 +285,8 @@ static void check_few_packed(int64_t m, int64_t n, int64_t k, bool a_turned)
   float *c = malloc(sizeof *c * (size_t)(m * n));
 
   T_TRUE(a && b && c);
-  for (int64_t i = 0; i < m * k; i++) a[i] = sinf((float)i) / 3;
-  for (int64_t i = 0; i < k * n; i++) b[i] = cosf((float)i) * 7;
+  for (int64_t i = 0; i < m * k; i++) a[i] = scale < 1 ? scale : sinf((float)i) / 3;
+  for (int64_t i = 0; i < k * n; i++) b[i] = scale < 1 ? -scale : cosf((float)i) * 7;
   cpu_few_plan(&g);
   g.tiles = g.tiles_n = (n + g.tile_n - 1) / g.tile_n;
   g.column_bytes = cpu_few_packed.column_bytes(&g);
@@ -304,7 +305,10 @@ TEST(packed_forms_for_few_rows_give_the_same_bits)
   if (!gen_this_processor.avx2) T_SKIP("this processor has no AVX2");
   for (int64_t m = 2; m <= 16; m++)
     for (size_t w = 0; w < WEFT_COUNT(widths); w++)
-      for (size_t d = 0; d < WEFT_COUNT(depths); d++) check_few_packed(m, widths[w], depths[d], m % 3 == 0);
+      for (size_t d = 0; d < WEFT_COUNT(depths); d++) check_few_packed(m, widths[w], depths[d], m % 3 == 0, 1);
+  /* tiles as wide as their sums in the L1 cache allow; sums of -0 */
+  for (int64_t m = 2; m <= 16; m++) check_few_packed(m, 12000, 40, false, 1);
+  check_few_packed(3, 77, 5, false, 1e-35f);
 }
 
 /* A matrix of `count` by k times a vector, with steps of every kind. The last row of the sum meets infinities, where

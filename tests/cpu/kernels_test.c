@@ -430,6 +430,23 @@ TEST(convolutions_that_are_too_large_are_planned_too)
               "  b = bf16[1073741824,1073741824] parameter(1)\n"
               "  ROOT r = bf16[1073741824,1073741824] convolution(a, b), dim_labels=bf_io->bf",
               false);
+  check_taken("  a = f32[1,2,268435456,268435456] parameter(0)\n"
+              "  b = f32[2,1,268435456,128] parameter(1)\n"
+              "  ROOT r = f32[1,1,268435456,128] convolution(a, b), window={size=2x1}, dim_labels=b01f_01io->b01f",
+              false);
+}
+
+/* The pass zero-sized does not see every convolution without a result. */
+TEST(convolutions_without_a_result_are_planned_too)
+{
+  check_taken("  a = f32[1,8,8,64] parameter(0)\n"
+              "  b = f32[3,3,64,0] parameter(1)\n"
+              "  ROOT r = f32[1,8,8,0] convolution(a, b), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+              false);
+  check_taken("  a = f32[1,2,20,64] parameter(0)\n"
+              "  b = f32[3,3,64,16] parameter(1)\n"
+              "  ROOT r = f32[1,0,18,16] convolution(a, b), window={size=3x3}, dim_labels=b01f_01io->b01f",
+              false);
 }
 
 /* What oneDNN computes on several threads has the bits of one thread, and it leaves the caller's number of OpenMP's
@@ -1195,7 +1212,7 @@ TEST(a_scan_has_the_bits_of_its_grouping_on_any_number_of_threads)
 
 TEST_MAIN(UNIT(convolutions_are_cut_evenly), UNIT(dot_of_every_form_and_type), UNIT(dot_rounds_operands_as_its_algorithm_says),
           UNIT(convolution_of_every_form_and_type), UNIT(convolutions_by_onednn_are_the_evaluators),
-          UNIT(convolutions_that_are_too_large_are_planned_too),
+          UNIT(convolutions_that_are_too_large_are_planned_too), UNIT(convolutions_without_a_result_are_planned_too),
           UNIT(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads), UNIT(fft_of_every_kind_and_length),
           UNIT(convolutions_are_the_same_bits_on_any_number_of_threads),
           UNIT(long_fft_lines_are_the_same_bits_on_any_number_of_threads),
