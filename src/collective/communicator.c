@@ -52,14 +52,18 @@ void coll_communicator_ended(coll_op *op, weft_status *st)
   coll_group_unlock(g);
 }
 
-void coll_communicator_extend(coll_op *op, int times)
+void coll_communicator_extend(coll_op *op, int times, int64_t most_ns)
 {
   coll_group *g = op->comm->group;
-  int64_t given_ns, now_ns = weft_now_ns();
+  int64_t now_ns = weft_now_ns();
 
   coll_group_lock(g);
-  if (op->deadline_ns != INT64_MAX && !__builtin_mul_overflow(op->deadline_ns - op->posted_ns, times, &given_ns))
+  if (op->deadline_ns != INT64_MAX) {
+    int64_t usual_ns = op->deadline_ns - op->posted_ns, given_ns;
+    if (__builtin_mul_overflow(usual_ns, times, &given_ns)) given_ns = INT64_MAX;
+    if (most_ns > 0) given_ns = WEFT_MAX(usual_ns, WEFT_MIN(given_ns, most_ns));
     op->deadline_ns = given_ns < INT64_MAX - now_ns ? now_ns + given_ns : INT64_MAX;
+  }
   coll_group_unlock(g);
 }
 

@@ -113,9 +113,9 @@ struct coll_communicator {
  * communicator.  After an abort the operation's owner gets the group's error instead. */
 void coll_communicator_ended(coll_op *op, weft_status *st);
 
-/* The operation's deadline becomes `times` times the time that it had when it was posted, from now on: it waits for
- * work that is not its own. */
-void coll_communicator_extend(coll_op *op, int times);
+/* From now on the operation has `times` times the time that it had when it was posted, since it waits for work that is
+ * not its own; but no more than most_ns (0: no limit), unless it had more than that when it was posted. */
+void coll_communicator_extend(coll_op *op, int times, int64_t most_ns);
 
 /* Describes an operation of a rank in bytes, as a posting has it.  Errors: those of the post. */
 WEFT_NODISCARD weft_status *coll_communicator_problem(weft_comm *comm, const weft_coll_op *args,

@@ -7,8 +7,10 @@
  *
  *   start: find or record the graph -> post, held -> all have met (owner's thread) -> worker: launch -> landed -> ended
  *
- * A device's first run queues one by one, as in graph.c; by then the library has made its connections.  Later runs
- * record: each rank's owner queues the rank's operations on the stream that captures.  A graph is kept for its
+ * A device's first run queues one by one, as in graph.c; by then the library has made its connections.  So do runs
+ * while events are recorded, whose steps are timed one by one; they, too, post all collectives first, since other ranks
+ * may record none: ranks that post one after another and ranks that post all at once would wait for each other.  Later
+ * runs record: each rank's owner queues the rank's operations on the stream that captures.  A graph is kept for its
  * addresses and for the communicators with which it was recorded.  It is never updated, and the library wants it to
  * end before the communicator does (gpu_lease).  If a communicator fails after the launch, its abort makes the
  * graph's kernels leave; before the launch, nothing is launched any more.
@@ -33,6 +35,7 @@
 #include "gpu/makers.h"
 #include "gpu/nccl.h"
 #include "gpu/recording.h"
+#include "runtime/trace.h"
 
 enum { KEPT = 4, MOST_FAILURES = 3, FREE_RECORDINGS = 8 };
 
@@ -250,12 +253,14 @@ static recorded *find_oldest(device_talks *of) WEFT_REQUIRES(of->mu)
   return oldest;
 }
 
-/* A graph for this run; NULL: the steps are queued one by one.  The caller has entered the device. */
+/* A graph for this run; NULL: the steps are queued one by one, as while events are recorded.  The caller has entered the
+ * device. */
 static recorded *graph_for(run *r) WEFT_REQUIRES(r->of->mu)
 {
   device_talks *of = r->of;
 
   weft_mutex_assert_held(&of->mu);
+  if (WEFT_UNLIKELY(rt_trace_on)) return NULL;
   for (int i = 0; i < KEPT; i++)
     if (fits(&of->kept[i], r)) {
       of->hits++;
@@ -338,6 +343,26 @@ static weft_status *queue_work(run *r)
   return launched ? NULL : gpu_queue_stretch(r->talks->stretch, r->ctx, put_step, r);
 }
 
+/* The steps have the run's number in a profile or a trace, and queuing them is an event of this thread. */
+static weft_status *queue_recorded(run *r)
+{
+  const rt_thunk *thunk = &r->talks->stretch->base;
+  rt_trace_step outer = rt_trace_current;
+  int64_t begin = weft_now_ns();
+
+  if (WEFT_LIKELY(!rt_trace_on)) return queue_work(r);
+  rt_trace_current = (rt_trace_step){.kind = thunk->own_ops->kind,
+                                     .name = thunk->name,
+                                     .device = r->ctx->info->device_ordinal,
+                                     .program = r->ctx->info->program_id,
+                                     .run = r->ctx->info->run_id,
+                                     .contains = true};
+  weft_status *st = queue_work(r);
+  rt_trace_queued(&rt_trace_current, begin);
+  rt_trace_current = outer;
+  return st;
+}
+
 /* On a worker: all ranks have met for all operations. */
 static void launch(rt_job *job)
 {
@@ -352,9 +377,11 @@ static void launch(rt_job *job)
       next = j->next;
       gpu_jobs_push(&taken, j);
     }
-  /* the work of an operation comes after all work before it in the stretch */
-  for (gpu_job *j = taken.first; j; j = j->next) coll_communicator_extend(j->posting.op, r->talks->op_count);
-  weft_status *st = count == r->talks->op_count ? queue_work(r) : WEFT_ERR(ABORTED, "a communicator was aborted");
+  /* The work of an operation comes after all work before it in the stretch.  The deadline, which aborts communicators,
+   * comes before the devices count as hung, after which they are of no more use. */
+  for (gpu_job *j = taken.first; j; j = j->next)
+    coll_communicator_extend(j->posting.op, r->talks->op_count, r->gpu->timeout_ns / 2);
+  weft_status *st = count == r->talks->op_count ? queue_recorded(r) : WEFT_ERR(ABORTED, "a communicator was aborted");
   for (gpu_job *j = taken.first, *next; j; j = next) {
     next = j->next;
     gpu_nccl_queued(j, compute, weft_status_dup(st));

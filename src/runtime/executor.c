@@ -417,9 +417,10 @@ bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
   rt_stretch *stretch = (rt_stretch *)thunk;
   bool queued = false, done;
 
-  if (WEFT_LIKELY(!rt_trace_on)) {
-    if (!stretch->talks) *out = stretch->queue(stretch, ctx, &queued);
-    else if (start_stretch((rt_frame *)ctx, stretch, out, &done)) return done;
+  if (stretch->talks) { /* also while events are recorded: other devices' processes may record none */
+    if (start_stretch((rt_frame *)ctx, stretch, out, &done)) return done;
+  } else if (WEFT_LIKELY(!rt_trace_on)) {
+    *out = stretch->queue(stretch, ctx, &queued);
   }
   return queued || *out || rt_control_call(thunk, ctx, out);
 }

@@ -523,7 +523,7 @@ static int64_t unrolled_steps(const rt_thunk *thunk, int64_t most)
   return sum > most ? most + 1 : WEFT_MIN(rounds * sum, most + 1);
 }
 
-bool rt_unrolls(const rt_thunk *loop, int64_t most) { return unrolled_steps(loop, most) <= most; }
+bool rt_unrolls(const rt_thunk *thunk, int64_t most) { return unrolled_steps(thunk, most) <= most; }
 bool rt_choice_is_by_pred(const rt_thunk *choice) { return ((const rt_conditional_thunk *)choice)->flag_is_pred; }
 bool rt_program_asks_host(const rt_program *program) { return program->asks_host; }
 double rt_program_cost_ns(const rt_program *program) { return program->cost_ns; }

@@ -79,7 +79,8 @@ typedef struct rt_stretcher {
    * long as the program. */
   weft_status *(*make)(void *ctx, weft_arena *arena, rt_stretch **out_stretch);
 } rt_stretcher;
-/* For a stretch's ops: queues the steps at once if that is possible and no events are recorded; else one by one. */
+/* For a stretch's ops: starts one that talks, and queues the steps of another at once if no events are recorded.  Where
+ * that is not possible, the steps run one by one. */
 bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 
 /* What a platform that queues a stretch sees of control flow in it. The sequences of a loop are its body and its
@@ -87,9 +88,9 @@ bool rt_control_stretch(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 typedef enum rt_control_kind { RT_NO_CONTROL, RT_LOOP, RT_CHOICE, RT_CALL } rt_control_kind;
 rt_control_kind rt_control_kind_of(const rt_thunk *thunk); /* a stretch in a stretch is a call */
 int64_t rt_loop_trips(const rt_thunk *loop);               /* < 0: the condition decides */
-/* Does the loop have a known number of rounds, with at most `most` steps in all? The loops in it must have one, too,
- * and there must be no branches. */
-bool rt_unrolls(const rt_thunk *loop, int64_t most);
+/* Does the loop or call have a known number of rounds, with at most `most` steps in all? The loops in it must have one,
+ * too, and there must be no branches. */
+bool rt_unrolls(const rt_thunk *thunk, int64_t most);
 bool rt_choice_is_by_pred(const rt_thunk *choice); /* as rt_conditional_new's flag_is_pred */
 int rt_seq_count(const rt_seq *seq);
 rt_thunk *const *rt_seq_steps(const rt_seq *seq);

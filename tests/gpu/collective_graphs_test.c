@@ -6,6 +6,7 @@ enum { DEVICES = 4, MOST_BYTES = 4096 };
 #include "collective_programs.h"
 
 #include "runtime/runtime_internal.h"
+#include "runtime/trace.h"
 
 enum { OPS = 4 /* operations of the program on each device */, BYTES = 4 * 8 * 4 };
 
@@ -320,6 +321,19 @@ TEST(what_goes_wrong_in_a_round_of_a_loop_is_the_runs)
   fail_in_a_loop(nccl, WEFT_UNAVAILABLE, WEFT_UNAVAILABLE, "an injected error of operation");
 }
 
+/* The deadlines of a graph's operations, which are many times one deadline, come before the devices count as hung. */
+TEST(a_device_that_hangs_in_a_long_graph_is_not_given_up)
+{
+  enum { HUNG_S = LOOP_MS * (FEW_OPS - 2) / 1000 };
+  char nccl[64], hung[16];
+
+  snprintf(nccl, sizeof nccl, "silent:2@%d", 2 * FEW_OPS + 5);
+  snprintf(hung, sizeof hung, "%ds", HUNG_S);
+  setenv("WEFT_CUDA_TIMEOUT", hung, 1);
+  fail_in_a_loop(nccl, WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "is with NCCL");
+  unsetenv("WEFT_CUDA_TIMEOUT");
+}
+
 /* ---- what goes wrong ---- */
 
 /* The fault comes in the third launch, which is a graph. */
@@ -443,9 +457,8 @@ TEST(a_launch_that_fails_ends_the_run)
   check_nothing_is_left();
 }
 
-/* A run of one device does not start, because its input is not there: the others end at the deadline, and say who is
- * missing, before anything is launched. */
-TEST(a_rank_that_does_not_come_is_named)
+/* A loop of collectives that wait for each other. */
+static weft_executable *compile_with_input(weft_platform *gpu, int64_t timeout_ms)
 {
   static const char text[] = "HloModule m, replica_count=4\n"
                              "f {\n"
@@ -453,60 +466,140 @@ TEST(a_rank_that_does_not_come_is_named)
                              "  b = f32[] parameter(1)\n"
                              "  ROOT r = f32[] add(a, b)\n"
                              "}\n"
-                             "ENTRY e {\n"
-                             "  x = f32[8] parameter(0)\n"
+                             "body {\n"
+                             "  s = (s32[], f32[8]) parameter(0)\n"
+                             "  i = s32[] get-tuple-element(s), index=0\n"
+                             "  x = f32[8] get-tuple-element(s), index=1\n"
+                             "  one = s32[] constant(1)\n"
+                             "  j = s32[] add(i, one)\n"
                              "  y = f32[8] add(x, x)\n"
                              "  u = f32[8] all-reduce(y), replica_groups={}, to_apply=f\n"
                              "  w = f32[8] multiply(u, u)\n"
                              "  v = f32[8] all-reduce(w), replica_groups={}, to_apply=f\n"
-                             "  ROOT r = f32[8] negate(v)\n"
+                             "  m = f32[8] sqrt(v)\n"
+                             "  ROOT t = (s32[], f32[8]) tuple(j, m)\n"
+                             "}\n"
+                             "cond {\n"
+                             "  s = (s32[], f32[8]) parameter(0)\n"
+                             "  i = s32[] get-tuple-element(s), index=0\n"
+                             "  n = s32[] constant(2)\n"
+                             "  ROOT c = pred[] compare(i, n), direction=LT\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[8] parameter(0)\n"
+                             "  zero = s32[] constant(0)\n"
+                             "  t = (s32[], f32[8]) tuple(zero, x)\n"
+                             "  w = (s32[], f32[8]) while(t), condition=cond, body=body\n"
+                             "  r = f32[8] get-tuple-element(w), index=1\n"
+                             "  ROOT n = f32[8] negate(r)\n"
                              "}\n";
-  weft_compile_options options = {.order = BUF_TOPOLOGICAL,
-                                  .graph_kinds = 1u << WEFT_GRAPH_FUSION | 1u << WEFT_GRAPH_COLLECTIVES,
-                                  .graph_least = 2,
-                                  .collective_timeout_ns = TIMEOUT_MS * WEFT_NS_PER_MS};
-  weft_array_type type = {.type = WEFT_F32, .rank = 1, .dims = {8}};
-  weft_platform *gpu = platform_called("cuda");
+  weft_compile_options options = {.order = BUF_TOPOLOGICAL, .graph_kinds = LOOPS_TOO, .graph_least = 2,
+                                  .collective_timeout_ns = timeout_ms * WEFT_NS_PER_MS};
   hlo_module *module;
   weft_executable *exe;
 
   T_OK(hlo_parse(text, strlen(text), &module));
   T_OK(weft_compile(gpu, module, &options, &exe));
+  return exe;
+}
+
+enum { LATE_DEVICE = 2 };
+
+/* Launches that program.  The run of LATE_DEVICE does not start, because its input is not there, until `delay_ms` have
+ * passed (< 0: it is there), and from then on events are recorded if `trace`.  ends[d]: what device d's result says. */
+static void launch_late(weft_platform *gpu, weft_executable *exe, int launch_id, int delay_ms, bool trace,
+                        weft_status **ends)
+{
+  weft_array_type type = {.type = WEFT_F32, .rank = 1, .dims = {8}};
+  weft_buffer *in[DEVICES], *result[DEVICES], **outs[DEVICES], *const *ins[DEVICES];
+  weft_event *event;
+
+  T_OK(weft_event_new(&event));
+  for (int d = 0; d < DEVICES; d++) {
+    weft_device *device = weft_platform_device(gpu, d);
+    weft_storage *storage;
+    float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    T_OK(rt_storage_new(device, 0, sizeof values, RT_ANYONE, &storage));
+    T_OK(weft_device_write(device, NULL, storage->data, values, sizeof values));
+    T_OK(weft_buffer_new(device, &type, storage, delay_ms >= 0 && d == LATE_DEVICE ? event : NULL, &in[d]));
+    weft_storage_release(storage);
+    ins[d] = &in[d];
+    outs[d] = &result[d];
+  }
+  T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs, .launch_id = launch_id}));
+  if (delay_ms >= 0) {
+    usleep((useconds_t)delay_ms * 1000);
+    if (trace) rt_trace_capture(false);
+    weft_event_set(event, NULL);
+  }
+  for (int d = 0; d < DEVICES; d++) {
+    float out[8];
+    ends[d] = weft_buffer_to_host(result[d], out, weft_deadline_after_ms(60000));
+    /* a round: v = 4 (4 * 2 x)^2, whose root is 16 x */
+    if (!ends[d]) assert_true(out[1] == -16.0f * 16.0f * 2.0f);
+    weft_buffer_release(result[d]);
+    weft_buffer_release(in[d]);
+  }
+  weft_event_release(event);
+}
+
+/* The others end at the deadline, and say who is missing, before anything is launched. */
+TEST(a_rank_that_does_not_come_is_named)
+{
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile_with_input(gpu, TIMEOUT_MS);
+
   for (int round = 0; round < 5; round++) {
     bool late = round == 3;
-    weft_buffer *in[DEVICES], *result[DEVICES], **outs[DEVICES], *const *ins[DEVICES];
-    weft_event *event;
+    weft_status *ends[DEVICES];
     uint64_t before = emu_calls("cuGraphLaunch");
-    T_OK(weft_event_new(&event));
+    launch_late(gpu, exe, 1 + round, late ? TIMEOUT_MS + 1000 : -1, false, ends);
     for (int d = 0; d < DEVICES; d++) {
-      weft_device *device = weft_platform_device(gpu, d);
-      weft_storage *storage;
-      float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-      T_OK(rt_storage_new(device, 0, sizeof values, RT_ANYONE, &storage));
-      T_OK(weft_device_write(device, NULL, storage->data, values, sizeof values));
-      T_OK(weft_buffer_new(device, &type, storage, late && d == 2 ? event : NULL, &in[d]));
-      weft_storage_release(storage);
-      ins[d] = &in[d];
-      outs[d] = &result[d];
-    }
-    T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs, .launch_id = 1 + round}));
-    if (late) {
-      usleep((TIMEOUT_MS + 1000) * 1000);
-      weft_event_set(event, NULL);
-    }
-    for (int d = 0; d < DEVICES; d++) {
-      float out[8];
-      weft_status *st = weft_buffer_to_host(result[d], out, weft_deadline_after_ms(60000));
-      if (!late) T_OK(st);
-      else if (!st) fail_msg("device %d has a result", d);
-      else if (d == 0) assert_non_null(strstr(weft_status_text(st, true), "not arrived: 1 of 4"));
-      if (!late) assert_true(out[1] == -4.0f * (16.0f * 16.0f));
-      weft_status_free(st);
-      weft_buffer_release(result[d]);
-      weft_buffer_release(in[d]);
+      if (!late) T_OK(ends[d]);
+      else if (!ends[d]) fail_msg("device %d has a result", d);
+      else if (d == 0) assert_non_null(strstr(weft_status_text(ends[d], true), "not arrived: 1 of 4"));
+      weft_status_free(ends[d]);
     }
     if (late) T_EQ_INT(emu_calls("cuGraphLaunch"), before);
-    weft_event_release(event);
+  }
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  check_nothing_is_left();
+}
+
+/* How often a device has executed the step, as the trace says. */
+static int count_traced(const rt_trace_record *records, size_t count, int device, const char *name)
+{
+  int found = 0;
+
+  for (size_t i = 0; i < count; i++)
+    found += records[i].on_device && records[i].device == device && records[i].program != 0 &&
+             strcmp(records[i].name, name) == 0;
+  return found;
+}
+
+/* Three devices have posted all collectives of the graph before events are recorded, and the fourth begins after that,
+ * as in a process of its own: it posts all, too, and each of its steps is timed. */
+TEST(a_rank_that_records_events_meets_ranks_that_do_not)
+{
+  enum { LATER_MS = 500, MEET_MS = 10000 };
+  weft_platform *gpu = platform_called("cuda");
+  weft_executable *exe = compile_with_input(gpu, MEET_MS);
+
+  for (int round = 0; round < 6; round++) {
+    bool trace = round == 3;
+    weft_status *ends[DEVICES];
+    int64_t began_ns = weft_now_ns();
+    size_t count;
+    launch_late(gpu, exe, 1 + round, trace ? LATER_MS : -1, trace, ends);
+    for (int d = 0; d < DEVICES; d++) T_OK(ends[d]);
+    if (!trace) continue;
+    rt_trace_record *records = rt_trace_between(began_ns, INT64_MAX, &count);
+    static const char *const names[] = {"u", "v"};
+    for (size_t i = 0; i < WEFT_COUNT(names); i++) /* once a round */
+      T_EQ_INT(count_traced(records, count, LATE_DEVICE, names[i]), 2);
+    free(records);
+    rt_trace_release();
   }
   weft_executable_release(exe);
   weft_platform_release(gpu);
@@ -522,6 +615,8 @@ int main(void)
     UNIT(loops_need_no_conditional_nodes), UNIT(other_loops_with_collectives_are_driven_by_the_host),
     UNIT(what_goes_wrong_in_a_round_of_a_loop_is_the_runs), UNIT(a_device_that_hangs_in_a_graph_ends_at_the_deadline), UNIT(a_library_that_hangs_while_a_graph_is_recorded_ends_at_the_deadline),
     UNIT(an_error_of_the_library_in_a_graph_is_the_runs), UNIT(steps_are_queued_one_by_one_where_recording_fails),
-    UNIT(a_launch_that_fails_ends_the_run), UNIT(a_rank_that_does_not_come_is_named)};
+    UNIT(a_launch_that_fails_ends_the_run), UNIT(a_rank_that_does_not_come_is_named),
+    UNIT(a_device_that_hangs_in_a_long_graph_is_not_given_up),
+    UNIT(a_rank_that_records_events_meets_ranks_that_do_not)};
   return cmocka_run_group_tests(units, open_emulator, NULL);
 }
