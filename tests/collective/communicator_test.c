@@ -171,6 +171,44 @@ static void absent(bool processes)
 TEST(a_device_that_does_not_come_is_named) { absent(false); }
 TEST(a_process_that_does_not_come_is_named) { absent(true); }
 
+/* Operations of a graph are posted all at once. Only the first is said to wait. */
+TEST(of_operations_that_are_held_only_the_first_warns)
+{
+  enum { WARN_MS = 100, DEADLINE_MS = 1500 };
+  world w;
+  weft_event *events[ROUNDS];
+  weft_coll_call call = within_ms(DEADLINE_MS);
+  char line[1000];
+  int lines = 0, hold = 0, kept = dup(STDERR_FILENO);
+  FILE *log = tmpfile();
+
+  assert_non_null(log);
+  fake_reset();
+  open_world(&w, false);
+  call.warn_ns = WARN_MS * WEFT_NS_PER_MS;
+  call.hold = &hold;
+  fflush(stderr);
+  dup2(fileno(log), STDERR_FILENO);
+  for (int round = 0; round < ROUNDS; round++) {
+    weft_coll_op op = sum(round, 0);
+    T_OK(weft_coll_post(w.comms[0], &op, &call, &events[round]));
+  }
+  for (int round = 0; round < ROUNDS; round++) {
+    weft_status *st = weft_coll_wait(w.comms[0], events[round]);
+    T_TRUE(st != NULL);
+    weft_status_free(st);
+    weft_event_release(events[round]);
+  }
+  fflush(stderr);
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  rewind(log);
+  while (fgets(line, sizeof line, log)) lines += strstr(line, "may be stuck") != NULL;
+  fclose(log);
+  T_EQ_INT(lines, 1);
+  close_world(&w);
+}
+
 static void never_end(bool processes)
 {
   world w;
@@ -543,6 +581,7 @@ TEST_MAIN(UNIT(a_report_does_not_repeat_the_operation_that_it_is_about),
           UNIT(processes_that_disagree_are_found_before_data_moves),
           UNIT(a_device_that_does_not_come_is_named),
           UNIT(a_process_that_does_not_come_is_named),
+          UNIT(of_operations_that_are_held_only_the_first_warns),
           UNIT(a_device_that_never_ends_has_a_deadline),
           UNIT(processes_whose_devices_never_end_have_a_deadline),
           UNIT(the_error_of_a_devices_operation_is_everybodys),
