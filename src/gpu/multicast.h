@@ -25,7 +25,8 @@ typedef struct gpu_multicast {
 } gpu_multicast;
 
 /* Memory of at least `bytes` bytes on each of `count` different GPUs.  Its content is arbitrary.
- * Errors: UNAVAILABLE: a GPU or the driver has no multicast; those of the driver, which may have no more objects. */
+ * Errors: UNAVAILABLE: a GPU or the driver has no multicast; those of the driver, as RESOURCE_EXHAUSTED where it has no
+ * more objects or memory. */
 WEFT_NODISCARD weft_status *gpu_multicast_new(gpu_device *const *gpus, int count, int64_t bytes,
                                               gpu_multicast **out_multicast);
 /* Nothing queued uses the memory any more.  If a device hangs, all of it is left as it is. */

@@ -95,7 +95,7 @@ struct communicator {
   uint32_t *abort;        /* pinned memory of the host, which kernels read */
   uint64_t small_count;   /* kernels so far that used a scratch; of the conductor only, as what follows */
   gpu_multicast *cast;    /* two scratches of CAST_BYTES of each rank; NULL: there is no multicast */
-  bool cast_failed;       /* its kernels could not be loaded */
+  atomic_bool cast_failed; /* its kernels could not be loaded */
   pthread_t thread;
   bool started;
   weft_mutex mu;
@@ -564,14 +564,14 @@ static way choose_way(const operation *o)
 {
   const coll_problem *p = o->problem;
   const weft_coll_op *args = args_of(o, 0);
-  bool reduces = gpu_peer_multicast_reduces(args->dtype, args->reduction);
+  bool by_switch = gpu_peer_multicast_reduces(args->dtype, args->reduction);
 
   if (!o->all->cast || o->all->cast_failed || o->count == 0) return NO_CAST;
   switch (p->kind) {
   case WEFT_ALL_REDUCE:
-    if (reduces) return p->bytes * p->size <= CAST_AT_ONCE_BYTES ? CAST_REDUCE : CAST_TWO_SHOT;
+    if (by_switch) return p->bytes * p->size <= CAST_AT_ONCE_BYTES ? CAST_REDUCE : CAST_TWO_SHOT;
     return p->bytes > ONE_SHOT_BYTES ? CAST_SPREAD : NO_CAST;
-  case WEFT_REDUCE_SCATTER: return reduces && !p->prefix ? CAST_SCATTER : NO_CAST;
+  case WEFT_REDUCE_SCATTER: return by_switch && !p->prefix ? CAST_SCATTER : NO_CAST;
   case WEFT_ALL_GATHER: return whole_steps(p->bytes) * p->size <= CAST_BYTES ? CAST_GATHER : NO_CAST;
   case WEFT_BROADCAST: return CAST_BROADCAST;
   default: return NO_CAST;
@@ -1116,7 +1116,8 @@ static void describe(const coll_communicator *base, char *out, size_t size)
   for (int k = 0; k < c->size; k++) waiting += c->ranks[k].waiting.first != NULL;
   snprintf(out, size,
            "kernels and copies between %d devices%s%s; %d of them have an operation that is not queued, %d are working",
-           c->size, c->shared ? " that share GPUs" : "", c->cast ? ", with multicast" : "", waiting, c->flying);
+           c->size, c->shared ? " that share GPUs" : "", c->cast && !c->cast_failed ? ", with multicast" : "",
+           waiting, c->flying);
   weft_mutex_unlock(&c->mu);
 }
 

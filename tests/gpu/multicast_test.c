@@ -190,6 +190,16 @@ static uint64_t instructions_of(const char *kernel)
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
+/* A report does not name multicast where its memory could not be made, or its kernels could not be loaded. */
+static void check_report(const world *w, bool multicast)
+{
+  coll_communicator *by = w->comms[0]->group->communicator;
+  char text[300];
+
+  by->ops->describe(by, text, sizeof text);
+  if ((strstr(text, ", with multicast") != NULL) != multicast) fail_msg("the report says: %s", text);
+}
+
 static run run_all(int size, bool multicast, void (*trials)(int, on_trial *, void *))
 {
   world w;
@@ -202,6 +212,7 @@ static run run_all(int size, bool multicast, void (*trials)(int, on_trial *, voi
   world_open_devices(&w, size);
   T_EQ_INT(emu_calls("cuMulticastCreate") - before, multicast ? 1 : 0);
   trials(size, run_trial, &all);
+  check_report(&w, multicast);
   world_close(&w);
   gpus_close();
   unsetenv("WEFT_CUDA_MULTICAST");
@@ -288,6 +299,7 @@ static void fail_at(const char *fault, const run *want)
   set_emulator("WEFT_EMU_FAULTS", fault);
   world_open_devices(&w, SIZE);
   each_kernel(SIZE, run_trial, &all);
+  check_report(&w, false);
   if (emu_faults_left()) fail_msg("%s: the call does not come", fault);
   set_emulator("WEFT_EMU_FAULTS", NULL);
   world_close(&w);

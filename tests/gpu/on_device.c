@@ -17,6 +17,7 @@ enum { DEVICES = 8, MOST_BYTES = 4096 };
 #include "random_program.h"
 
 #include "collective_programs.h"
+#include "collective/internal.h"
 #include "cpu/run.h"
 #include "gpu/gpu_internal.h"
 #include "gpu/multicast.h"
@@ -514,6 +515,17 @@ static void open_casting(weft_platform *platform, int size, casting *out)
   }
 }
 
+/* What moved the data of all collectives so far; kernels that the driver refuses end the use of multicast. */
+static void check_multicast(const casting *c, bool multicast)
+{
+  coll_communicator *by = c->comms[0]->group->communicator;
+  char text[300];
+
+  by->ops->describe(by, text, sizeof text);
+  if ((strstr(text, ", with multicast") != NULL) != multicast)
+    fail_msg("multicast was to be %s: %s", multicast ? "used" : "off", text);
+}
+
 static void close_casting(casting *c)
 {
   for (int r = 0; r < c->size; r++) weft_comm_destroy(c->comms[r]);
@@ -539,6 +551,7 @@ static void run_casts(int size, bool multicast, uint64_t *out_hashes, double *ou
     for (int n = 0; n < TIMES; n++) post_cast(&c, i);
     out_us[i] = (double)(weft_now_ns() - began_ns) / TIMES / 1000;
   }
+  check_multicast(&c, multicast);
   close_casting(&c);
   weft_platform_release(platform);
   unsetenv("WEFT_CUDA_MULTICAST");
