@@ -9,10 +9,13 @@
  *
  * The memory of a scratch has two addresses, its own and the one at which multicast joins all scratches.  PTX orders
  * accesses of one memory by two addresses only if a fence.proxy.alias lies on the way from the first to the second
- * (Memory Consistency Model, causality order).  Each thread executes one when it comes to a barrier, so there is one on
- * every way through the barrier: behind the access, and before the signal, whose release and acquire in the scope of
- * the system order the access before what the other ranks do behind the barrier.  multimem instructions are relaxed, in
- * the scope of the system; they need no order of their own. */
+ * (Memory Consistency Model, causality order).  In the kernels of modules with multicast, which alone access such
+ * memory, each thread executes one when it comes to a barrier, so there is one on every way through the barrier: behind
+ * the access, and before the signal, whose release and acquire in the scope of the system order the access before what
+ * the other ranks do behind the barrier.  The barriers of the other modules have no such fence.  One of them may lie
+ * between two kernels that use the same scratch; there the end of the first grid orders its accesses, by both
+ * addresses, before all that follows on its stream, the barrier's signal among it.  multimem instructions are relaxed,
+ * in the scope of the system; they need no order of their own. */
 #include <config.h>
 
 #include "gpu/peer_ptx.h"
