@@ -10,6 +10,7 @@
 
 #include "collective/internal.h"
 #include "gpu/emulated_symbol.h"
+#include "gpu/emulator/ptx.h"
 #include "platform/registry.h"
 #include "runtime/runtime_internal.h"
 
@@ -59,6 +60,25 @@ static WEFT_UNUSED void gpus_have_multicast(bool have)
   setenv("WEFT_EMU_MULTICAST", have ? "1" : "0", 1);
   *(void **)&reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
   reset();
+}
+
+/* Instructions of kernels with multicast that the emulator has run; 0 if no communicator has made memory for them since
+ * calls are counted, which begins with the first question. */
+static WEFT_UNUSED uint64_t gpus_multicast_work(void)
+{
+  static const char *const kernels[] = {"multicast_reduce", "multicast_two_shot", "multicast_scatter",
+                                        "multicast_gather", "multicast_broadcast", "multicast_spread"};
+  bool (*counters)(const char *, ptx_stats *);
+  uint64_t (*calls)(const char *);
+  uint64_t sum = 0;
+
+  *(void **)&counters = emulated_symbol("libcuda.so.1", "weft_emu_counters");
+  *(void **)&calls = emulated_symbol("libcuda.so.1", "weft_emu_calls");
+  for (size_t i = 0; i < WEFT_COUNT(kernels); i++) {
+    ptx_stats stats = {0};
+    if (counters(kernels[i], &stats)) sum += stats.warp_instructions;
+  }
+  return calls("cuMulticastCreate") ? sum : 0;
 }
 
 /* The communicators that `spec` describes have the platform's; rank r is device r. */

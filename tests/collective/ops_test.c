@@ -1384,7 +1384,9 @@ TEST(gpus_between_peers) { between_gpus("peers", false, GPUS); }
 TEST(gpus_between_peers_with_multicast)
 {
   gpus_have_multicast(true);
+  uint64_t before = gpus_multicast_work();
   between_gpus("peers", false, GPUS);
+  T_TRUE(gpus_multicast_work() > before);
   gpus_have_multicast(false);
 }
 TEST(gpus_by_nccl) { between_gpus("nccl", false, GPUS); }

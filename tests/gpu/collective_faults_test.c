@@ -285,6 +285,7 @@ static void run_all(by by)
 
   gpus_use(by_settings[by]);
   gpus_have_multicast(by == MULTICAST);
+  uint64_t before = gpus_multicast_work();
   gpus(); /* opens the driver */
   *(void **)&emu_reset = emulated_symbol("libcuda.so.1", "weft_emu_reset");
   *(void **)&emu_faults_left = emulated_symbol("libcuda.so.1", "weft_emu_faults_left");
@@ -296,6 +297,7 @@ static void run_all(by by)
       run_cell(by, kinds[k], &faults[f]);
       cells++;
     }
+  if (by == MULTICAST && cells > 0) T_TRUE(gpus_multicast_work() > before);
   print_message("# %s: %d cells in %.1f s\n", by_names[by], cells, (double)(weft_now_ns() - begin) / 1e9);
   gpus_close();
 }

@@ -4,6 +4,8 @@
 enum { DEVICES = 8, MOST_BYTES = 1 << 20 };
 #include "collective_programs.h"
 
+#include "collective/gpus.h"
+
 static void (*emu_reset)(void);
 static size_t (*emu_leaks)(char *, size_t);
 static size_t (*emu_faults_left)(void);
@@ -274,6 +276,7 @@ TEST(delays_change_nothing)
 TEST(multicast_changes_nothing)
 {
   setenv("WEFT_EMU_MULTICAST", "1", 1);
+  uint64_t before = gpus_multicast_work();
   for (int checks = 0; checks < 2; checks++) {
     if (checks) {
       setenv("WEFT_EMU_DELAY_US", "300", 1);
@@ -289,6 +292,9 @@ TEST(multicast_changes_nothing)
     if (!checks) compare_reductions(UNEVEN SCATTERED_BLOCKS("yu"), SCATTERED_BLOCKS("x"), 6);
     compare_gathers(checks);
     if (!checks) compare_moves();
+    uint64_t now = gpus_multicast_work();
+    T_TRUE(now > before);
+    before = now;
   }
   unsetenv("WEFT_EMU_DELAY_US");
   unsetenv("WEFT_EMU_ORDER");
@@ -355,10 +361,12 @@ TEST(also_with_multicast)
 {
   setenv("WEFT_EMU_MULTICAST", "1", 1);
   emu_reset();
+  uint64_t before = gpus_multicast_work();
   fail_once_of("s32", TWO_SUMS_OF_INTEGERS, "cuLaunchKernel:12=stall:4s", WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED,
                "is with peers");
   fail_once(GATHER_AND_SCATTER, "cuLaunchKernel:12=stall:4s", WEFT_DEADLINE_EXCEEDED, WEFT_ABORTED, "is with peers");
   fail_once_of("s32", TWO_SUMS_OF_INTEGERS, "cuLaunchKernel:13=719", WEFT_INTERNAL, WEFT_INTERNAL, "cuLaunchKernel");
+  T_TRUE(gpus_multicast_work() > before);
   unsetenv("WEFT_EMU_MULTICAST");
   emu_reset();
 }
