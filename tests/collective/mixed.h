@@ -133,8 +133,7 @@ static inline bool mixed_join(pid_t child)
 {
   int status = 0;
 
-  waitpid(child, &status, 0);
-  return status == 0;
+  return waitpid(child, &status, 0) == child && status == 0;
 }
 
 /* Plays WEFT_TEST_SEED (or 1) and the seeds after it: WEFT_TEST_SEEDS (or `least`) of them, and on until

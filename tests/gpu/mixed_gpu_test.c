@@ -923,7 +923,9 @@ static void be_seed(void *arg)
   p.state = p.seed * 1000003;
   p.by = (by)mixed_below(&p.state, BYS);
   p.count = 1 + mixed_below(&p.state, CLIQUES);
+  uint64_t own = p.seed * 7919; /* another row of numbers: what the seeds are known for does not change */
   gpus_use(by_settings[p.by]);
+  gpus_have_multicast((p.by == PEERS || p.by == BOTH) && mixed_below(&own, 2));
   gpus();
   *(void **)&emu_faults = emulated_symbol("libcuda.so.1", "weft_emu_faults");
   for (int i = 0; i < p.count; i++) draw_clique(&p, i);
