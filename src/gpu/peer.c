@@ -1116,8 +1116,8 @@ static void describe(const coll_communicator *base, char *out, size_t size)
   for (int k = 0; k < c->size; k++) waiting += c->ranks[k].waiting.first != NULL;
   snprintf(out, size,
            "kernels and copies between %d devices%s%s; %d of them have an operation that is not queued, %d are working",
-           c->size, c->shared ? " that share GPUs" : "", c->cast && !c->cast_failed ? ", with multicast" : "",
-           waiting, c->flying);
+           c->size, c->shared ? " that share GPUs" : "", c->cast && !c->cast_failed ? ", with multicast" : "", waiting,
+           c->flying);
   weft_mutex_unlock(&c->mu);
 }
 

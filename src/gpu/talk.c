@@ -253,8 +253,8 @@ static recorded *find_oldest(device_talks *of) WEFT_REQUIRES(of->mu)
   return oldest;
 }
 
-/* A graph for this run; NULL: the steps are queued one by one, as while events are recorded.  The caller has entered the
- * device. */
+/* A graph for this run; NULL: the steps are queued one by one, as while events are recorded.  The caller has entered
+ * the device. */
 static recorded *graph_for(run *r) WEFT_REQUIRES(r->of->mu)
 {
   device_talks *of = r->of;
