@@ -37,7 +37,8 @@ int cli_close_output(int exit_code);
  * and belongs to the caller. Errors: NOT_FOUND, INVALID_ARGUMENT (a directory), RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cli_read_file(const char *path, char **out_data, size_t *out_size);
 
-/* Writes a whole file: under another name first, so that no reader sees a part of it. Errors: INVALID_ARGUMENT. */
+/* Writes a whole file: under another name first, so that no reader sees a part of it. What is no file, such as
+ * /dev/null or a pipe, is written to where it is. Errors: INVALID_ARGUMENT. */
 WEFT_NODISCARD weft_status *cli_write_file(const char *path, const void *data, size_t size);
 
 #endif

@@ -112,10 +112,22 @@ weft_status *cli_read_file(const char *path, char **out_data, size_t *out_size)
   return st;
 }
 
+/* A device or a pipe is written to: to be moved onto, as files are, would end it for everybody. */
+static weft_status *write_special(const char *path, const void *data, size_t size)
+{
+  FILE *out = fopen(path, "wb");
+  bool whole = out && fwrite(data, 1, size, out) == size;
+
+  if (out) whole = fclose(out) == 0 && whole;
+  return whole ? NULL : WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", path, strerror(errno));
+}
+
 weft_status *cli_write_file(const char *path, const void *data, size_t size)
 {
   char temporary[4096];
+  struct stat there;
 
+  if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) return write_special(path, data, size);
   if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temporary)
     return WEFT_ERR(INVALID_ARGUMENT, "the name of the file is too long: %.60s...", path);
   FILE *out = fopen(temporary, "wb");

@@ -55,6 +55,12 @@ check "a processor that is not known" 2 'no processor "z80": expected native' co
 check "no file to write" 2 'expected -o FILE' compile "$dir/sum.hlo"
 check "a folder that is not there" 2 'cannot write' compile "$dir/sum.hlo" -o "$dir/none/sum.weft"
 [ ! -e "$dir/no.weft" ]; report "a failed compilation writes no file" $?
+mkfifo "$dir/pipe"
+timeout 30 cat "$dir/pipe" >"$dir/from_pipe.weft" & reader=$!
+check "a pipe is written to" 0 'machine code' compile "$dir/sum.hlo" -o "$dir/pipe"
+wait $reader
+[ -p "$dir/pipe" ] && check "what came through it runs" 0 'f32' run "$dir/from_pipe.weft"
+[ -p "$dir/pipe" ]; report "and is a pipe still" $?
 check "comparing needs the program" 2 'need the program itself' run "$dir/sum.weft" --compare reference
 head -c 1000 "$dir/sum.weft" >"$dir/cut.weft"
 check "a file that is cut short" 3 'damaged' run "$dir/cut.weft"
