@@ -40,5 +40,7 @@ WEFT_NODISCARD weft_status *cli_read_file(const char *path, char **out_data, siz
 /* Writes a whole file: under another name first, so that no reader sees a part of it. What is no file, such as
  * /dev/null or a pipe, is written to where it is. Errors: INVALID_ARGUMENT. */
 WEFT_NODISCARD weft_status *cli_write_file(const char *path, const void *data, size_t size);
+/* Moves a whole file to where it belongs. Errors: INVALID_ARGUMENT, also if `to` is there and is no file. */
+WEFT_NODISCARD weft_status *cli_move_file(const char *from, const char *to);
 
 #endif

@@ -394,7 +394,6 @@ static weft_status *link_library(const cli_package *p, const char *folder, const
     temporary[PATH_BYTES];
   char flags[5][PATH_BYTES + 16], *argv[MOST_WORDS + 16], *save = NULL;
   const char *cc = getenv("CC"), *slash = strrchr(p->path, '/');
-  struct stat there;
   int n = 0;
 
   WEFT_TRY(find_installation(include, library));
@@ -423,10 +422,7 @@ static weft_status *link_library(const cli_package *p, const char *folder, const
   argv[n++] = "-lweft_runtime";
   argv[n] = NULL;
   weft_status *st = run_command(argv);
-  if (!st && stat(p->path, &there) == 0 && !S_ISREG(there.st_mode))
-    st = WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: it is no file", p->path);
-  if (!st && rename(temporary, p->path) != 0)
-    st = WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", p->path, strerror(errno));
+  if (!st) st = cli_move_file(temporary, p->path);
   if (st) unlink(temporary);
   return st;
 }

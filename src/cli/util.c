@@ -112,7 +112,20 @@ weft_status *cli_read_file(const char *path, char **out_data, size_t *out_size)
   return st;
 }
 
-/* A device or a pipe is written to: to be moved onto, as files are, would end it for everybody. */
+/* To be moved onto, as files are, would end a device or a pipe for everybody. */
+static bool is_special(const char *path)
+{
+  struct stat there;
+
+  return stat(path, &there) == 0 && !S_ISREG(there.st_mode);
+}
+
+weft_status *cli_move_file(const char *from, const char *to)
+{
+  if (is_special(to)) return WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: it is no file", to);
+  return rename(from, to) == 0 ? NULL : WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", to, strerror(errno));
+}
+
 static weft_status *write_special(const char *path, const void *data, size_t size)
 {
   FILE *out = fopen(path, "wb");
@@ -125,17 +138,16 @@ static weft_status *write_special(const char *path, const void *data, size_t siz
 weft_status *cli_write_file(const char *path, const void *data, size_t size)
 {
   char temporary[4096];
-  struct stat there;
 
-  if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) return write_special(path, data, size);
+  if (is_special(path)) return write_special(path, data, size);
   if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temporary)
     return WEFT_ERR(INVALID_ARGUMENT, "the name of the file is too long: %.60s...", path);
   FILE *out = fopen(temporary, "wb");
   if (!out) return WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", temporary, strerror(errno));
   bool whole = fwrite(data, 1, size, out) == size;
   whole = fclose(out) == 0 && whole;
-  if (whole && rename(temporary, path) == 0) return NULL;
-  weft_status *st = WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", path, strerror(errno));
-  unlink(temporary);
+  weft_status *st = whole ? cli_move_file(temporary, path)
+                          : WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", path, strerror(errno));
+  if (st) unlink(temporary);
   return st;
 }
