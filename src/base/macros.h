@@ -12,6 +12,22 @@
 #define WEFT_UNUSED __attribute__((unused))
 #define WEFT_EXPORT __attribute__((visibility("default")))
 
+/* The sanitizers of this build: gcc announces them by macros, clang 19 by features. */
+#if defined __has_feature
+#if __has_feature(address_sanitizer)
+#define WEFT_HAS_ASAN
+#endif
+#if __has_feature(thread_sanitizer)
+#define WEFT_HAS_TSAN
+#endif
+#endif
+#if defined __SANITIZE_ADDRESS__ && !defined WEFT_HAS_ASAN
+#define WEFT_HAS_ASAN
+#endif
+#if defined __SANITIZE_THREAD__ && !defined WEFT_HAS_TSAN
+#define WEFT_HAS_TSAN
+#endif
+
 /* A public header puts the declarations that libweft exports between these two.  They get C linkage and are visible
  * outside the library, although all of Weft is compiled with -fvisibility=hidden.  There is no other list of
  * exported symbols. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "base/thread.h"
 
 /* ---- work ---- */
@@ -82,13 +83,8 @@ cli_work cli_work_of(const hlo_instr *instr)
 /* ---- limits ---- */
 
 /* Clones of a function for several processors. The runtimes of sanitizers are not ready when the dynamic linker
- * chooses among clones. gcc announces sanitizers by macros, clang by features. */
-#if defined __has_feature
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define NO_CLONES
-#endif
-#endif
-#if !defined HAVE_TARGET_CLONES || defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+ * chooses among clones. */
+#if !defined HAVE_TARGET_CLONES || defined WEFT_HAS_ASAN || defined WEFT_HAS_TSAN
 #define NO_CLONES
 #endif
 #ifdef NO_CLONES

@@ -2,6 +2,8 @@
 #ifndef WEFT_CPU_HOT_H
 #define WEFT_CPU_HOT_H
 
+#include "base/macros.h"
+
 #if defined __clang__
 #define CPU_HOT_OPT
 #else
@@ -16,13 +18,8 @@
 #endif
 
 /* The runtimes of sanitizers are not ready when the dynamic linker resolves clones: the resolvers, which are
- * instrumented too, would crash before main. gcc announces sanitizers by macros, clang 19 by features. */
-#if defined __has_feature
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define CPU_NO_CLONES
-#endif
-#endif
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+ * instrumented too, would crash before main. */
+#if defined WEFT_HAS_ASAN || defined WEFT_HAS_TSAN
 #define CPU_NO_CLONES
 #endif
 

@@ -18,15 +18,9 @@
 #if HWLOC_API_VERSION < 0x00020000 || HWLOC_API_VERSION >= 0x00030000
 #error "the library of this hwloc has another name"
 #endif
-#if defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#if defined WEFT_HAS_ASAN || defined WEFT_HAS_TSAN
 #define DEEPBIND 0 /* the runtimes of the sanitizers refuse RTLD_DEEPBIND */
-#endif
-#endif
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define DEEPBIND 0
-#endif
-#ifndef DEEPBIND
+#else
 #define DEEPBIND RTLD_DEEPBIND
 #endif
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/macros.h"
 #include "collective/host/schedule.h"
 
 enum { RESERVED = 16 };
@@ -239,20 +240,11 @@ bool gpu_operand_is_in_the_way(const coll_problem *p, const void *send, const vo
 
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
 
-#if defined __has_feature
-#if __has_feature(thread_sanitizer)
-#define KNOWS_TIMED_JOINS_ONLY
-#endif
-#endif
-#if defined __SANITIZE_THREAD__
-#define KNOWS_TIMED_JOINS_ONLY
-#endif
-
 /* ThreadSanitizer does not know pthread_clockjoin_np: it would take what the thread did for unordered with what comes
  * after the join. */
 static int join_until(pthread_t thread, weft_deadline deadline)
 {
-#ifdef KNOWS_TIMED_JOINS_ONLY
+#ifdef WEFT_HAS_TSAN
   int64_t left_ns = WEFT_MAX(deadline.at_ns - weft_now_ns(), 0);
   struct timespec until;
 
