@@ -346,10 +346,11 @@ void coll_group_timers_locked(coll_group *g, int64_t now_ns)
     if (!op->warned && now_ns >= op->warn_at_ns) {
       char text[256];
       op->warned = true;
-      coll_op_describe(op, text, sizeof text);
-      if (!op->hold || op == op->comm->head) /* all of a graph's are posted at once: its first one tells */
+      if (!op->hold || op == op->comm->head) { /* all of a graph's are posted at once: its first one tells */
+        coll_op_describe(op, text, sizeof text);
         WEFT_LOG("coll", WARN, "%s: rank %d has waited %.1f s in %s and may be stuck", g->name, op->comm->rank,
                  (double)(now_ns - op->posted_ns) / 1e9, text);
+      }
     }
     overdue |= now_ns >= op->deadline_ns;
     next_ns = WEFT_MIN(next_ns, op->warned ? op->deadline_ns : WEFT_MIN(op->warn_at_ns, op->deadline_ns));

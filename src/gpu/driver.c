@@ -25,12 +25,17 @@ static weft_status *resolve(wcu_fn_cuGetProcAddress_v2 get, const char *name, vo
                   (int)result, (int)found);
 }
 
+static weft_status *check_version(int oldest)
+{
+  if (gpu_cu.version >= oldest) return NULL;
+  return WEFT_ERR(UNAVAILABLE, "the CUDA driver is for version %d.%d", gpu_cu.version / 1000,
+                  gpu_cu.version % 1000 / 10);
+}
+
 /* Earlier drivers have other versions of these entry points, under the same names. */
 static weft_status *find_conditions(wcu_fn_cuGetProcAddress_v2 get)
 {
-  if (gpu_cu.version < CONDITIONS_FROM)
-    return WEFT_ERR(UNAVAILABLE, "the CUDA driver is for version %d.%d", gpu_cu.version / 1000,
-                    gpu_cu.version % 1000 / 10);
+  WEFT_TRY(check_version(CONDITIONS_FROM));
 #define GPU_ENTRY(name, symbol) WEFT_TRY(resolve(get, #name, (void **)&gpu_cu.name));
   GPU_CONDITION_ENTRIES(GPU_ENTRY)
 #undef GPU_ENTRY
@@ -39,9 +44,7 @@ static weft_status *find_conditions(wcu_fn_cuGetProcAddress_v2 get)
 
 static weft_status *find_multicast(wcu_fn_cuGetProcAddress_v2 get)
 {
-  if (gpu_cu.version < MULTICAST_FROM)
-    return WEFT_ERR(UNAVAILABLE, "the CUDA driver is for version %d.%d", gpu_cu.version / 1000,
-                    gpu_cu.version % 1000 / 10);
+  WEFT_TRY(check_version(MULTICAST_FROM));
 #define GPU_ENTRY(name, symbol) WEFT_TRY(resolve(get, #name, (void **)&gpu_cu.name));
   GPU_MULTICAST_ENTRIES(GPU_ENTRY)
 #undef GPU_ENTRY

@@ -20,11 +20,6 @@ static wcu_mem_allocation_prop memory_of(const gpu_device *gpu)
                                    .location = {WCU_MEM_LOCATION_TYPE_DEVICE, gpu->device}};
 }
 
-static int64_t round_up(int64_t bytes, size_t unit)
-{
-  return (bytes + (int64_t)unit - 1) / (int64_t)unit * (int64_t)unit;
-}
-
 /* Rounds the size up to what the object and the memory of each device allow; both are powers of two. */
 static weft_status *choose_size(gpu_multicast *m, wcu_multicast_prop *prop)
 {
@@ -33,11 +28,11 @@ static weft_status *choose_size(gpu_multicast *m, wcu_multicast_prop *prop)
   prop->size = (size_t)m->bytes;
   WEFT_TRY(GPU_CALL(cuMulticastGetGranularity, &unit, prop, WCU_MULTICAST_GRANULARITY_MINIMUM));
   m->unit = unit;
-  m->bytes = round_up(m->bytes, unit);
+  m->bytes = WEFT_ALIGN_UP(m->bytes, unit);
   for (int k = 0; k < m->count; k++) {
     wcu_mem_allocation_prop memory = memory_of(m->members[k].gpu);
     WEFT_TRY(GPU_CALL(cuMemGetAllocationGranularity, &unit, &memory, WCU_MEM_GRANULARITY_MINIMUM));
-    m->bytes = round_up(m->bytes, unit);
+    m->bytes = WEFT_ALIGN_UP(m->bytes, unit);
   }
   prop->size = (size_t)m->bytes;
   if (m->bytes <= MOST_BYTES) return NULL;

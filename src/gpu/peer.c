@@ -553,10 +553,7 @@ static bool is_small(const operation *o)
 
 /* ---- operations with multicast ---------------------------------------------------------------------------------- */
 
-static int64_t whole_steps(int64_t bytes)
-{
-  return (bytes + GPU_PEER_STEP_BYTES - 1) / GPU_PEER_STEP_BYTES * GPU_PEER_STEP_BYTES;
-}
+static int64_t whole_steps(int64_t bytes) { return WEFT_ALIGN_UP(bytes, GPU_PEER_STEP_BYTES); }
 
 /* The same for all ranks.  All-gathers larger than a scratch are copies, since as many bytes come to each rank either
  * way, and the copies need no multiprocessors. */

@@ -481,11 +481,12 @@ static void put_store_result(writer *w, const char *base)
   fprintf(w->out, "$L%d:\n", done);
 }
 
-static void put_load_own(const writer *w, const char *base) { put_vector(w, "ld.global.v4.b32", base, 0, false); }
-static void put_store_own(const writer *w, const char *base) { put_vector(w, "st.global.v4.b32", base, 0, true); }
+static void put_load_step(writer *w, const char *base) { put_load_operand(w, base, 0); }
+static void put_load_own(writer *w, const char *base) { put_vector(w, "ld.global.v4.b32", base, 0, false); }
+static void put_store_own(writer *w, const char *base) { put_vector(w, "st.global.v4.b32", base, 0, true); }
 
 /* The type only says how many bits there are. */
-static void put_store_all(const writer *w, const char *base)
+static void put_store_all(writer *w, const char *base)
 {
   put_vector(w, "multimem.st.relaxed.sys.global.v4.f32", base, 0, true);
 }
@@ -501,7 +502,7 @@ static void put_join(const writer *w, int ranks)
 }
 
 /* The reduction of a step of all scratches.  There are no vectors of integers. */
-static void put_load_reduce(const writer *w, const char *base)
+static void put_load_reduce(writer *w, const char *base)
 {
   bool wide = w->bytes == 8 || w->bitwise;
   char operation[16];
@@ -518,39 +519,14 @@ static void put_load_reduce(const writer *w, const char *base)
   if (wide) put_split(w);
 }
 
-static void put_copy_in(writer *w, const char *from, const char *to)
+/* A loop over all steps, or over the rank's share, that loads and stores each. */
+typedef void put_one(writer *w, const char *base);
+static void put_each(writer *w, bool share, put_one *load, const char *from, put_one *store, const char *to)
 {
-  loop l = put_loop_begin(w, false);
+  loop l = put_loop_begin(w, share);
 
-  put_load_operand(w, from, 0);
-  put_store_own(w, to);
-  put_loop_end(w, l);
-}
-
-static void put_copy_out(writer *w, const char *from, const char *to)
-{
-  loop l = put_loop_begin(w, false);
-
-  put_load_own(w, from);
-  put_store_result(w, to);
-  put_loop_end(w, l);
-}
-
-static void put_spread_in(writer *w, const char *from, const char *to)
-{
-  loop l = put_loop_begin(w, false);
-
-  put_load_operand(w, from, 0);
-  put_store_all(w, to);
-  put_loop_end(w, l);
-}
-
-static void put_reduce_out(writer *w, const char *from, const char *to)
-{
-  loop l = put_loop_begin(w, false);
-
-  put_load_reduce(w, from);
-  put_store_result(w, to);
+  load(w, from);
+  store(w, to);
   put_loop_end(w, l);
 }
 
@@ -563,23 +539,20 @@ static void put_block(const writer *w, const char *name, const char *base, const
 static void put_multicast_reduce(writer *w)
 {
   put_begin_multicast(w, "multicast_reduce");
-  put_copy_in(w, "%send", "%own");
+  put_each(w, false, put_load_step, "%send", put_store_own, "%own");
   put_barrier(w);
-  put_reduce_out(w, "%all", "%out");
+  put_each(w, false, put_load_reduce, "%all", put_store_result, "%out");
   put_end(w);
 }
 
 static void put_multicast_two_shot(writer *w)
 {
   put_begin_multicast(w, "multicast_two_shot");
-  put_copy_in(w, "%send", "%own");
+  put_each(w, false, put_load_step, "%send", put_store_own, "%own");
   put_barrier(w);
-  loop l = put_loop_begin(w, true);
-  put_load_reduce(w, "%all");
-  put_store_all(w, "%all");
-  put_loop_end(w, l);
+  put_each(w, true, put_load_reduce, "%all", put_store_all, "%all");
   put_barrier(w);
-  put_copy_out(w, "%own", "%out");
+  put_each(w, false, put_load_own, "%own", put_store_result, "%out");
   put_end(w);
 }
 
@@ -589,11 +562,11 @@ static void put_multicast_scatter(writer *w)
   for (int k = 0; k < w->ranks; k++) {
     put_block(w, "%in0", "%send", "%block", k);
     put_block(w, "%to", "%own", "%slot", k);
-    put_copy_in(w, "%in0", "%to");
+    put_each(w, false, put_load_step, "%in0", put_store_own, "%to");
   }
   put_barrier(w);
   fprintf(w->out, "  mad.lo.u64 %%all, %%slot, %%rank, %%all;\n");
-  put_reduce_out(w, "%all", "%out");
+  put_each(w, false, put_load_reduce, "%all", put_store_result, "%out");
   put_end(w);
 }
 
@@ -601,12 +574,12 @@ static void put_multicast_gather(writer *w)
 {
   put_begin_multicast(w, "multicast_gather");
   fprintf(w->out, "  mad.lo.u64 %%to, %%slot, %%rank, %%all;\n");
-  put_spread_in(w, "%send", "%to");
+  put_each(w, false, put_load_step, "%send", put_store_all, "%to");
   put_barrier(w);
   for (int k = 0; k < w->ranks; k++) {
     put_block(w, "%in0", "%own", "%slot", k);
     put_block(w, "%to", "%out", "%block", k);
-    put_copy_out(w, "%in0", "%to");
+    put_each(w, false, put_load_own, "%in0", put_store_result, "%to");
   }
   put_end(w);
 }
@@ -617,11 +590,11 @@ static void put_multicast_broadcast(writer *w)
 
   put_begin_multicast(w, "multicast_broadcast");
   fprintf(w->out, "  ld.param.u64 %%at, [args+%d];\n  setp.eq.u64 %%p, %%at, 0;\n  @%%p bra $L%d;\n", AT(send), sent);
-  put_spread_in(w, "%send", "%all");
+  put_each(w, false, put_load_step, "%send", put_store_all, "%all");
   fprintf(w->out, "$L%d:\n", sent);
   put_barrier(w);
   fprintf(w->out, "  ld.param.u64 %%at, [args+%d];\n  setp.eq.u64 %%p, %%at, 0;\n  @%%p bra $L%d;\n", AT(out), end);
-  put_copy_out(w, "%own", "%out");
+  put_each(w, false, put_load_own, "%own", put_store_result, "%out");
   fprintf(w->out, "$L%d:\n", end);
   put_end(w);
 }
@@ -647,7 +620,7 @@ static void put_multicast_spread(writer *w)
   put_store_all(w, "%all");
   put_loop_end(w, l);
   put_barrier(w);
-  put_copy_out(w, "%own", "%out");
+  put_each(w, false, put_load_own, "%own", put_store_result, "%out");
   put_end(w);
 }
 

@@ -346,17 +346,11 @@ static weft_status *queue_work(run *r)
 /* The steps have the run's number in a profile or a trace, and queuing them is an event of this thread. */
 static weft_status *queue_recorded(run *r)
 {
-  const rt_thunk *thunk = &r->talks->stretch->base;
   rt_trace_step outer = rt_trace_current;
   int64_t begin = weft_now_ns();
 
   if (WEFT_LIKELY(!rt_trace_on)) return queue_work(r);
-  rt_trace_current = (rt_trace_step){.kind = thunk->own_ops->kind,
-                                     .name = thunk->name,
-                                     .device = r->ctx->info->device_ordinal,
-                                     .program = r->ctx->info->program_id,
-                                     .run = r->ctx->info->run_id,
-                                     .contains = true};
+  rt_trace_current = rt_trace_step_of(&r->talks->stretch->base, r->ctx->info);
   weft_status *st = queue_work(r);
   rt_trace_queued(&rt_trace_current, begin);
   rt_trace_current = outer;

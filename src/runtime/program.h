@@ -92,6 +92,8 @@ int64_t rt_loop_trips(const rt_thunk *loop);               /* < 0: the condition
  * too, and there must be no branches. */
 bool rt_unrolls(const rt_thunk *thunk, int64_t most);
 bool rt_choice_is_by_pred(const rt_thunk *choice); /* as rt_conditional_new's flag_is_pred */
+/* The step as profiles and traces name it (trace.h). */
+struct rt_trace_step rt_trace_step_of(const rt_thunk *thunk, const rt_run_info *info);
 int rt_seq_count(const rt_seq *seq);
 rt_thunk *const *rt_seq_steps(const rt_seq *seq);
 

@@ -98,8 +98,6 @@ struct rt_program {
 
 void rt_seq_run_init(rt_seq_run *run);
 
-/* executor.c: the step as traces name it. */
-struct rt_trace_step rt_trace_step_of(const rt_thunk *thunk, const rt_run_info *info);
 /* executor.c: `thunk`, a step of a graph, has started: steps that wait only for its start may go on. */
 void rt_thunk_started(rt_frame *frame, const rt_thunk *thunk);
 /* executor.c: the flag has been read: control flow goes on with async->flag, or ends with `st` (taken). */
