@@ -25,6 +25,7 @@
 #include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
 #include "cpu/hot.h"
+#include "cpu/widen.h"
 
 enum {
   PATCH_BYTES = 2 << 20,      /* most bytes of the patches of one task, unless MIN_ROWS rows need more */
@@ -119,11 +120,8 @@ static void plan_tasks(cpu_conv *c)
  * and the patches as they are made. */
 static bool is_better_wide(const cpu_conv *c)
 {
-  const cpu_dense_kernel *kernel = cpu_dense_kernel_of(WEFT_F32);
-
   return c->spatial > 0 && c->lhs_type == WEFT_BF16 && c->rhs_type == WEFT_BF16 &&
-         (c->out_type == WEFT_BF16 || c->out_type == WEFT_F32) && kernel &&
-         kernel->lanes == CPU_NARROW_BYTES / (int)sizeof(float);
+         (c->out_type == WEFT_BF16 || c->out_type == WEFT_F32) && cpu_dense_narrow_kernel();
 }
 
 static void plan_products(cpu_conv *c, int64_t c_row)
@@ -435,30 +433,10 @@ static CPU_INLINE void copy_run(char *to, const char *from, int64_t bytes)
   }
 }
 
-/* to = `count` elements of bf16 as f32. */
-static CPU_INLINE void widen_run(char *to, const char *from, int64_t count)
-{
-  enum { LANES = 8 };
-  typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-  typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-  typedef uint16_t half __attribute__((may_alias));
-  typedef uint32_t word __attribute__((may_alias));
-  const half *x = (const half *)from;
-  word *y = (word *)to;
-
-#define WIDEN(i) *(words *)(y + (i)) = __builtin_convertvector(*(const halves *)(x + (i)), words) << 16
-  if (count >= LANES) { /* the last vector overlaps the one before it */
-    for (int64_t i = 0; i + LANES <= count; i += LANES) WIDEN(i);
-    WIDEN(count - LANES);
-  } else
-    for (int64_t i = 0; i < count; i++) y[i] = (uint32_t)x[i] << 16;
-#undef WIDEN
-}
-
 /* Copies `count` elements into a patch. */
 static CPU_INLINE void copy_taps(const cpu_conv *c, char *to, const char *from, int64_t count)
 {
-  if (c->is_widened) widen_run(to, from, count);
+  if (c->is_widened) cpu_widen(count, from, to);
   else copy_run(to, from, count * (int64_t)weft_dtype_bytes(c->lhs_type));
 }
 
@@ -562,13 +540,9 @@ static void gemm_task(void *ctx, int64_t task)
   int64_t rows_at = c->patch_bytes + WEFT_ALIGN_UP(WEFT_MAX(1, gemm.scratch_bytes), 64),
           elems = c->rows_per_task * c->out_features;
   int64_t sums_at = rows_at + (job->phase ? WEFT_ALIGN_UP(elems * out_bytes, 64) : 0);
-  char *scratch = rt_thread_scratch(sums_at + (rounds_sums(c) ? elems * (int64_t)sizeof(float) : 0));
+  char *scratch = rt_task_scratch(sums_at + (rounds_sums(c) ? elems * (int64_t)sizeof(float) : 0), &job->failed);
 
-  if (!scratch) {
-    /* written by tasks; read after the parallel loop has ended */
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
-    return;
-  }
+  if (!scratch) return;
   const char *a = lhs + first * c->lhs_features * lhs_bytes;
   if (c->is_widened && c->plain && c->in_features == c->lhs_features) {
     cpu_convert(WEFT_F32, scratch, c->lhs_type, a, 1, gemm.m * gemm.k);
@@ -765,13 +739,9 @@ static void direct_task(void *ctx, int64_t task)
   int64_t out_bytes = (int64_t)weft_dtype_bytes(c->out_type), lhs_bytes = (int64_t)weft_dtype_bytes(c->lhs_type);
   int64_t at[HLO_MAX_RANK], weights = c->taps * c->in_features * c->all_features, last = c->spatial - 1;
   direct_pixel p = {.kernel = job->rhs};
-  float *scratch = narrow ? rt_thread_scratch((weights + c->all_features) * (int64_t)sizeof(float)) : NULL;
+  float *scratch = narrow ? rt_task_scratch((weights + c->all_features) * (int64_t)sizeof(float), &job->failed) : NULL;
 
-  if (narrow && !scratch) {
-    /* written by tasks; read after the parallel loop has ended */
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
-    return;
-  }
+  if (narrow && !scratch) return;
   if (narrow) {
     cpu_convert(WEFT_F32, scratch, c->rhs_type, job->rhs, 1, weights);
     p.kernel = scratch;

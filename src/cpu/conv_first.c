@@ -206,13 +206,9 @@ static void multiply_task(void *ctx, int64_t task)
   const char *lhs = job->lhs + image * c->in_features * plane, *b = lhs + first * bytes;
   cpu_gemm g = cpu_gemm_part(&p->gemm, WEFT_MIN(p->features, c->out_features - feature),
                              WEFT_MIN(p->pixels, c->out_pixels - first));
-  char *scratch = rt_thread_scratch(own_bytes + WEFT_MAX(g.scratch_bytes, 64));
+  char *scratch = rt_task_scratch(own_bytes + WEFT_MAX(g.scratch_bytes, 64), &job->failed);
 
-  if (!scratch) {
-    /* written by tasks; read after the parallel loop has ended */
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
-    return;
-  }
+  if (!scratch) return;
   if (own_bytes) {
     fill(c, lhs, job->lhs + c->batch * c->in_features * plane, c->in_features, first, g.n, scratch);
     b = scratch;

@@ -19,15 +19,13 @@
 #include "cpu/hot.h"
 
 enum {
-  NARROW_LANES = CPU_NARROW_BYTES / sizeof(float),
-  WIDTH = CPU_MICRO_VECTORS * NARROW_LANES, /* features of a panel of the kernel */
+  WIDTH = CPU_NARROW_WIDTH, /* features of a panel of the kernel */
   MOST_RUNS = 128,
   LEAST_WIDTH = 8,        /* pixels of a line of the result: shorter lines leave registers unused */
   LEAST_RUN = 48,         /* neighbouring elements of k: for shorter runs, loading the sums would cost too much */
   FEW_FEATURES = 6,       /* so many output features at most are computed with k in the lanes, */
   MOST_TURNED = 1 << 14,  /* if the kernel has so many elements at most: each task turns it */
   TOGETHER = 4,           /* pixels, which few features of the kernel are multiplied with at a time */
-  BLOCK_K = 256,
   TASK_PIXELS = 64,
   TASK_FLOPS = 2000000,
   MOST_FEATURES = 128,    /* of a task */
@@ -37,12 +35,11 @@ enum {
 bool cpu_conv_last_init(cpu_conv *c)
 {
   cpu_conv_last *p = &c->last;
-  const cpu_dense_kernel *kernel = cpu_dense_kernel_of(WEFT_F32);
   const hlo_window_dim *y = &c->window[0], *x = &c->window[1];
 
   p->few = c->out_features <= FEW_FEATURES && c->out_features * c->taps * c->in_features <= MOST_TURNED;
   /* with AVX-512 the patches of conv.c do as well, unless few features leave most lanes of a product idle */
-  if (!kernel || (kernel->lanes != NARROW_LANES && !p->few) || c->spatial != 2 || c->taps < 2 ||
+  if (!cpu_dense_kernel_of(WEFT_F32) || (!cpu_dense_narrow_kernel() && !p->few) || c->spatial != 2 || c->taps < 2 ||
       c->gemm.a_type != WEFT_F32 || c->gemm.b_type != WEFT_F32 || c->gemm.c_type != WEFT_F32 || c->direct ||
       c->by_plane || c->by_phase || c->out_size[1] < LEAST_WIDTH)
     return false;
@@ -94,7 +91,7 @@ typedef struct few_runs {
 static CPU_INLINE void add_few(const few_runs *runs, int features, const float *const *pixels, const float *kernel,
                                int64_t k, four *sums)
 {
-  enum { LANES = CPU_NARROW_BYTES / sizeof(float), MOST = 3 };
+  enum { LANES = CPU_NARROW_LANES, MOST = 3 };
   vec s[MOST][TOGETHER] = {{{0}}};
   int64_t whole = runs->run / LANES * LANES, rest = runs->run - whole;
 
@@ -201,7 +198,7 @@ static void add_part(const cpu_conv *c, const last_tile *t, int64_t tap, int64_t
   int64_t step = c->window[1].stride * n, line_step = c->window[0].stride * c->last.width * n;
 
   for (int64_t j = 0; j < t->features; j += WIDTH) {
-    int64_t columns = WEFT_MIN(WIDTH, t->features - j), vectors = (columns + NARROW_LANES - 1) / NARROW_LANES;
+    int64_t columns = WEFT_MIN(WIDTH, t->features - j), vectors = (columns + CPU_NARROW_LANES - 1) / CPU_NARROW_LANES;
     const float *panel = t->packed ? t->packed + j * all_k + at * WIDTH : t->panel;
     if (!t->packed) kernel->pack(columns, k, t->kernel + at * c->all_features + j, 1, c->all_features, t->panel, WIDTH);
     for (int64_t i = 0; i < t->count; i++) {
@@ -210,7 +207,7 @@ static void add_part(const cpu_conv *c, const last_tile *t, int64_t tap, int64_t
       for (int64_t x = 0, rows; x < width; x += rows) { /* in parts of nearly the same size */
         rows = cpu_even_part(width - x, kernel->rows);
         kernel->micro[rows][vectors](k, line + x * step, panel, t->sums + (i * width + x) * t->row + j, &steps,
-                                     columns - (vectors - 1) * NARROW_LANES, at > 0);
+                                     columns - (vectors - 1) * CPU_NARROW_LANES, at > 0);
       }
     }
   }
@@ -229,16 +226,12 @@ static void last_task(void *ctx, int64_t task)
                  .features = WEFT_MIN(p->features, c->out_features - feature)};
   bool rounds = c->out_type != WEFT_F32;
   int64_t lines_bytes = WEFT_ALIGN_UP(p->in_lines * p->width * n * (int64_t)sizeof(float), 64),
-          panel_elems = p->few ? WEFT_ALIGN_UP(t.features * c->taps * n, WIDTH) : (BLOCK_K + 1) * WIDTH,
+          panel_elems = p->few ? WEFT_ALIGN_UP(t.features * c->taps * n, WIDTH) : (CPU_DENSE_BLOCK_K + 1) * WIDTH,
           panel_bytes = panel_elems * (int64_t)sizeof(float);
   int64_t sums = rounds ? t.count * width * t.features : 0;
-  char *scratch = rt_thread_scratch(lines_bytes + panel_bytes + sums * (int64_t)sizeof(float));
+  char *scratch = rt_task_scratch(lines_bytes + panel_bytes + sums * (int64_t)sizeof(float), &job->failed);
 
-  if (!scratch) {
-    /* written by tasks; read after the parallel loop has ended */
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
-    return;
-  }
+  if (!scratch) return;
   int64_t features_at = group * c->out_features + feature;
   int64_t lhs_at = c->groups > 1 ? group * n + image * c->in_pixels * c->lhs_features
                                  : (group * c->batch + image) * c->in_pixels * c->lhs_features;
@@ -254,7 +247,7 @@ static void last_task(void *ctx, int64_t task)
       (const float *)((const char *)rt_form_near(job->packed, job->pool) + group * cpu_gemm_packed_bytes(&c->gemm)) +
       feature * c->taps * n;
   few_runs runs = {.count = c->taps / p->run_taps, .run = p->run_taps * n};
-  int64_t block = cpu_even_part(runs.run, BLOCK_K);
+  int64_t block = cpu_even_part(runs.run, CPU_DENSE_BLOCK_K);
   for (int64_t i = 0, tap = 0; i < runs.count; i++, tap += p->run_taps) {
     runs.offset[i] = tap / c->kernel_size[1] * c->window[0].window_dilation * p->width * n +
                      tap % c->kernel_size[1] * c->window[1].window_dilation * n;

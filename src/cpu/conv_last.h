@@ -1,5 +1,6 @@
-/* cpu/conv_last.h -- convolutions of two dimensions whose features come last, on processors with vectors of 256 bits:
- * products whose left operand is the input itself; no patches are made. */
+/* cpu/conv_last.h -- convolutions of two dimensions whose features come last, on processors with vectors of 256 bits,
+ * and of few output features with AVX-512, too: products whose left operand is the input itself; no patches are
+ * made. */
 #ifndef WEFT_CPU_CONV_LAST_H
 #define WEFT_CPU_CONV_LAST_H
 

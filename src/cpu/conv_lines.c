@@ -25,10 +25,8 @@
 #include "cpu/hot.h"
 
 enum {
-  NARROW_LANES = CPU_NARROW_BYTES / sizeof(float),
-  WIDTH = CPU_MICRO_VECTORS * NARROW_LANES, /* pixels of a panel */
+  WIDTH = CPU_NARROW_WIDTH, /* pixels of a panel */
   MOST_TAPS = 512,
-  BLOCK_K = 256,
   MOST_PLANE = 1 << 26,   /* elements */
   ROUND_BYTES = 4 << 20,  /* of scratch of several images: so many are computed at a time */
   FEW_PANELS = 16,        /* an image of so many panels has tasks of some features that share all panels, */
@@ -75,12 +73,11 @@ static void plan_packing(cpu_conv *c)
 bool cpu_conv_lines_init(cpu_conv *c)
 {
   cpu_conv_lines *p = &c->lines;
-  const cpu_dense_kernel *kernel = cpu_dense_kernel_of(WEFT_F32);
 
-  if (!kernel || kernel->lanes != NARROW_LANES || c->taps > MOST_TAPS) return false;
+  if (!cpu_dense_narrow_kernel() || c->taps > MOST_TAPS) return false;
   c->plane.compute = WEFT_F32;
   if (!cpu_conv_plane_layout(c, MOST_PLANE)) return false;
-  p->channels = cpu_even_part(c->in_features, WEFT_MAX(1, BLOCK_K / c->taps));
+  p->channels = cpu_even_part(c->in_features, WEFT_MAX(1, CPU_DENSE_BLOCK_K / c->taps));
   int64_t panels = panels_of(c), bytes = sizeof(float);
   double planes = (double)c->in_features * (double)c->plane.elems * (double)bytes,
          shared = (double)panels * (double)blocks_of(c) * (double)panel_elems(c) * (double)bytes,
@@ -149,7 +146,7 @@ static CPU_HOT void gather(const float *plane, int64_t elems, int64_t channels, 
         ((vec *)to)[0] = from[0];
         ((vec *)to)[1] = from[1];
         second[0] = then[0];
-        if (runs[1].column < NARROW_LANES) second[1] = then[1];
+        if (runs[1].column < CPU_NARROW_LANES) second[1] = then[1];
       }
     else
       for (int64_t t = 0; t < tap_count; t++, to += WIDTH)
@@ -157,7 +154,7 @@ static CPU_HOT void gather(const float *plane, int64_t elems, int64_t channels, 
           const vec *from = (const vec *)(plane + taps[t] + runs[r].from);
           vec *at = (vec *)(to + runs[r].column);
           at[0] = from[0];
-          if (runs[r].column < NARROW_LANES) at[1] = from[1];
+          if (runs[r].column < CPU_NARROW_LANES) at[1] = from[1];
         }
 }
 
@@ -176,15 +173,6 @@ typedef struct lines_job {
   atomic_bool failed;
 } lines_job;
 
-static char *scratch_of(lines_job *job, int64_t bytes)
-{
-  char *scratch = rt_thread_scratch(bytes);
-
-  /* written by tasks; read after the parallel loop has ended */
-  if (!scratch) atomic_store_explicit(&job->failed, true, memory_order_relaxed);
-  return scratch;
-}
-
 static void spread_task(void *ctx, int64_t task)
 {
   lines_job *job = ctx;
@@ -196,7 +184,7 @@ static void spread_task(void *ctx, int64_t task)
     cpu_convert(WEFT_F32, to, c->lhs_type, from, 1, c->in_pixels);
     return;
   }
-  char *spare = scratch_of(job, WEFT_MAX(1, c->in_pixels) * (int64_t)sizeof(float));
+  char *spare = rt_task_scratch(WEFT_MAX(1, c->in_pixels) * (int64_t)sizeof(float), &job->failed);
   if (!spare) return;
   memset(to, 0, (size_t)c->plane.elems * sizeof(float));
   cpu_conv_plane_spread(c, from, (char *)to, spare);
@@ -240,8 +228,8 @@ static void multiply_task(void *ctx, int64_t task)
           rows_bytes = (widens ? features * p->channels * c->taps : 0) * (int64_t)sizeof(float),
           bytes = (int64_t)weft_dtype_bytes(c->out_type);
   bool narrow = c->out_type != WEFT_F32;
-  char *scratch =
-    scratch_of(job, 64 + panel_bytes + rows_bytes + (narrow ? features * pixels * (int64_t)sizeof(float) : 0));
+  char *scratch = rt_task_scratch(
+    64 + panel_bytes + rows_bytes + (narrow ? features * pixels * (int64_t)sizeof(float) : 0), &job->failed);
   char *out = job->out + ((image * c->out_features + feature) * c->out_pixels + first) * bytes;
 
   if (!scratch) return;
@@ -256,7 +244,7 @@ static void multiply_task(void *ctx, int64_t task)
       cpu_convert(WEFT_F32, wide + i * steps.a_row, job->type,
                   weights + (at + i * k) * (int64_t)weft_dtype_bytes(job->type), 1, block);
     for (int64_t x = 0; x < pixels; x += WIDTH) {
-      int64_t columns = WEFT_MIN(WIDTH, pixels - x), vectors = (columns + NARROW_LANES - 1) / NARROW_LANES;
+      int64_t columns = WEFT_MIN(WIDTH, pixels - x), vectors = (columns + CPU_NARROW_LANES - 1) / CPU_NARROW_LANES;
       float *panel = p->shared ? job->panels +
                                    ((image * panels_of(c) + (first + x) / WIDTH) * blocks_of(c) + ch / p->channels) *
                                      panel_elems(c)
@@ -265,7 +253,7 @@ static void multiply_task(void *ctx, int64_t task)
       for (int64_t i = 0, rows; i < features; i += rows) { /* in parts of nearly the same size */
         rows = cpu_even_part(features - i, kernel->rows);
         kernel->micro[rows][vectors](block, rows_of + i * steps.a_row, panel, sums + i * steps.c_row + x, &steps,
-                                     columns - (vectors - 1) * NARROW_LANES, ch > 0);
+                                     columns - (vectors - 1) * CPU_NARROW_LANES, ch > 0);
       }
     }
   }

@@ -358,13 +358,9 @@ static void plane_task(void *ctx, int64_t task)
   const cpu_conv *c = job->c;
   const cpu_conv_plane *p = &c->plane;
   int64_t first = task * p->groups_per_task, end = WEFT_MIN(first + p->groups_per_task, c->batch * c->groups);
-  char *scratch = rt_thread_scratch(p->buffer_bytes + p->sums_bytes + p->spare_bytes);
+  char *scratch = rt_task_scratch(p->buffer_bytes + p->sums_bytes + p->spare_bytes, &job->failed);
 
-  if (!scratch) {
-    /* written by tasks; read after the parallel loop has ended */
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
-    return;
-  }
+  if (!scratch) return;
   memset(scratch, 0, (size_t)p->buffer_bytes); /* planes leave what is padding to them as it is */
   for (int64_t i = first; i < end; i++) plane_group(job, i / c->groups, i % c->groups, scratch);
 }

@@ -247,12 +247,8 @@ static void dot_task(void *ctx, int64_t task)
                     job->out + t * c_step);
     return;
   }
-  void *scratch = g->scratch_bytes ? rt_thread_scratch(g->scratch_bytes) : NULL;
-  if (g->scratch_bytes && !scratch) {
-    /* written by tasks; read after the parallel loop has ended */
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
-    return;
-  }
+  void *scratch = g->scratch_bytes ? rt_task_scratch(g->scratch_bytes, &job->failed) : NULL;
+  if (g->scratch_bytes && !scratch) return;
   const void *packed = rt_form_near(job->packed, job->pool);
   for (int64_t tile = first; tile < end; tile++) {
     int64_t batch = tile / g->tiles, rest = batch, l = 0, r = 0;

@@ -173,11 +173,10 @@ static void pass_task(void *ctx, int64_t task)
 {
   fft_pass *p = ctx;
   int64_t first = task * p->lanes, lanes = WEFT_MIN(p->lanes, p->lines - first);
-  void *memory = rt_thread_scratch(lane_reals(p->line) * lanes * (p->is_double ? 8 : 4));
+  void *memory = rt_task_scratch(lane_reals(p->line) * lanes * (p->is_double ? 8 : 4), &p->failed);
 
-  /* written by tasks; read after the parallel loop has ended */
-  if (!memory) atomic_store_explicit(&p->failed, true, memory_order_relaxed);
-  else if (p->is_double) task_f64(p, first, lanes, memory);
+  if (!memory) return;
+  if (p->is_double) task_f64(p, first, lanes, memory);
   else task_f32(p, first, lanes, memory);
 }
 
@@ -212,10 +211,10 @@ static void columns_task(void *ctx, int64_t task)
   long_pass *p = ctx;
   const cpu_fft_long *l = p->plan;
   int64_t first = task * LANES, lanes = WEFT_MIN(LANES, l->rows->n - first);
-  void *memory = rt_thread_scratch(lane_reals(l->columns) * lanes * (p->is_double ? 8 : 4));
+  void *memory = rt_task_scratch(lane_reals(l->columns) * lanes * (p->is_double ? 8 : 4), &p->failed);
 
-  if (!memory) atomic_store_explicit(&p->failed, true, memory_order_relaxed); /* as in pass_task */
-  else if (p->is_double) columns_task_f64(p, first, lanes, memory);
+  if (!memory) return;
+  if (p->is_double) columns_task_f64(p, first, lanes, memory);
   else columns_task_f32(p, first, lanes, memory);
 }
 
@@ -224,10 +223,10 @@ static void rows_task(void *ctx, int64_t task)
   long_pass *p = ctx;
   const cpu_fft_long *l = p->plan;
   int64_t first = task * LANES, lanes = WEFT_MIN(LANES, l->columns->n - first);
-  void *memory = rt_thread_scratch(lane_reals(l->rows) * lanes * (p->is_double ? 8 : 4));
+  void *memory = rt_task_scratch(lane_reals(l->rows) * lanes * (p->is_double ? 8 : 4), &p->failed);
 
-  if (!memory) atomic_store_explicit(&p->failed, true, memory_order_relaxed); /* as in pass_task */
-  else if (p->is_double) rows_task_f64(p, first, lanes, memory);
+  if (!memory) return;
+  if (p->is_double) rows_task_f64(p, first, lanes, memory);
   else rows_task_f32(p, first, lanes, memory);
 }
 

@@ -351,3 +351,10 @@ void cpu_dense_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, c
 }
 
 #endif
+
+const cpu_dense_kernel *cpu_dense_narrow_kernel(void)
+{
+  const cpu_dense_kernel *kernel = cpu_dense_kernel_of(WEFT_F32);
+
+  return kernel && kernel->lanes == CPU_NARROW_LANES ? kernel : NULL;
+}

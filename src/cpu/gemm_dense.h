@@ -4,6 +4,13 @@
 
 #include "cpu/gemm.h"
 #include "cpu/gemm_micro.h"
+#include "cpu/hot.h"
+
+enum {
+  CPU_DENSE_BLOCK_K = 256,                                     /* a panel of B is at most 32 KiB */
+  CPU_NARROW_LANES = CPU_NARROW_BYTES / sizeof(float),         /* f32 of the shorter vectors */
+  CPU_NARROW_WIDTH = CPU_MICRO_VECTORS * CPU_NARROW_LANES,     /* of a panel with these */
+};
 
 bool cpu_dense_fits(const cpu_gemm *gemm); /* True if the types, the sizes and this machine suit the kernel */
 void cpu_dense_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch size */
@@ -14,11 +21,7 @@ int64_t cpu_dense_panel_scratch(const cpu_gemm *gemm);
 void cpu_dense_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
 extern const cpu_packed_ops cpu_dense_packed;
 /* Of each element of C, so many products are summed up in order; the sums of such blocks are added, in order. */
-static inline int64_t cpu_dense_block_of_k(const cpu_gemm *gemm)
-{
-  enum { BLOCK_K = 256 }; /* a panel of B is at most 32 KiB */
-  return cpu_even_part(gemm->k, BLOCK_K);
-}
+static inline int64_t cpu_dense_block_of_k(const cpu_gemm *gemm) { return cpu_even_part(gemm->k, CPU_DENSE_BLOCK_K); }
 
 /* The loops of this processor for one type, of which other kernels are made too (blocked.c). */
 typedef struct cpu_dense_kernel {
@@ -30,6 +33,8 @@ typedef struct cpu_dense_kernel {
 } cpu_dense_kernel;
 /* For f32 or f64. NULL: this processor has none of these instruction sets. */
 const cpu_dense_kernel *cpu_dense_kernel_of(weft_dtype type);
+/* Those for f32 where they have CPU_NARROW_LANES; NULL: this processor has longer vectors, or none. */
+const cpu_dense_kernel *cpu_dense_narrow_kernel(void);
 
 /* For tests: uses vectors of 256 bits also on machines with 512. */
 extern bool cpu_dense_narrow;

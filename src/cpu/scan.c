@@ -307,13 +307,10 @@ static void columns_task(void *ctx, int64_t task)
   weft_dtype wide = summed_in(s->type);
   int64_t first = task % r->strips * WIDTH, width = WEFT_MIN(WIDTH, s->inner - first);
   int64_t wide_bytes = weft_dtype_bytes(wide), line = width * wide_bytes;
-  char *states = rt_thread_scratch(line * (2 * s->levels + 2)), *init, *buffer;
+  char *states = rt_task_scratch(line * (2 * s->levels + 2), &r->no_memory), *init, *buffer;
   progress p[CPU_SCAN_MOST_LEVELS] = {{0}};
 
-  if (!states) {
-    atomic_store_explicit(&r->no_memory, true, memory_order_relaxed);
-    return;
-  }
+  if (!states) return;
   init = states + 2 * s->levels * line;
   buffer = init + line;
   for (int64_t i = 0; i < width; i++) memcpy(init + i * wide_bytes, r->init, (size_t)wide_bytes);

@@ -205,13 +205,9 @@ static void slices_task(void *ctx, int64_t task)
   sort_job *job = ctx;
   const cpu_sort *s = job->s;
   int64_t first = task * job->slices_per_task, end = WEFT_MIN(first + job->slices_per_task, s->slices);
-  char *memory = rt_thread_scratch(slice_bytes(s->n));
+  char *memory = rt_task_scratch(slice_bytes(s->n), &job->failed);
 
-  if (!memory) {
-    /* written by tasks; read after the parallel loop has ended */
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
-    return;
-  }
+  if (!memory) return;
   for (int64_t slice = first; slice < end; slice++) sort_slice(s, job->ins, job->outs, slice, memory);
 }
 
@@ -510,16 +506,12 @@ static void topk_task(void *ctx, int64_t row)
   int64_t bytes = (int64_t)weft_dtype_bytes(t->type);
   int64_t room = WEFT_MIN(t->n, 2 * t->k + 128), kept = 0; /* little room, so that the bar falls soon */
   sort_key_map map = sort_map_of(&(gen_key){.type = t->type, .descending = t->largest});
-  item *data = rt_thread_scratch(2 * (room + SCAN) * (int64_t)sizeof *data), *spare = data + room + SCAN;
+  item *data = rt_task_scratch(2 * (room + SCAN) * (int64_t)sizeof *data, &job->failed), *spare = data + room + SCAN;
   const char *in = job->in + row * t->n * bytes;
   uint64_t bar = UINT64_MAX;
   bool barred = false;
 
-  if (!data) {
-    /* written by tasks; read after the parallel loop has ended */
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
-    return;
-  }
+  if (!data) return;
   for (int64_t i = 0; i < t->n && t->k > 0;) {
     /* elements equal to the bar come later in the order, because of their positions */
     if (barred && i + SCAN <= t->n) {

@@ -216,13 +216,9 @@ static void slices_task(void *ctx, int64_t task)
   const cpu_sort *s = job->s;
   int64_t per_task = WEFT_MAX(1, TASK_ELEMS / s->n), end = WEFT_MIN((task + 1) * per_task, s->slices),
           bytes = job->map.bytes;
-  char *keys = rt_thread_scratch(2 * s->n * bytes), *spare = keys ? keys + s->n * bytes : NULL;
+  char *keys = rt_task_scratch(2 * s->n * bytes, &job->failed), *spare = keys ? keys + s->n * bytes : NULL;
 
-  if (!keys) {
-    /* written by tasks; read after the parallel loop has ended */
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
-    return;
-  }
+  if (!keys) return;
   for (int64_t slice = task * per_task; slice < end; slice++) {
     int64_t base = (slice / s->inner * s->n * s->inner + slice % s->inner) * bytes;
     bool alike = map_keys(job->ops, &job->map, job->in + base, s->inner, keys, s->n);

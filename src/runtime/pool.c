@@ -658,3 +658,11 @@ void *rt_thread_scratch(int64_t bytes)
   }
   return s->data;
 }
+
+void *rt_task_scratch(int64_t bytes, atomic_bool *failed)
+{
+  void *memory = rt_thread_scratch(bytes);
+
+  if (!memory) atomic_store_explicit(failed, true, memory_order_relaxed);
+  return memory;
+}

@@ -78,5 +78,8 @@ int rt_pool_withdraw(rt_pool *pool, rt_job *job);
  * function or its end. The memory is kept and reused, so that a steady state allocates nothing. NULL without memory.
  * Contents are undefined. */
 void *rt_thread_scratch(int64_t bytes);
+/* The same for a task of a parallel loop. Without memory it sets *failed, which all tasks may write; the caller reads
+ * it after the loop has ended. */
+void *rt_task_scratch(int64_t bytes, atomic_bool *failed);
 
 #endif
