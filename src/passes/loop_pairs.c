@@ -284,9 +284,9 @@ static weft_status *loop_pairs_run(hlo_module *module, pass_ctx *ctx, bool *chan
   pair_loop *loops;
   int count;
 
-  if (height_of(module->entry) + 1 >= BUF_MAX_DEPTH) return NULL; /* a second round may lie a level deeper */
   WEFT_TRY(find_loops(module, ctx, &has_candidate, &loops, &count));
   if (count == 0) return NULL;
+  if (height_of(module->entry) + 1 >= BUF_MAX_DEPTH) return NULL; /* a second round may lie a level deeper */
   *changed = true;
   WEFT_TRY(planned_bytes(module, &bytes_before));
   for (int i = 0; i < count; i++) WEFT_TRY(join_rounds(&loops[i], &map));
