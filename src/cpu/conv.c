@@ -25,7 +25,6 @@
 #include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
 #include "cpu/hot.h"
-#include "cpu/widen.h"
 
 enum {
   PATCH_BYTES = 2 << 20,      /* most bytes of the patches of one task, unless MIN_ROWS rows need more */
@@ -433,10 +432,30 @@ static CPU_INLINE void copy_run(char *to, const char *from, int64_t bytes)
   }
 }
 
+/* to = `count` elements of bf16 as f32: for short runs. (gemm_few.c's loop is quicker for long ones.) */
+static CPU_INLINE void widen_run(char *to, const char *from, int64_t count)
+{
+  enum { LANES = 8 };
+  typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+  typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+  typedef uint16_t half __attribute__((may_alias));
+  typedef uint32_t word __attribute__((may_alias));
+  const half *x = (const half *)from;
+  word *y = (word *)to;
+
+#define WIDEN(i) *(words *)(y + (i)) = __builtin_convertvector(*(const halves *)(x + (i)), words) << 16
+  if (count >= LANES) { /* the last vector overlaps the one before it */
+    for (int64_t i = 0; i + LANES <= count; i += LANES) WIDEN(i);
+    WIDEN(count - LANES);
+  } else
+    for (int64_t i = 0; i < count; i++) y[i] = (uint32_t)x[i] << 16;
+#undef WIDEN
+}
+
 /* Copies `count` elements into a patch. */
 static CPU_INLINE void copy_taps(const cpu_conv *c, char *to, const char *from, int64_t count)
 {
-  if (c->is_widened) cpu_widen(count, from, to);
+  if (c->is_widened) widen_run(to, from, count);
   else copy_run(to, from, count * (int64_t)weft_dtype_bytes(c->lhs_type));
 }
 

@@ -17,7 +17,6 @@
 #include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
 #include "cpu/hot.h"
-#include "cpu/widen.h"
 
 enum {
   MOST_ROWS = 16,
@@ -93,7 +92,12 @@ typedef uint32_t words __attribute__((vector_size(32), may_alias));
 ADD_ROWS(add_one_row, 1)
 ADD_ROWS(add_two_rows, 2)
 
-static HOT void widen(int64_t count, const void *from, float *to) { cpu_widen(count, from, to); }
+static HOT void widen(int64_t count, const uint16_t *from, float *restrict to)
+{
+  uint32_t *bits = (uint32_t *)(void *)to;
+
+  for (int64_t j = 0; j < count; j++) bits[j] = (uint32_t)from[j] << 16;
+}
 
 /* sums[m][cols] = a[m][first..end] . b[first..end][cols]; b holds f32, or bf16, of which `wide` receives DEPTH rows at
  * a time. */
@@ -114,7 +118,7 @@ static void multiply_block(int64_t m, int64_t cols, int64_t first, int64_t end, 
       x[q] = zeros; /* rows past the end */
       if (q >= depth) continue;
       x[q] = is_narrow ? wide + q * sum_row : (const float *)(const void *)from;
-      if (is_narrow) widen(cols, from, wide + q * sum_row);
+      if (is_narrow) widen(cols, (const uint16_t *)(const void *)from, wide + q * sum_row);
     }
     for (int64_t i = 0; i < m; i += 2) {
       int64_t count = WEFT_MIN(2, m - i), row = a_row;
