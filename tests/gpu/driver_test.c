@@ -4,6 +4,7 @@
 
 #include "base/deadline.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -781,6 +782,39 @@ TEST(random_delays_show_an_order_that_is_missing)
   CU(cuMemFree_v2(p));
 }
 
+/* Makes streams on a device again and again, and ends them with their context. Gives NULL, or the name of the call
+ * that failed. */
+static void *make_and_end_streams(void *device)
+{
+  int d = (int)(intptr_t)device;
+  for (int round = 0; round < 200; round++) {
+    wcu_stream s[3];
+    if (cuCtxSetCurrent(contexts[d])) return "cuCtxSetCurrent";
+    for (int n = 0; n < 3; n++)
+      if (cuStreamCreate(&s[n], WCU_STREAM_NON_BLOCKING)) return "cuStreamCreate";
+    if (cuStreamDestroy_v2(s[0])) return "cuStreamDestroy";
+    if (cuDevicePrimaryCtxReset_v2(d)) return "cuDevicePrimaryCtxReset";
+  }
+  return NULL;
+}
+
+/* A new stream joins threads of streams that have ended, and so does the end of a context; clients that begin and end
+ * beside each other do both at once. */
+TEST(streams_end_while_others_are_made)
+{
+  pthread_t threads[2];
+  for (int d = 0; d < 2; d++)
+    assert_int_equal(pthread_create(&threads[d], NULL, make_and_end_streams, (void *)(intptr_t)d), 0);
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += 60;
+  for (int d = 0; d < 2; d++) {
+    void *failed = NULL;
+    assert_int_equal(pthread_timedjoin_np(threads[d], &failed, &until), 0);
+    if (failed) fail_msg("%s failed on device %d: %s", (const char *)failed, d, emu_last_error());
+  }
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 int main(int argc, char **argv)
 {
@@ -794,6 +828,7 @@ int main(int argc, char **argv)
     CASE(graphs_run_their_nodes_and_take_new_parameters), CASE(conditional_nodes_repeat_and_choose_their_bodies),
     CASE(graphs_with_conditional_nodes_have_their_rules), CASE(a_capture_becomes_a_graph_and_follows_events),
     CASE(launches_are_checked_and_cooperative_ones_fit), CASE(a_module_that_is_wrong_says_where),
-    CASE(any_call_can_be_made_to_fail_be_slow_or_stall), CASE(random_delays_show_an_order_that_is_missing)};
+    CASE(any_call_can_be_made_to_fail_be_slow_or_stall), CASE(random_delays_show_an_order_that_is_missing),
+    CASE(streams_end_while_others_are_made)};
   return cmocka_run_group_tests(units, set_up, NULL);
 }

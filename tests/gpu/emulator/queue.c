@@ -207,11 +207,13 @@ static void *stream_main(void *arg)
     pthread_cond_broadcast(&emu_changed);
   }
   s->ended = true;
+  pthread_cond_broadcast(&emu_changed);
   pthread_mutex_unlock(&emu_mu);
   return NULL;
 }
 
-/* A thread that has ended keeps its stack until it is joined. */
+/* A thread that has ended keeps its stack until it is joined. The lock is held from the question to the answer, so
+ * that no thread is joined twice: the second join would wait for whoever has the stack next. */
 static void join_ended_locked(void)
 {
   for (wcu_stream s = streams; s; s = s->next)
@@ -328,9 +330,10 @@ void emu_stop_streams(wcu_context c)
       s->stopping = s->destroyed = true;
       pthread_cond_signal(&s->has_work);
     }
-  pthread_mutex_unlock(&emu_mu);
   for (wcu_stream s = streams; s; s = s->next)
-    if ((!c || s->context == c) && !s->joined) pthread_join(s->thread, NULL), s->joined = true;
+    while ((!c || s->context == c) && !s->ended) pthread_cond_wait(&emu_changed, &emu_mu);
+  join_ended_locked();
+  pthread_mutex_unlock(&emu_mu);
 }
 
 /* ---- the driver's calls on streams and events ---- */
