@@ -1,6 +1,6 @@
-/* cpu/dot.c -- HLO dot (dot.h). The dimensions of each operand are batch, free or contracting. If its free dimensions
- * collapse into one dimension with a fixed step, and its contracting dimensions too, the operand already is a stack of
- * matrices. Otherwise it is first copied into that order. */
+/* cpu/dot.c -- HLO dot (dot.h). The dimensions of each operand are batch, free or contracting. If one loop with a fixed
+ * step walks its free dimensions, and one its contracting dimensions, the operand already is a stack of matrices.
+ * Otherwise it is first copied into that order. */
 #include <config.h>
 
 #include "cpu/dot.h"
@@ -24,31 +24,6 @@ static bool contains(hlo_ints list, int64_t value)
   return false;
 }
 
-static void dense_steps(const hlo_shape *shape, int64_t *steps)
-{
-  int64_t step = 1;
-
-  for (int d = shape->rank - 1; d >= 0; d--) {
-    steps[d] = step;
-    step *= shape->dims[d];
-  }
-}
-
-/* The listed dimensions as one dimension; false if no single step walks them in order. */
-static bool collapse(const hlo_shape *shape, const int64_t *steps, const dim_list *list, int64_t *size, int64_t *step)
-{
-  *size = 1;
-  *step = 1;
-  for (int i = list->count - 1; i >= 0; i--) {
-    int64_t d = list->dim[i];
-    if (shape->dims[d] == 1) continue;
-    if (*size == 1) *step = steps[d];
-    else if (steps[d] != *size * *step) return false;
-    *size *= shape->dims[d];
-  }
-  return true;
-}
-
 static int64_t product(const hlo_shape *shape, const dim_list *list)
 {
   int64_t size = 1;
@@ -59,37 +34,55 @@ static int64_t product(const hlo_shape *shape, const dim_list *list)
 
 /* One operand as [batch][free][contracting]: the step of each, after packing if packing is needed. */
 typedef struct operand {
+  gen_parts batch;
   int64_t free, contracted, free_step, contracted_step;
   bool pack;
 } operand;
 
-static operand plan_operand(const hlo_shape *shape, const dim_list *batch, const dim_list *free,
-                            const dim_list *contracting, int64_t *batch_steps, cpu_transpose *order)
+/* The listed dimensions as one dimension; false if no single step walks them in order. */
+static bool collapse(const gen_view *view, const dim_list *list, int64_t *size, int64_t *step)
 {
-  int64_t steps[HLO_MAX_RANK];
-  operand o;
+  gen_parts parts;
 
-  dense_steps(shape, steps);
-  for (int i = 0; i < batch->count; i++) batch_steps[i] = steps[batch->dim[i]];
-  o.pack = !collapse(shape, steps, free, &o.free, &o.free_step) ||
-           !collapse(shape, steps, contracting, &o.contracted, &o.contracted_step);
-  if (!o.pack) return o;
-  o.free = product(shape, free);
-  o.contracted = o.free_step = product(shape, contracting);
-  o.contracted_step = 1;
+  if (!gen_view_walk(view, list->count, list->dim, &parts) || parts.count > 1) return false;
+  *size = parts.count ? parts.v[0].size : 1;
+  *step = parts.count ? parts.v[0].step : 1;
+  return true;
+}
+
+/* Sets `order` to a copy of the operand's dimensions in the order of the lists. False: there are too many parts. */
+static bool plan_copy(const hlo_shape *shape, const gen_view *view, const dim_list *const lists[3],
+                      cpu_transpose *order)
+{
   *order = (cpu_transpose){.elems = hlo_shape_elems(shape), .elem_bytes = (int64_t)weft_dtype_bytes(shape->type)};
-  const dim_list *lists[] = {batch, free, contracting};
-  for (int l = 0; l < 3; l++)
-    for (int i = 0; i < lists[l]->count; i++) {
-      order->size[order->rank] = shape->dims[lists[l]->dim[i]];
-      order->step[order->rank++] = steps[lists[l]->dim[i]];
+  for (int l = 0; l < 3; l++) {
+    gen_parts parts;
+    if (!gen_view_walk(view, lists[l]->count, lists[l]->dim, &parts) || order->rank + parts.count > HLO_MAX_RANK)
+      return false;
+    for (int p = 0; p < parts.count; p++) {
+      order->size[order->rank] = parts.v[p].size;
+      order->step[order->rank++] = parts.v[p].step;
     }
-  int64_t dense = o.free * o.contracted;
-  for (int i = batch->count - 1; i >= 0; i--) {
-    batch_steps[i] = dense;
-    dense *= shape->dims[batch->dim[i]];
   }
-  return o;
+  return true;
+}
+
+/* False: the view has too many parts. */
+static bool plan_operand(operand *o, const hlo_shape *shape, const gen_view *view, const dim_list *batch,
+                         const dim_list *free, const dim_list *contracting, cpu_transpose *order)
+{
+  const dim_list *lists[] = {batch, free, contracting};
+
+  *o = (operand){.free = product(shape, free), .contracted = product(shape, contracting)};
+  o->pack = hlo_shape_elems(shape) > 0 && (!collapse(view, free, &o->free, &o->free_step) ||
+                                           !collapse(view, contracting, &o->contracted, &o->contracted_step));
+  if (!o->pack && hlo_shape_elems(shape) > 0) return gen_view_walk(view, batch->count, batch->dim, &o->batch);
+  o->free = product(shape, free);
+  o->contracted = o->free_step = product(shape, contracting);
+  o->contracted_step = 1;
+  int64_t batches = product(shape, batch);
+  if (batches > 1) o->batch = (gen_parts){.count = 1, .v = {{batches, o->free * o->contracted}}};
+  return !o->pack || plan_copy(shape, view, lists, order);
 }
 
 /* Single-pass algorithms round the operands. Algorithms of several passes only approximate f32, which the kernels
@@ -149,9 +142,29 @@ static bool pack_rhs(const rt_packing *packing, rt_pool *pool, const void *from,
   return true;
 }
 
+void cpu_packing_offer(const cpu_packing *packing, rt_thunk *thunk, int use, int64_t offset)
+{
+  enum { LEAST_PACKED_BYTES = 16 << 10 }; /* packing smaller operands in each run costs next to nothing */
+
+  if (packing->base.bytes < LEAST_PACKED_BYTES) return;
+  thunk->packing = &packing->base;
+  thunk->packed_use = use;
+  thunk->packed_offset = offset;
+}
+
 weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs, const hlo_shape *rhs,
                           const hlo_shape *out)
 {
+  gen_view l = gen_view_dense(lhs), r = gen_view_dense(rhs);
+
+  return cpu_dot_init_views(dot, attrs, lhs, &l, rhs, &r, out);
+}
+
+weft_status *cpu_dot_init_views(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
+                                const gen_view *lhs_view, const hlo_shape *rhs, const gen_view *rhs_view,
+                                const hlo_shape *out)
+{
+  operand l, r;
   dim_list lhs_batch = {0}, rhs_batch = {0}, lhs_free = {0}, rhs_free = {0}, lhs_sum = {0}, rhs_sum = {0};
   weft_dtype via = algorithm_type(attrs->algorithm);
 
@@ -172,15 +185,21 @@ weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_sh
   for (int d = 0; d < rhs->rank; d++)
     if (!contains(attrs->rhs_batch, d) && !contains(attrs->rhs_contracting, d)) rhs_free.dim[rhs_free.count++] = d;
 
-  operand l = plan_operand(lhs, &lhs_batch, &lhs_free, &lhs_sum, dot->lhs_step, &dot->lhs_order);
-  operand r = plan_operand(rhs, &rhs_batch, &rhs_free, &rhs_sum, dot->rhs_step, &dot->rhs_order);
+  if (!plan_operand(&l, lhs, lhs_view, &lhs_batch, &lhs_free, &lhs_sum, &dot->lhs_order) ||
+      !plan_operand(&r, rhs, rhs_view, &rhs_batch, &rhs_free, &rhs_sum, &dot->rhs_order) ||
+      !gen_parts_match(&l.batch, &r.batch))
+    return WEFT_ERR(UNIMPLEMENTED, "dot of parts of arrays: %s", "they are no stacks of matrices");
   dot->pack_lhs = l.pack;
   dot->pack_rhs = r.pack;
   dot->lhs_pack_bytes = l.pack ? WEFT_ALIGN_UP(hlo_shape_bytes(lhs), 64) : 0;
   dot->scratch_bytes = dot->lhs_pack_bytes + (r.pack ? hlo_shape_bytes(rhs) : 0);
-  dot->batch_rank = lhs_batch.count;
-  dot->batches = 1;
-  for (int i = 0; i < lhs_batch.count; i++) dot->batches *= dot->batch_size[i] = lhs->dims[lhs_batch.dim[i]];
+  dot->batches = product(lhs, &lhs_batch);
+  dot->batch_rank = l.batch.count;
+  for (int i = 0; i < dot->batch_rank; i++) {
+    dot->batch_size[i] = l.batch.v[i].size;
+    dot->lhs_step[i] = l.batch.v[i].step;
+    dot->rhs_step[i] = r.batch.v[i].step;
+  }
   dot->gemm = (cpu_gemm){
     .a_type = lhs->type,
     .b_type = rhs->type,

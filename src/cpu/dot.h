@@ -3,10 +3,12 @@
 #define WEFT_CPU_DOT_H
 
 #include "base/status.h"
+#include "codegen/model/view.h"
 #include "cpu/gemm.h"
 #include "cpu/transpose.h"
 #include "hlo/hlo.h"
 #include "runtime/packed.h"
+#include "runtime/thunk.h"
 
 /* How the right operand of a product or a convolution is packed for all runs. */
 enum { CPU_PACKING_KEY = 7 + 2 * HLO_MAX_RANK };
@@ -22,11 +24,15 @@ int cpu_packing_begin(cpu_packing *packing, const void *plan, const cpu_gemm *ge
 /* to = the packed forms of `count` matrices b, which are `step` bytes apart. */
 void cpu_pack_matrices(const cpu_gemm *gemm, rt_pool *pool, int64_t count, int64_t step, const void *b, void *to);
 
+/* Lets the thunk read the form of its operand `use`, from byte `offset` on, unless packing that in each run is
+ * cheap. */
+void cpu_packing_offer(const cpu_packing *packing, rt_thunk *thunk, int use, int64_t offset);
+
 typedef struct cpu_dot {
   cpu_packing packing;           /* of rhs */
   cpu_gemm gemm;                 /* of one batch */
   int batch_rank;
-  int64_t batch_size[HLO_MAX_RANK], lhs_step[HLO_MAX_RANK], rhs_step[HLO_MAX_RANK];
+  int64_t batch_size[GEN_VIEW_PARTS], lhs_step[GEN_VIEW_PARTS], rhs_step[GEN_VIEW_PARTS];
   int64_t batches, per_task;     /* per_task: tiles that one task computes */
   bool pack_lhs, pack_rhs;       /* the operand's dimensions do not form a matrix without a copy */
   cpu_transpose lhs_order, rhs_order;
@@ -36,6 +42,12 @@ typedef struct cpu_dot {
 /* Plans a product.  Errors: UNIMPLEMENTED for element types without a kernel. */
 WEFT_NODISCARD weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
                                          const hlo_shape *rhs, const hlo_shape *out);
+
+/* The same where the operands, of the shapes `lhs` and `rhs`, lie in other arrays; cpu_dot_run gets the addresses of
+ * their first elements. Errors: also UNIMPLEMENTED for views that cannot be multiplied. */
+WEFT_NODISCARD weft_status *cpu_dot_init_views(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
+                                               const gen_view *lhs_view, const hlo_shape *rhs, const gen_view *rhs_view,
+                                               const hlo_shape *out);
 
 /* True if tiles read parts of the operands that hardly overlap: those of many
  * products, or strips of a large operand. */

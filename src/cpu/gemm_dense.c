@@ -297,7 +297,7 @@ void cpu_dense_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
 /* A form pays where tiles pack B, or read it over far more memory than they use at a time. */
 static int64_t packed_column_bytes(const cpu_gemm *g)
 {
-  bool far = g->m >= LEAST_FAR && !is_near(g);
+  bool far = g->m < LEAST_FAR || !is_near(g);
 
   return far || packs(g, g->tile_m) ? g->k * (int64_t)weft_dtype_bytes(g->c_type) : 0;
 }

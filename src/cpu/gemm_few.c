@@ -31,6 +31,7 @@ enum {
 };
 
 typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint32_t words __attribute__((vector_size(32), may_alias));
 
@@ -164,6 +165,22 @@ static CPU_INLINE float f32_of_bf16(uint16_t bits)
   return x;
 }
 
+/* to[c] = the sum of the parts of s[c], in the order ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)). */
+static CPU_INLINE HOT void add_parts(const vec s[COLUMNS], float *restrict to)
+{
+  four q[COLUMNS];
+
+  for (int c = 0; c < COLUMNS; c++)
+    q[c] = __builtin_shufflevector(s[c], s[c], 0, 1, 2, 3) + __builtin_shufflevector(s[c], s[c], 4, 5, 6, 7);
+  four low01 = __builtin_shufflevector(q[0], q[1], 0, 4, 1, 5),
+       high01 = __builtin_shufflevector(q[0], q[1], 2, 6, 3, 7);
+  four low23 = __builtin_shufflevector(q[2], q[3], 0, 4, 1, 5),
+       high23 = __builtin_shufflevector(q[2], q[3], 2, 6, 3, 7);
+  four even = __builtin_shufflevector(low01, low23, 0, 1, 4, 5) + __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  four odd = __builtin_shufflevector(low01, low23, 2, 3, 6, 7) + __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+  *(four *)to = even + odd;
+}
+
 /* to[r * to_row + c] = row r of a . column c of b, for two rows and COLUMNS columns; where there are fewer, the caller
  * repeats the last one. */
 #define DOTS(name, type, LOAD, VALUE)                                                                            \
@@ -187,14 +204,11 @@ static CPU_INLINE float f32_of_bf16(uint16_t bits)
       s03 += x * v;                                                                                              \
       s13 += y * v;                                                                                              \
     }                                                                                                            \
-    vec sums[2][COLUMNS] = {{s00, s01, s02, s03}, {s10, s11, s12, s13}};                                         \
+    add_parts((const vec[]){s00, s01, s02, s03}, to[0]);                                                         \
+    add_parts((const vec[]){s10, s11, s12, s13}, to[1]);                                                         \
     for (int r = 0; r < 2; r++)                                                                                  \
-      for (int c = 0; c < COLUMNS; c++) {                                                                        \
-        vec s = sums[r][c];                                                                                      \
-        float sum = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));                           \
-        for (int64_t t = l; t < k; t++) sum += a[r][t] * VALUE(b[c][t]);                                         \
-        to[r][c] = sum;                                                                                          \
-      }                                                                                                          \
+      for (int c = 0; c < COLUMNS; c++)                                                                          \
+        for (int64_t t = l; t < k; t++) to[r][c] += a[r][t] * VALUE(b[c][t]);                                    \
   }
 DOTS(dots_f32, float, LOAD_F32, F32_OF)
 DOTS(dots_bf16, uint16_t, LOAD_BF16, f32_of_bf16)

@@ -57,21 +57,11 @@ LIBRARY_THUNK(dot, cpu_dot,
               cpu_dot_run(plan, pool, args[0], args[1], rt_packed_form(thunk, ctx), args[2],
                           plan->scratch_bytes ? args[3] : NULL))
 
-/* The second operand may be packed for all runs. */
-static void let_pack(rt_thunk *thunk, const cpu_packing *packing)
-{
-  enum { LEAST_PACKED_BYTES = 16 << 10 }; /* packing smaller operands in each run costs next to nothing */
-
-  if (packing->base.bytes < LEAST_PACKED_BYTES) return;
-  thunk->packing = &packing->base;
-  thunk->packed_use = 1;
-}
-
 static weft_status *cut_dot_make(low_step *step, rt_thunk **out_thunk)
 {
   WEFT_TRY(dot_make(step, out_thunk));
   (*out_thunk)->splits = cpu_pays_to_share(step, (*out_thunk)->cost_ns, cpu_dot_is_cut(step->plan->data));
-  let_pack(*out_thunk, &((const cpu_dot *)step->plan->data)->packing);
+  cpu_packing_offer(&((const cpu_dot *)step->plan->data)->packing, *out_thunk, 1, 0);
   return NULL;
 }
 
@@ -94,7 +84,7 @@ static weft_status *owned_convolution_plan(const cpu_target *target, weft_arena 
 static weft_status *packed_convolution_make(low_step *step, rt_thunk **out_thunk)
 {
   WEFT_TRY(convolution_make(step, out_thunk));
-  let_pack(*out_thunk, &((const cpu_conv *)step->plan->data)->packing);
+  cpu_packing_offer(&((const cpu_conv *)step->plan->data)->packing, *out_thunk, 1, 0);
   return NULL;
 }
 
@@ -155,6 +145,7 @@ const cpu_maker cpu_makers[] = {
   {HLO_CONVOLUTION, packed_convolution_make, owned_convolution_plan},
   {HLO_DOT, cut_dot_make, dot_plan},
   {HLO_FFT, fft_make, fft_plan},
+  {HLO_FUSION, cpu_dot_parts_make, cpu_dot_parts_plan}, /* library fusions only */
   {HLO_RNG_GET_AND_UPDATE_STATE, cpu_rng_state_make, NULL},
   {HLO_REDUCE_WINDOW, cut_scan_make, scan_plan},
   {HLO_SORT, sort_make, sort_plan},

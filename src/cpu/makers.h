@@ -24,6 +24,8 @@ static inline rt_pool *cpu_pool_of(const rt_thunk *thunk, const rt_ctx *ctx)
 /* True if a step of the library that takes `ns` nanoseconds on one thread ends sooner on all threads of the pool.
  * is_cut: each thread reads a part of the operands, as it does in a kernel. */
 bool cpu_pays_to_share(const low_step *step, double ns, bool is_cut);
+/* The same for a step that touches `bytes` bytes of its operands and results. */
+bool cpu_pays_to_share_bytes(const low_step *step, double ns, bool is_cut, double bytes);
 
 /* How instructions of one opcode become thunks (the table is in cpu/library.c). A planner or a maker returns
  * UNIMPLEMENTED, naming what it lacks, to leave the instruction to the reference evaluator. */
@@ -36,6 +38,11 @@ typedef struct cpu_maker {
 
 WEFT_NODISCARD weft_status *cpu_rng_state_make(low_step *step, rt_thunk **out_thunk);   /* cpu/rng_state.c */
 WEFT_NODISCARD weft_status *cpu_concatenate_make(low_step *step, rt_thunk **out_thunk); /* cpu/concatenate.c */
+
+/* A dot that reads parts of arrays where they lie, a fusion of pass dot-parts: cpu/dot_parts.c. */
+WEFT_NODISCARD weft_status *cpu_dot_parts_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                               low_plan *plan);
+WEFT_NODISCARD weft_status *cpu_dot_parts_make(low_step *step, rt_thunk **out_thunk);
 
 /* The library kernels, ended by an entry with make NULL. */
 extern const cpu_maker cpu_makers[];

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "base/log.h"
+#include "codegen/model/library.h"
 #include "cpu/cpu_internal.h"
 #include "lower/host_steps.h"
 #include "runtime/trace.h"
@@ -19,7 +20,7 @@ static weft_status *plan(void *ctx, weft_arena *arena, const hlo_instr *instr, l
 {
   const cpu_target *target = ctx;
 
-  if (instr->op == HLO_FUSION) {
+  if (instr->op == HLO_FUSION && !gen_is_library_fusion(instr)) {
     const gen_kernel *kernel = gen_code_kernel(target->code, instr);
     if (kernel) out->scratch_bytes = kernel->shared_bytes;
     return NULL;
@@ -72,6 +73,7 @@ static weft_status *make(void *ctx, low_step *step, rt_thunk **out)
 
   switch (instr->op) {
   case HLO_FUSION:
+    if (gen_is_library_fusion(instr)) return make_without_kernel(step, out);
     kernel = gen_code_kernel(((const cpu_target *)ctx)->code, instr);
     return kernel ? cpu_kernel_thunk_new(step, kernel, out)
                   : WEFT_ERR(INTERNAL, "fusion \"%s\" has no kernel", instr->name);

@@ -23,7 +23,15 @@ bool cpu_pays_to_share(const low_step *step, double ns, bool is_cut)
   double bytes = 0;
 
   for (int i = 0; i < step->operand_count + step->result_count; i++) bytes += (double)step->uses[i].slice.bytes;
+  return cpu_pays_to_share_bytes(step, ns, is_cut, bytes);
+}
+
+bool cpu_pays_to_share_bytes(const low_step *step, double ns, bool is_cut, double bytes)
+{
   gen_shareable s = shareable(step, is_cut ? GEN_KERNEL : GEN_LIBRARY, ns, bytes);
+
+  s.whole = WEFT_MIN(s.whole, bytes);
+  s.shared = WEFT_MIN(s.shared, bytes);
   return gen_pays_to_share(cpu_target_of(step)->machine, &s, step->target->threads);
 }
 

@@ -17,6 +17,7 @@
 #include "buffer/flow.h"
 #include "buffer/plan.h"
 #include "codegen/model/cost.h"
+#include "codegen/model/library.h"
 #include "passes/fusion.h"
 #include "passes/passes.h"
 #include "passes/util.h"
@@ -73,7 +74,8 @@ static bool add_toll(const gen_target *target, const hlo_computation *comp, int 
     }
     if (!hlo_opcode_is_step(x->op)) continue;
     double ns = (double)touched_bytes(x) / BYTES_A_NS;
-    if (x->op == HLO_FUSION) t->instrs += x->called[0]->instr_count;
+    if (gen_is_library_fusion(x)) ns = gen_library_ns(target, x); /* it may read a part of its operands */
+    else if (x->op == HLO_FUSION) t->instrs += x->called[0]->instr_count;
     else if (x->op != HLO_COPY) ns = WEFT_MAX(ns, gen_library_ns(target, x));
     if (x->op == HLO_COPY) {
       t->copied += times * (double)hlo_shape_total_bytes(x->shape);

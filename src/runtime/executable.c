@@ -624,7 +624,7 @@ static void bind_packed(weft_run *run)
     run->forms[s] =
       rt_packed_get(run->device, is_constant ? &exe->packed_constants : &run->input_memory[alloc->param_leaf]->packed,
                     slot->packing, is_constant ? ((int64_t)slot->alloc << 40) + slot->offset : slot->offset,
-                    rt_frame_arg(run->frame, slot->arg), is_constant);
+                    (const char *)rt_frame_arg(run->frame, slot->arg) + slot->in_operand, is_constant);
     run->packed[s] = run->forms[s] ? rt_packed_read(run->forms[s]) : (rt_form){0};
   }
   rt_frame_bind_packed(run->frame, run->packed);

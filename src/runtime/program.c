@@ -435,7 +435,8 @@ static weft_status *number_packed(rt_program *program)
     if (!thunk->packing || thunk->uses[thunk->packed_use].slice.alloc < 0) continue;
     rt_packed_slot slot = {.packing = thunk->packing, .arg = thunk->first_arg + thunk->packed_use,
                            .alloc = thunk->uses[thunk->packed_use].slice.alloc,
-                           .offset = thunk->uses[thunk->packed_use].slice.offset};
+                           .in_operand = thunk->packed_offset,
+                           .offset = thunk->uses[thunk->packed_use].slice.offset + thunk->packed_offset};
     const buf_alloc *alloc = buf_plan_alloc(program->plan, slot.alloc);
     if (alloc->kind != BUF_CONSTANT && (alloc->kind != BUF_PARAMETER || alloc->written)) continue;
     int s = 1;

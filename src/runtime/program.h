@@ -120,8 +120,9 @@ void rt_program_each_step(const rt_program *program, void (*visit)(void *ctx, co
 /* An operand of which steps can read a packed form (packed.h): a constant, or a parameter that no step writes to. */
 typedef struct rt_packed_slot {
   const struct rt_packing *packing;
-  int arg, alloc; /* where the operand is */
-  int64_t offset; /* in its allocation */
+  int arg, alloc;     /* where the operand is */
+  int64_t in_operand; /* what is packed begins so many bytes after the beginning of the operand, */
+  int64_t offset;     /* and here in the allocation */
 } rt_packed_slot;
 int rt_program_packed_count(const rt_program *program);
 const rt_packed_slot *rt_program_packed(const rt_program *program, int slot); /* 1 to the count */

@@ -74,6 +74,7 @@ struct rt_thunk {
    * themselves. */
   const struct rt_packing *packing;
   int packed_use;
+  int64_t packed_offset; /* what is packed begins so many bytes after the beginning of that operand */
   int seq_count;       /* control flow: the sequences it runs */
   struct rt_seq *const *seqs;
   /* set by the program: */

@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+#include "codegen/model/library.h"
+
 /* What an operation's time is proportional to: */
 typedef enum measure {
   RESULTS,  /* elements of its result */
@@ -237,6 +239,7 @@ static bool has_few_features(const hlo_instr *instr)
 
 double gen_library_ns(const gen_target *target, const hlo_instr *instr)
 {
+  if (gen_is_library_fusion(instr)) instr = instr->called[0]->root; /* a dot of parts of arrays reads these alone */
   const price *p = price_of(instr->op);
   double bytes = (double)hlo_shape_total_bytes(instr->shape), scale = width(type_of(instr));
 

@@ -10,8 +10,8 @@
 bool gen_needs_kernel(const gen_target *target, const hlo_instr *instr);
 /* The same question for a dot. Inside a region a kernel costs less, since nothing dispatches it. */
 bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool in_region);
-/* The backend_config of a fusion that is one step of a library: a dot, and what
- * is done to each element of its result. */
+/* The backend_config of a fusion that is one step of a library: a dot, and what is done to each element of its result
+ * (pass library-epilogues, for GPUs), or a dot that reads parts of arrays where they lie (pass dot-parts, for CPUs). */
 #define GEN_LIBRARY_FUSION "library"
 bool gen_is_library_fusion(const hlo_instr *instr);
 /* Does a concatenate have so many operands and elements that the library does it? Its kernel would have a loop for

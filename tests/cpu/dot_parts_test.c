@@ -1,0 +1,490 @@
+/* tests/cpu/dot_parts_test.c -- dots of parts of arrays, which are read where they lie: results are those of the
+ * reference evaluator to the last bit (numbers are whole and small, so that sums are exact in any order), in the first
+ * run, with packed forms, and in a program that was saved and loaded. */
+#include "cpu/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/makers.h"
+#include "hlo/eval.h"
+#include "runtime/runtime_internal.h"
+#include "runtime/saved.h"
+
+enum { RUNS = 3, MOST_PARAMETERS = 4 };
+
+typedef struct program {
+  const char *name, *body;
+  int kernels;     /* steps of compiled code: copies of parts would be such steps */
+  int64_t start;   /* what integer scalars are */
+} program;
+
+static const program programs[] = {
+  {"weights of one layer",
+   "  x = f32[8,64] parameter(0)\n"
+   "  w = f32[3,64,96] parameter(1)\n"
+   "  s = f32[1,64,96] slice(w), slice={[1:2], [0:64], [0:96]}\n"
+   "  r = f32[64,96] reshape(s)\n"
+   "  ROOT y = f32[8,96] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 0},
+  {"weights of one layer, transposed",
+   "  x = f32[8,96] parameter(0)\n"
+   "  w = f32[3,64,96] parameter(1)\n"
+   "  s = f32[1,64,96] slice(w), slice={[2:3], [0:64], [0:96]}\n"
+   "  r = f32[64,96] reshape(s)\n"
+   "  ROOT y = f32[8,64] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n", 0},
+  {"large weights, few rows",
+   "  x = f32[4,512] parameter(0)\n"
+   "  w = f32[2,512,640] parameter(1)\n"
+   "  s = f32[1,512,640] slice(w), slice={[1:2], [0:512], [0:640]}\n"
+   "  r = f32[512,640] reshape(s)\n"
+   "  ROOT y = f32[4,640] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 0},
+  {"large weights, many rows",
+   "  x = f32[70,512] parameter(0)\n"
+   "  w = f32[2,512,640] parameter(1)\n"
+   "  s = f32[1,512,640] slice(w), slice={[1:2], [0:512], [0:640]}\n"
+   "  r = f32[512,640] reshape(s)\n"
+   "  ROOT y = f32[70,640] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 0},
+  {"one row",
+   "  x = f32[64] parameter(0)\n"
+   "  w = f32[3,64,96] parameter(1)\n"
+   "  s = f32[1,64,96] slice(w), slice={[1:2], [0:64], [0:96]}\n"
+   "  r = f32[64,96] reshape(s)\n"
+   "  ROOT y = f32[96] dot(x, r), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n", 0},
+  {"some columns of weights",
+   "  x = f32[8,64] parameter(0)\n"
+   "  w = f32[64,200] parameter(1)\n"
+   "  s = f32[64,70] slice(w), slice={[0:64], [13:83]}\n"
+   "  ROOT y = f32[8,70] dot(x, s), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 0},
+  {"a part on the left, and on both sides",
+   "  a = f32[24,3,64] parameter(0)\n"
+   "  w = f32[64,40] parameter(1)\n"
+   "  s = f32[24,1,64] slice(a), slice={[0:24], [1:2], [0:64]}\n"
+   "  r = f32[24,64] reshape(s)\n"
+   "  t = f32[24,1,64] slice(a), slice={[0:24], [2:3], [0:64]}\n"
+   "  u = f32[24,64] reshape(t)\n"
+   "  y = f32[24,40] dot(r, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  z = f32[24,24] dot(r, u), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+   "  ROOT o = (f32[24,40], f32[24,24]) tuple(y, z)\n", 0},
+  {"heads of queries and keys",
+   "  a = f32[2,16,3,4,8] parameter(0)\n"
+   "  q = f32[2,16,1,4,8] slice(a), slice={[0:2], [0:16], [0:1], [0:4], [0:8]}\n"
+   "  r = f32[2,16,4,8] reshape(q)\n"
+   "  k = f32[2,16,1,4,8] slice(a), slice={[0:2], [0:16], [1:2], [0:4], [0:8]}\n"
+   "  l = f32[2,16,4,8] reshape(k)\n"
+   "  ROOT y = f32[2,4,16,16] dot(r, l), lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}, "
+   "rhs_contracting_dims={3}\n", 0},
+  {"keys and values of a cache",
+   "  q = f32[3,1,4,32] parameter(0)\n"
+   "  c = f32[2,2,3,20,4,32] parameter(1)\n"
+   "  a = f32[1,1,3,20,4,32] slice(c), slice={[1:2], [0:1], [0:3], [0:20], [0:4], [0:32]}\n"
+   "  k = f32[3,20,4,32] reshape(a)\n"
+   "  b = f32[1,1,3,20,4,32] slice(c), slice={[1:2], [1:2], [0:3], [0:20], [0:4], [0:32]}\n"
+   "  v = f32[3,20,4,32] reshape(b)\n"
+   "  s = f32[3,4,1,20] dot(q, k), lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}, "
+   "rhs_contracting_dims={3}\n"
+   "  ROOT y = f32[3,4,32,1] dot(v, s), lhs_batch_dims={0,2}, rhs_batch_dims={0,1}, lhs_contracting_dims={1}, "
+   "rhs_contracting_dims={3}\n", 0},
+  {"a part of a product",
+   "  x = f32[16,24] parameter(0)\n"
+   "  w = f32[24,96] parameter(1)\n"
+   "  p = f32[16,96] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  q = f32[16,32] slice(p), slice={[0:16], [0:32]}\n"
+   "  k = f32[16,32] slice(p), slice={[0:16], [32:64]}\n"
+   "  ROOT y = f32[16,16] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n", 0},
+#define DYNAMIC(type) \
+  "  x = f32[8,64] parameter(0)\n" \
+  "  w = f32[5,2,64,96] parameter(1)\n" \
+  "  i = " type "[] parameter(2)\n" \
+  "  one = " type "[] constant(1)\n" \
+  "  zero = " type "[] constant(0)\n" \
+  "  s = f32[1,1,64,96] dynamic-slice(w, i, one, zero, zero), dynamic_slice_sizes={1,1,64,96}\n" \
+  "  r = f32[64,96] reshape(s)\n" \
+  "  ROOT y = f32[8,96] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+  {"a start that is known in the run", DYNAMIC("s32"), 0, 3},
+  {"a start before the array", DYNAMIC("s32"), 0, -7},
+  {"a start behind the array", DYNAMIC("s32"), 0, 1000},
+  {"a start of 8 bits", DYNAMIC("s8"), 0, -2},
+  {"a start of 64 bits", DYNAMIC("s64"), 0, INT64_MAX},
+  {"a start of 64 bits without a sign", DYNAMIC("u64"), 0, -1},
+  {"a start of 16 bits without a sign", DYNAMIC("u16"), 0, 2},
+  {"a part on the left from a start on",
+   "  a = f32[40,64] parameter(0)\n"
+   "  w = f32[64,30] parameter(1)\n"
+   "  i = s32[] parameter(2)\n"
+   "  zero = s32[] constant(0)\n"
+   "  s = f32[16,64] dynamic-slice(a, i, zero), dynamic_slice_sizes={16,64}\n"
+   "  ROOT y = f32[16,30] dot(s, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 0, 5},
+#define OF_TYPE(type, result) \
+  "  x = " type "[8,64] parameter(0)\n" \
+  "  w = " type "[3,64,96] parameter(1)\n" \
+  "  s = " type "[1,64,96] slice(w), slice={[1:2], [0:64], [0:96]}\n" \
+  "  r = " type "[64,96] reshape(s)\n" \
+  "  ROOT y = " result "[8,96] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+  {"bf16", OF_TYPE("bf16", "f32"), 0},
+  {"f16", OF_TYPE("f16", "f32"), 0},
+  {"f64", OF_TYPE("f64", "f64"), 0},
+  {"c64", OF_TYPE("c64", "c64"), 0},
+  {"s8", OF_TYPE("s8", "s32"), 0},
+  {"s32", OF_TYPE("s32", "s32"), 0},
+  /* no library multiplies these in place: the part is copied */
+  {"every second column",
+   "  x = f32[8,64] parameter(0)\n"
+   "  w = f32[64,200] parameter(1)\n"
+   "  s = f32[64,100] slice(w), slice={[0:64], [0:200:2]}\n"
+   "  ROOT y = f32[8,100] dot(x, s), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 1},
+  {"rows that lie apart in two ways",
+   "  a = f32[4,8,64] parameter(0)\n"
+   "  w = f32[64,30] parameter(1)\n"
+   "  s = f32[4,3,64] slice(a), slice={[0:4], [2:5], [0:64]}\n"
+   "  r = f32[12,64] reshape(s)\n"
+   "  ROOT y = f32[12,30] dot(r, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 1},
+  {"a part of what a kernel computes", /* the kernel computes the part alone */
+   "  x = f32[8,64] parameter(0)\n"
+   "  w = f32[3,64,96] parameter(1)\n"
+   "  d = f32[3,64,96] add(w, w)\n"
+   "  s = f32[1,64,96] slice(d), slice={[1:2], [0:64], [0:96]}\n"
+   "  r = f32[64,96] reshape(s)\n"
+   "  ROOT y = f32[8,96] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 1},
+};
+
+/* The layers that a loop goes through. The number of rounds is a parameter, so that the loop stays a loop. */
+static const char layers[] = "HloModule layers\n"
+                             "body {\n"
+                             "  s = (s32[], f32[24,32], f32[3,32,32], s32[]) parameter(0)\n"
+                             "  i = s32[] get-tuple-element(s), index=0\n"
+                             "  x = f32[24,32] get-tuple-element(s), index=1\n"
+                             "  w = f32[3,32,32] get-tuple-element(s), index=2\n"
+                             "  zero = s32[] constant(0)\n"
+                             "  one = s32[] constant(1)\n"
+                             "  p = f32[1,32,32] dynamic-slice(w, i, zero, zero), dynamic_slice_sizes={1,32,32}\n"
+                             "  r = f32[32,32] reshape(p)\n"
+                             "  y = f32[24,32] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                             "  j = s32[] add(i, one)\n"
+                             "  k = s32[] get-tuple-element(s), index=3\n"
+                             "  ROOT t = (s32[], f32[24,32], f32[3,32,32], s32[]) tuple(j, y, w, k)\n"
+                             "}\n"
+                             "cond {\n"
+                             "  s = (s32[], f32[24,32], f32[3,32,32], s32[]) parameter(0)\n"
+                             "  i = s32[] get-tuple-element(s), index=0\n"
+                             "  n = s32[] get-tuple-element(s), index=3\n"
+                             "  ROOT r = pred[] compare(i, n), direction=LT\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[24,32] parameter(0)\n"
+                             "  w = f32[3,32,32] parameter(1)\n"
+                             "  n = s32[] parameter(2)\n"
+                             "  zero = s32[] constant(0)\n"
+                             "  t = (s32[], f32[24,32], f32[3,32,32], s32[]) tuple(zero, x, w, n)\n"
+                             "  l = (s32[], f32[24,32], f32[3,32,32], s32[]) while(t), condition=cond, body=body\n"
+                             "  ROOT y = f32[24,32] get-tuple-element(l), index=1\n"
+                             "}\n";
+
+/* In each round `old` is read by a product that needs `new`, which is written over it. */
+static const char updates[] = "HloModule updates\n"
+                              "body {\n"
+                              "  s = (s32[], f32[3,32,32], f32[32,32], s32[]) parameter(0)\n"
+                              "  i = s32[] get-tuple-element(s), index=0\n"
+                              "  old = f32[3,32,32] get-tuple-element(s), index=1\n"
+                              "  z = f32[32,32] get-tuple-element(s), index=2\n"
+                              "  zero = s32[] constant(0)\n"
+                              "  one = s32[] constant(1)\n"
+                              "  p = f32[1,32,32] slice(old), slice={[0:1], [0:32], [0:32]}\n"
+                              "  q = f32[32,32] reshape(p)\n"
+                              "  two = f32[] constant(2)\n"
+                              "  c = f32[32,32] broadcast(two), dimensions={}\n"
+                              "  m = f32[32,32] subtract(c, q)\n"
+                              "  next = f32[1,32,32] reshape(m)\n"
+                              "  new = f32[3,32,32] dynamic-update-slice(old, next, zero, zero, zero)\n"
+                              "  a = f32[1,32,32] slice(new), slice={[0:1], [0:32], [0:32]}\n"
+                              "  b = f32[32,32] reshape(a)\n"
+                              "  y = f32[32,32] dot(q, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                              "  u = f32[32,32] add(z, y)\n"
+                              "  j = s32[] add(i, one)\n"
+                              "  k = s32[] get-tuple-element(s), index=3\n"
+                              "  ROOT t = (s32[], f32[3,32,32], f32[32,32], s32[]) tuple(j, new, u, k)\n"
+                              "}\n"
+                              "cond {\n"
+                              "  s = (s32[], f32[3,32,32], f32[32,32], s32[]) parameter(0)\n"
+                              "  i = s32[] get-tuple-element(s), index=0\n"
+                              "  n = s32[] get-tuple-element(s), index=3\n"
+                              "  ROOT r = pred[] compare(i, n), direction=LT\n"
+                              "}\n"
+                              "ENTRY e {\n"
+                              "  w = f32[3,32,32] parameter(0)\n"
+                              "  x = f32[32,32] parameter(1)\n"
+                              "  n = s32[] parameter(2)\n"
+                              "  zero = s32[] constant(0)\n"
+                              "  t = (s32[], f32[3,32,32], f32[32,32], s32[]) tuple(zero, w, x, n)\n"
+                              "  l = (s32[], f32[3,32,32], f32[32,32], s32[]) while(t), condition=cond, body=body\n"
+                              "  a = f32[3,32,32] get-tuple-element(l), index=1\n"
+                              "  u = f32[32,32] get-tuple-element(l), index=2\n"
+                              "  ROOT r = (f32[3,32,32], f32[32,32]) tuple(a, u)\n"
+                              "}\n";
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+/* Whole numbers from -1 to 1, and `start` for scalars. */
+static hlo_literal *argument(weft_arena *arena, const hlo_shape *shape, int64_t start, unsigned *state)
+{
+  hlo_literal *literal;
+
+  T_OK(hlo_literal_new(arena, shape, &literal));
+  for (int64_t i = 0; i < hlo_shape_elems(shape); i++) {
+    *state = *state * 1664525u + 1013904223u;
+    int64_t value = (int64_t)(*state >> 16) % 3 - 1;
+    if (weft_dtype_is_integer(shape->type)) hlo_literal_set_s64(literal, i, shape->rank ? value : start);
+    else hlo_literal_set_f64(literal, i, (double)value, weft_dtype_is_complex(shape->type) ? (double)(i % 3) - 1 : 0);
+  }
+  return literal;
+}
+
+static bool same(const hlo_literal *want, int leaf, const void *got, const char *name)
+{
+  const hlo_literal *part = hlo_shape_is_tuple(want->shape) ? want->elements[leaf] : want;
+
+  if (memcmp(part->data, got, (size_t)hlo_shape_bytes(part->shape)) == 0) return true;
+  print_message("# %s: result %d differs\n", name, leaf);
+  return false;
+}
+
+/* Runs the program on the same buffers RUNS times, so that their packed forms are used. */
+static bool runs(weft_executable *exe, const hlo_literal *const *arguments, const hlo_literal *want, const char *name)
+{
+  weft_buffer *in[MOST_PARAMETERS], *out[2];
+  weft_buffer *const *ins[] = {in};
+  weft_buffer **outs[] = {out};
+  int count = weft_executable_param_count(exe);
+  bool ok = true;
+
+  for (int i = 0; i < count; i++)
+    in[i] = test_buffer(weft_executable_device(exe, 0), weft_executable_param_type(exe, i), arguments[i]->data);
+  for (int run = 0; run < RUNS && ok; run++) {
+    T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs}));
+    for (int i = 0; i < weft_executable_output_count(exe); i++) {
+      const hlo_literal *part = hlo_shape_is_tuple(want->shape) ? want->elements[i] : want;
+      void *got = malloc((size_t)hlo_shape_bytes(part->shape));
+      T_TRUE(got != NULL);
+      T_OK(weft_buffer_to_host(out[i], got, weft_deadline_after_ms(60000)));
+      ok = same(want, i, got, name) && ok;
+      free(got);
+      weft_buffer_release(out[i]);
+    }
+  }
+  for (int i = 0; i < count; i++) weft_buffer_release(in[i]);
+  return ok;
+}
+
+static int count_steps(const weft_executable *exe, const char *kind)
+{
+  char *steps = test_steps_of(exe), word[32];
+  int count = 0;
+
+  snprintf(word, sizeof word, " %s ", kind);
+  for (const char *at = steps; (at = strstr(at, word)); at++) count++;
+  free(steps);
+  return count;
+}
+
+/* Compiles `text`, runs it, saves it, loads it and runs it again. *out_kernels and *out_copies: the steps of these
+ * kinds. */
+static bool works(weft_platform *platform, const char *text, int64_t start, const char *name, int *out_kernels,
+                  int *out_copies)
+{
+  weft_arena arena;
+  hlo_module *module;
+  hlo_literal *arguments[MOST_PARAMETERS];
+  const hlo_literal *want;
+  weft_saved saved;
+  weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL), *loaded = NULL;
+  unsigned state = 7;
+  void *data;
+  size_t size;
+
+  weft_arena_init(&arena);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_TRUE(module->entry->param_count <= MOST_PARAMETERS);
+  for (int i = 0; i < module->entry->param_count; i++)
+    arguments[i] = argument(&arena, module->entry->params[i]->shape, start, &state);
+  T_OK(hlo_eval_module(module, (const hlo_literal *const *)arguments, &HLO_EVAL_DEFAULT, &arena, &want));
+  bool ok = runs(exe, (const hlo_literal *const *)arguments, want, name);
+  *out_kernels = count_steps(exe, "kernel");
+  *out_copies = count_steps(exe, "copy");
+  T_OK(weft_executable_save(exe, "", "print", "note", 4, &data, &size));
+  T_OK(weft_saved_open(data, size, &saved));
+  T_OK(weft_executable_load(platform, &saved, &(weft_compile_options){0}, &loaded));
+  ok = ok && runs(loaded, (const hlo_literal *const *)arguments, want, name);
+  free(data);
+  weft_executable_release(loaded);
+  weft_executable_release(exe);
+  hlo_module_free(module);
+  weft_arena_fini(&arena);
+  return ok;
+}
+
+TEST(parts_are_read_in_place_and_give_the_same_results)
+{
+  weft_platform *platform = test_platform(1, 2);
+  bool ok = true;
+
+  for (size_t i = 0; i < WEFT_COUNT(programs); i++) {
+    const program *p = &programs[i];
+    char text[2048];
+    int kernels, copies;
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "ENTRY e {\n"
+             "%s}\n",
+             p->body);
+    ok = works(platform, text, p->start, p->name, &kernels, &copies) && ok;
+    if (kernels == p->kernels && copies == 0) continue;
+    print_message("# %s: %d kernels and %d copies, want %d and 0\n", p->name, kernels, copies, p->kernels);
+    ok = false;
+  }
+  weft_platform_release(platform);
+  T_TRUE(ok);
+}
+
+TEST(a_loop_goes_through_stacked_weights_without_copies)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, layers, BUF_TOPOLOGICAL);
+  char *steps = test_steps_of(exe);
+  int kernels, copies;
+
+  T_TRUE(strstr(steps, "dot_fusion") != NULL);
+  T_TRUE(strstr(steps, "dynamic-slice") == NULL);
+  free(steps);
+  weft_executable_release(exe);
+  T_TRUE(works(platform, layers, 3, "layers", &kernels, &copies));
+  weft_platform_release(platform);
+}
+
+/* The steps between the line of the sequence whose name begins with `name` and the next such line. */
+static int count_in_sequence(const weft_executable *exe, const char *name, const char *kind)
+{
+  char *steps = test_steps_of(exe), *save = NULL;
+  bool inside = false;
+  int count = 0;
+
+  for (char *line = strtok_r(steps, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    if (*line != ' ') inside = strstr(line, name) != NULL;
+    else count += inside && strstr(line, kind) != NULL;
+  }
+  free(steps);
+  return count;
+}
+
+/* A copy of the part that is still needed costs less than one of the whole array. */
+TEST(an_array_that_is_updated_before_the_product_is_not_copied_as_a_whole)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, updates, BUF_TOPOLOGICAL);
+  int kernels, copies;
+
+  T_TRUE(count_in_sequence(exe, "body", " dot ") > 0);
+  T_EQ_INT(count_in_sequence(exe, "body", " copy "), 0);
+  weft_executable_release(exe);
+  T_TRUE(works(platform, updates, 5, "updates", &kernels, &copies));
+  weft_platform_release(platform);
+}
+
+#define WEIGHTS \
+  "HloModule m\n" \
+  "ENTRY e {\n" \
+  "  x = f32[24,520] parameter(0)\n" \
+  "  w = f32[3,520,528] parameter(1)\n"
+
+/* Two parts of one weight have a form each, and those that a start chooses from have one all together. */
+TEST(each_part_of_a_weight_has_its_packed_form)
+{
+  static const char one[] = WEIGHTS
+    "  a = f32[1,520,528] slice(w), slice={[0:1], [0:520], [0:528]}\n"
+    "  b = f32[520,528] reshape(a)\n"
+    "  ROOT y = f32[24,528] dot(x, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "}\n";
+  static const char two[] = WEIGHTS "  a = f32[1,520,528] slice(w), slice={[0:1], [0:520], [0:528]}\n"
+                                    "  b = f32[520,528] reshape(a)\n"
+                                    "  c = f32[1,520,528] slice(w), slice={[2:3], [0:520], [0:528]}\n"
+                                    "  d = f32[520,528] reshape(c)\n"
+                                    "  y = f32[24,528] dot(x, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                                    "  z = f32[24,528] dot(x, d), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                                    "  ROOT o = (f32[24,528], f32[24,528]) tuple(y, z)\n"
+                                    "}\n";
+  static const char any[] = WEIGHTS
+    "  i = s32[] parameter(2)\n"
+    "  zero = s32[] constant(0)\n"
+    "  a = f32[1,520,528] dynamic-slice(w, i, zero, zero), dynamic_slice_sizes={1,520,528}\n"
+    "  b = f32[520,528] reshape(a)\n"
+    "  ROOT y = f32[24,528] dot(x, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+    "}\n";
+  static const char window[] = /* its matrices overlap */
+    WEIGHTS "  i = s32[] parameter(2)\n"
+            "  zero = s32[] constant(0)\n"
+            "  v = f32[1560,528] reshape(w)\n"
+            "  a = f32[520,528] dynamic-slice(v, i, zero), dynamic_slice_sizes={520,528}\n"
+            "  ROOT y = f32[24,528] dot(x, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+            "}\n";
+  const struct { const char *text; int forms; int64_t start; } cases[] = {
+    {one, 1, 0}, {two, 2, 0}, {any, 3, 0}, {any, 3, 1}, {any, 3, 7}, {window, 0, 3},
+  };
+  weft_platform *platform = test_platform(1, 2);
+  int64_t form_bytes = 0;
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    weft_executable *exe = test_compile(platform, cases[i].text, BUF_TOPOLOGICAL);
+    int kernels, copies;
+    if (i == 0) form_bytes = weft_executable_packed_bytes(exe, true);
+    T_EQ_INT(weft_executable_packed_bytes(exe, true), cases[i].forms * form_bytes);
+    weft_executable_release(exe);
+    T_TRUE(works(platform, cases[i].text, cases[i].start, "packed forms", &kernels, &copies));
+    T_EQ_INT(rt_packed_bytes(platform), 0); /* they have ended with the buffers */
+  }
+  weft_platform_release(platform);
+}
+
+/* What a file says to be a step of the library must be one that the library can do. */
+TEST(other_fusions_are_left_to_the_evaluator)
+{
+  static const struct { const char *body, *why; } cases[] = {
+    {"p = f32[64,64] parameter(0)\n"
+    "  q = s32[] parameter(1)\n"
+    "  ROOT r = f32[64,64] add(p, p)\n", "no dot"},
+    {"p = f32[64,64] parameter(0)\n"
+    "  q = s32[] parameter(1)\n"
+    "  a = f32[64,64] add(p, p)\n"
+     "  ROOT r = f32[64,64] dot(a, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", "an array"},
+    {"p = f32[64,64] parameter(0)\n"
+    "  q = s32[] parameter(1)\n"
+    "  i = s32[] add(q, q)\n"
+    "  z = s32[] constant(0)\n"
+     "  s = f32[8,64] dynamic-slice(p, i, z), dynamic_slice_sizes={8,64}\n"
+     "  ROOT r = f32[8,64] dot(s, p), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", "a start"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    char text[1024];
+    weft_arena arena;
+    hlo_module *module;
+    low_plan plan = {0};
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "f {\n"
+             "  %s}\n"
+             "ENTRY e {\n"
+             "  x = f32[64,64] parameter(0)\n"
+             "  n = s32[] parameter(1)\n"
+             "  ROOT y = f32[%d,64] fusion(x, n), kind=kCustom, calls=f, backend_config=\"library\"\n"
+             "}\n",
+             cases[i].body, i == 2 ? 8 : 64);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    weft_arena_init(&arena);
+    T_FAILS(cpu_dot_parts_plan(NULL, &arena, module->entry->root, &plan), cases[i].why);
+    weft_arena_fini(&arena);
+    hlo_module_free(module);
+  }
+}
+
+TEST_MAIN(UNIT(parts_are_read_in_place_and_give_the_same_results),
+          UNIT(a_loop_goes_through_stacked_weights_without_copies),
+          UNIT(an_array_that_is_updated_before_the_product_is_not_copied_as_a_whole),
+          UNIT(each_part_of_a_weight_has_its_packed_form), UNIT(other_fusions_are_left_to_the_evaluator))
