@@ -293,7 +293,69 @@ TEST(small_sends_arrive_and_receives_of_nothing_end)
   close_world();
 }
 
+/* ---- a rank that leaves without an operation under way ---- */
+
+enum { SOON_TO_LEAVE_MS = 10000 };
+
+static void leaves(int rank)
+{
+  begin_to_leave(rank);
+  finish_telling(rank);
+}
+
+static void ends_soon(int rank, int slot, const char *says)
+{
+  int64_t began_ns = weft_now_ns();
+
+  ends(rank, slot, WEFT_FAILED_PRECONDITION, says);
+  int64_t took_ms = (weft_now_ns() - began_ns) / WEFT_NS_PER_MS;
+  if (took_ms > SOON_TO_LEAVE_MS) fail_msg("rank %d: it took %lld ms", rank, (long long)took_ms);
+}
+
+TEST(a_receive_ends_when_its_sender_leaves)
+{
+  open_processes();
+  for (int i = 0; i < 3; i++) { /* receives that are met do not count */
+    posted(1, message(WEFT_RECV, 0, 5), 0);
+    runs_well(0, message(WEFT_SEND, 1, 5));
+    ends(1, 0, WEFT_OK, "");
+  }
+  posted(1, message(WEFT_RECV, 0, 5), 0);
+  posted(3, message(WEFT_RECV, 2, 5), 0);
+  leaves(0);
+  ends_soon(1, 0, "rank 0");
+  ends_soon(3, 0, "left the communicator"); /* as the others hear */
+  fails(2, barrier, WEFT_FAILED_PRECONDITION, "left the communicator");
+  close_world();
+}
+
+TEST(what_was_sent_before_is_received_and_no_more)
+{
+  open_processes();
+  runs_well(0, message(WEFT_SEND, 1, 5));
+  leaves(0);
+  usleep(100000);
+  runs_well(1, message(WEFT_RECV, 0, 5));
+  is_from(1, 0, FEW);
+  posted(2, message(WEFT_RECV, 1, 6), 0);
+  runs_well(1, message(WEFT_SEND, 2, 6)); /* the others go on without it */
+  ends(2, 0, WEFT_OK, "");
+  fails(1, message(WEFT_RECV, 0, 5), WEFT_FAILED_PRECONDITION, "left the communicator");
+  close_world();
+}
+
 #ifdef ON_GPUS
+/* The first message fits in the library's memory. */
+TEST(a_send_ends_when_its_receiver_leaves)
+{
+  open_processes();
+  posted(0, message(WEFT_SEND, 1, 5), 0);
+  posted(0, message(WEFT_SEND, 1, 5), BEHIND);
+  leaves(1);
+  ends_soon(0, BEHIND, "received what was sent by rank 0");
+  close_world();
+}
+
 TEST(a_receive_from_any_rank_is_refused)
 {
   open_processes();
@@ -517,8 +579,9 @@ TEST_MAIN(UNIT(what_it_had_ended_ends_well_at_those_who_had_not_posted_it), UNIT
           UNIT(nor_if_another_leaves), UNIT(nor_if_another_dies),
           UNIT(a_rank_may_learn_of_a_death_from_another_rank_only), UNIT(its_deadline_holds),
           UNIT(small_sends_arrive_and_receives_of_nothing_end),
+          UNIT(a_receive_ends_when_its_sender_leaves), UNIT(what_was_sent_before_is_received_and_no_more),
 #ifdef ON_GPUS
-          UNIT(a_receive_from_any_rank_is_refused), UNIT(all_end_well_what_one_has_ended_that_gives_up_at_once),
+          UNIT(a_send_ends_when_its_receiver_leaves), UNIT(a_receive_from_any_rank_is_refused), UNIT(all_end_well_what_one_has_ended_that_gives_up_at_once),
           UNIT(also_devices_of_one_process_with_nccl),
           UNIT(devices_of_one_process_end_with_the_one_that_gives_up_with_nccl),
           UNIT(devices_of_one_process_end_with_the_one_that_gives_up_with_peers),

@@ -153,6 +153,7 @@ static void on_frame(coll_link *link)
     link->unheard = false; /* a peer that leaves needs no farewell */
     if (link->session.out) coll_frame_send(link->fd, &link->session, COLL_FRAME_HEARD, NULL, 0, -1);
     has_left(link, link->farewell.sent);
+    coll_p2p_check_left_locked(link->group);
     return;
   case COLL_FRAME_HEARD: link->unheard = false; return;
   case COLL_FRAME_YIELD:

@@ -139,6 +139,7 @@ static bool say_goodbye(coll_link *link)
 
   memcpy(farewell.sent, link->tx_count, sizeof farewell.sent);
   memcpy(farewell.left, counts.left, sizeof farewell.left);
+  memcpy(farewell.below, link->below, sizeof farewell.below);
   return coll_frame_send(link->fd, &link->session, COLL_FRAME_GOODBYE, &farewell, sizeof farewell, -1);
 }
 
