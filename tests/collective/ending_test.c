@@ -345,12 +345,14 @@ TEST(what_was_sent_before_is_received_and_no_more)
 }
 
 #ifdef ON_GPUS
-/* The first message fits in the library's memory. */
+/* The first message fits in the library's memory, the second does not. */
 TEST(a_send_ends_when_its_receiver_leaves)
 {
+  actor_op large = {.kind = WEFT_SEND, .count = MOST_ELEMS, .peer = 1, .tag = 5};
+
   open_processes();
-  posted(0, message(WEFT_SEND, 1, 5), 0);
-  posted(0, message(WEFT_SEND, 1, 5), BEHIND);
+  posted(0, large, 0);
+  posted(0, large, BEHIND);
   leaves(1);
   ends_soon(0, BEHIND, "received what was sent by rank 0");
   close_world();
