@@ -146,6 +146,10 @@ bool coll_link_is_lent(coll_link *link); /* True if the peer has read all of the
 bool coll_link_send_steps(coll_link *link);
 bool coll_link_receive_steps(coll_link *link);
 
+/* Ends, with g->ending, operations of a platform's communicator that still meet the others, and for which the group has
+ * ended.  Those that are below go on. */
+void coll_links_end_meetings_locked(coll_group *g) WEFT_REQUIRES(g->mu);
+
 /* ---- p2p.c: the same for sends and receives ---- */
 
 bool coll_link_send_p2p(coll_link *link);
