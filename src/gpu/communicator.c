@@ -201,8 +201,8 @@ static void post(coll_communicator *base, const coll_posting *posting)
   to->ops->post(to, posting);
 }
 
-/* Whether peers move the operation in all groups of the job, however its devices are grouped: all devices belong to this
- * process, and reach each other.  Elsewhere some groups of a collective may have peers, and others none. */
+/* Whether peers move the operation in all groups of the job, however its devices are grouped: all devices belong to
+ * this process, and reach each other.  Elsewhere some groups of a collective may have peers, and others none. */
 static bool goes_to_peers_everywhere(const gpu_platform *platform, const weft_coll_op *args,
                                      const coll_problem *problem)
 {

@@ -11,10 +11,12 @@
  * while events are recorded, whose steps are timed one by one, and runs in which an operand lies in the way of its
  * result and has to be copied.  They, too, post all collectives first, since neither may be so on other ranks: ranks
  * that post one after another and ranks that post all at once would wait for each other.  For the same reason all ranks
- * must agree whether NCCL has the collectives of a stretch (gpu_communicator_nccl_rank).  Later runs record: each rank's owner queues the rank's operations on the stream that captures.  A graph is kept for its
- * addresses and for the communicators with which it was recorded.  It is never updated, and the library wants it to
- * end before the communicator does (gpu_lease).  If a communicator fails after the launch, its abort makes the
- * graph's kernels leave; before the launch, nothing is launched any more.
+ * must agree whether NCCL has the collectives of a stretch (gpu_communicator_nccl_rank).
+ *
+ * Later runs record: each rank's owner queues the rank's operations on the stream that captures.  A graph is kept for
+ * its addresses and for the communicators with which it was recorded.  It is never updated, and the library wants it to
+ * end before the communicator does (gpu_lease).  If a communicator fails after the launch, its abort makes the graph's
+ * kernels leave; before the launch, nothing is launched any more.
  *
  * Within a graph the collectives are queued among the steps in program order: none of them overlaps with other work.
  * A loop with a known, small number of rounds is part of it round by round, and each collective in it is posted once a

@@ -557,7 +557,7 @@ static const char beside_text[] = "HloModule m, replica_count=4, input_output_al
                                   "  ROOT t = (f32[8], f32[8]) tuple(p, w)\n"
                                   "}\n";
 
-/* Launches that program, with x = y = d + 1.  On `device` x is somebody's view of y's memory, half of which it shares. */
+/* Launches that program, with x = y = d + 1.  On `device` x is a view of y's memory, half of which it shares. */
 static void launch_beside(weft_platform *gpu, weft_executable *exe, int launch_id, int device)
 {
   enum { BYTES_OF = 32, SHIFT = 16, ALL = 64 /* the least block of memory */ };

@@ -137,8 +137,8 @@ TEST(a_step_gives_the_right_result_again_and_again)
   nothing_is_left();
 }
 
-/* Bytes are still on their way to and from a device when its platform ends: nobody waits for them, and the pinned memory
- * through which they go must not stay. */
+/* Bytes are still on their way to and from a device when its platform ends: nobody waits for them, and the pinned
+ * memory through which they go must not stay. */
 TEST(copies_that_nobody_waits_for_leave_nothing)
 {
   static char host[6000], back[6000];

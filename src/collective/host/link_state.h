@@ -160,8 +160,8 @@ bool coll_link_has_all_p2p(const coll_link *link); /* True if all messages have 
 /* Posts a send or receive.  True: a link has the operation.  False: it is a receive that no offer meets. */
 bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op) WEFT_REQUIRES(g->mu);
 
-/* Counts a send or receive that a platform's communicator is to have.  False: the group has failed, for instance because
- * the peer has left without the other half. */
+/* Counts a send or receive that a platform's communicator is to have.  False: the group has failed, for instance
+ * because the peer has left without the other half. */
 bool coll_p2p_goes_below_locked(coll_group *g, coll_op *op) WEFT_REQUIRES(g->mu);
 
 void coll_links_end_p2p_locked(coll_group *g)

@@ -357,9 +357,9 @@ static void fail_unmet(coll_group *g, const coll_op *op) WEFT_REQUIRES(g->mu)
   char who[256];
 
   coll_rank_describe(g, op->args.peer, who, sizeof who);
-  coll_group_fail_locked(g, WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator, and has not %s rank %d", who,
-                                     op->args.kind == WEFT_SEND ? "received what was sent by" : "sent what was awaited by",
-                                     op->comm->rank));
+  coll_group_fail_locked(
+    g, WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator, and has not %s rank %d", who,
+                op->args.kind == WEFT_SEND ? "received what was sent by" : "sent what was awaited by", op->comm->rank));
 }
 
 bool coll_p2p_goes_below_locked(coll_group *g, coll_op *op)
