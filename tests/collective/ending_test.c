@@ -574,11 +574,11 @@ TEST_MAIN(UNIT(what_it_had_ended_ends_well_at_those_who_had_not_posted_it), UNIT
           UNIT(what_others_are_in_the_middle_of_ends_well), UNIT(but_not_if_another_gives_up_before_it),
           UNIT(nor_if_another_leaves), UNIT(nor_if_another_dies),
           UNIT(a_rank_may_learn_of_a_death_from_another_rank_only), UNIT(its_deadline_holds),
-          UNIT(small_sends_arrive_and_receives_of_nothing_end),
-          UNIT(a_receive_ends_when_its_sender_leaves), UNIT(what_was_sent_before_is_received_and_no_more),
+          UNIT(small_sends_arrive_and_receives_of_nothing_end), UNIT(a_receive_ends_when_its_sender_leaves),
+          UNIT(what_was_sent_before_is_received_and_no_more),
 #ifdef ON_GPUS
-          UNIT(a_send_ends_when_its_receiver_leaves), UNIT(a_receive_from_any_rank_is_refused), UNIT(all_end_well_what_one_has_ended_that_gives_up_at_once),
-          UNIT(also_devices_of_one_process_with_nccl),
+          UNIT(a_send_ends_when_its_receiver_leaves), UNIT(a_receive_from_any_rank_is_refused),
+          UNIT(all_end_well_what_one_has_ended_that_gives_up_at_once), UNIT(also_devices_of_one_process_with_nccl),
           UNIT(devices_of_one_process_end_with_the_one_that_gives_up_with_nccl),
           UNIT(devices_of_one_process_end_with_the_one_that_gives_up_with_peers),
           UNIT(also_devices_of_one_process_with_peers), UNIT(nothing_is_left))
