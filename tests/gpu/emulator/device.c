@@ -239,8 +239,8 @@ EMU_API cuDeviceGetP2PAttribute(int *value, wcu_p2p_attribute attribute, wcu_dev
 {
   EMU_ENTER(EMU_AFTER_INIT);
   if (!value || !is_device(from) || !is_device(to) || from == to) return WCU_ERROR_INVALID_DEVICE;
-  *value = reaches(from, to) && (attribute == WCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
-                                 attribute == WCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
+  *value = reaches(from, to) &&
+           (attribute == WCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED || attribute == WCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
   return WCU_SUCCESS;
 }
 
