@@ -14,6 +14,7 @@
 #include "collective/host/direct.h"
 #include "collective/host/ending.h"
 #include "collective/host/host.h"
+#include "collective/host/link.h"
 #include "collective/progress.h"
 
 enum { QUIET_LOOK_US = 500, CANCEL_LOOK_MS = 10 };
@@ -583,7 +584,9 @@ void weft_comm_destroy(weft_comm *comm)
   g->locals[comm->local] = NULL;
   bool last = --g->live_count == 0;
   if (!last && g->ending) coll_group_check_end_locked(g); /* the others do not wait for this rank */
+  if (!last) coll_p2p_check_left_locked(g);
   coll_group_unlock(g);
+  if (last) coll_links_leave(g); /* first: others may wait for what this rank has not sent */
   if (last && coll_group_has_platform(g) && drained) g->communicator->ops->destroy(g->communicator);
   if (last) g->host.ops->destroy(&g->host);
   if (last) coll_progress_remove(g);

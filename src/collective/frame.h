@@ -58,6 +58,7 @@ typedef struct coll_farewell {
   uint64_t sent[2]; /* messages of the engine that the sender has begun, by channel */
   /* messages of the stream, and their bytes, that the sender has handed to the network: see coll_stream_counts */
   uint64_t left[2], left_bytes;
+  uint64_t below[2]; /* sends to the receiver, and receives from it, that a platform's communicator had */
 } coll_farewell;
 
 typedef struct coll_query {

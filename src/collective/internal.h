@@ -129,7 +129,9 @@ struct coll_op {
   int unmatched;                 /* messages of the round that have not ended */
   int phase;       /* ragged all-to-all: 2 if the input is staged; send and receive: coll_p2p_phase */
   coll_msg p2p;    /* of a send or receive operation */
-  uint64_t p2p_id; /* number of the transfer, given by the sender */
+  /* number of the transfer, given by the sender.  Of one that goes below: its number among the sends to that peer, or
+   * among the receives from it */
+  uint64_t p2p_id;
 
   /* The next use of this memory does not clear the fields from here on: coll_op_prepare sets some, and the buffers
    * stay. */
@@ -167,6 +169,7 @@ static inline coll_msg *coll_fifo_pop(coll_fifo *fifo)
 /* What two ranks of this process have posted for each other, in one direction. */
 typedef struct coll_pair {
   coll_fifo sends, recvs; /* at most one of the two FIFOs holds anything */
+  uint64_t below[2];      /* sends and receives that a platform's communicator has had */
 } coll_pair;
 
 /* ---- ranks and groups ---- */

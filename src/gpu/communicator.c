@@ -127,7 +127,9 @@ static kind kind_of(const weft_platform *platform, const weft_comm_spec *spec)
 {
   if (wants(platform, "peers")) return PEERS;
   if (wants(platform, "nccl") || !gpu_peer_can_connect(platform, spec)) return NCCL;
-  return spec->size == 1 || gpu_peer_any_shared(platform) || !has_nccl() ? PEERS : BOTH;
+  /* also of one rank, if there are other devices: see gpu_communicator_nccl_rank */
+  bool only = spec->size == 1 && platform->device_count == 1 && ((const gpu_platform *)platform)->alone;
+  return only || gpu_peer_any_shared(platform) || !has_nccl() ? PEERS : BOTH;
 }
 
 static weft_status *create(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator)
@@ -170,10 +172,12 @@ static weft_status *inherit(void *ctx, const weft_comm_spec *spec, uint64_t numb
   return gpu_nccl_communicator.inherit(ctx, spec, number, out_communicator);
 }
 
-/* The same answer on all ranks: their operations have the same fingerprint. */
+/* The same answer on all ranks: their operations have the same fingerprint, and all ranks have a hold or none has. */
 static bool goes_to_peers(const coll_posting *posting)
 {
   const weft_coll_op *args = posting->args;
+
+  if (posting->hold) return false; /* see gpu_communicator_nccl_rank */
 
   /* peer.c queues an operation when all ranks have posted it */
   if (args->kind == WEFT_SEND || args->kind == WEFT_RECV) return false;
@@ -197,12 +201,22 @@ static void post(coll_communicator *base, const coll_posting *posting)
   to->ops->post(to, posting);
 }
 
-struct rank *gpu_communicator_nccl_rank(weft_comm *comm, const weft_coll_op *args, const coll_problem *problem)
+/* Whether peers move the operation in all groups of the job, however its devices are grouped: all devices belong to
+ * this process, and reach each other.  Elsewhere some groups of a collective may have peers, and others none. */
+static bool goes_to_peers_everywhere(const gpu_platform *platform, const weft_coll_op *args,
+                                     const coll_problem *problem)
+{
+  return platform->alone && gpu_peer_can_connect_all(&platform->base) &&
+         goes_to_peers(&(coll_posting){.args = args, .problem = problem});
+}
+
+struct rank *gpu_communicator_nccl_rank(weft_comm *comm, const gpu_platform *platform, const weft_coll_op *args,
+                                        const coll_problem *problem)
 {
   coll_communicator *c = comm->group->communicator;
 
   if (c && c->ops == &both_communicators) {
-    if (goes_to_peers(&(coll_posting){.args = args, .problem = problem})) return NULL;
+    if (goes_to_peers_everywhere(platform, args, problem)) return NULL;
     c = ((both *)c)->nccl;
   }
   return c && c->ops == &gpu_nccl_communicator ? gpu_nccl_local_rank(c, comm->local) : NULL;

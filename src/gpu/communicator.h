@@ -10,14 +10,18 @@
 
 #include "collective/communicator.h"
 
+struct gpu_platform;
 struct weft_platform;
 
 /* For weft_platform_ops.  The context of `create` is the platform. */
 extern const coll_communicator_ops gpu_communicator;
 /* Whether communicators may be NCCL's, and the library can register memory. */
 bool gpu_communicator_registers(const struct weft_platform *platform);
-/* The rank of NCCL's communicator that has this operation of `comm`; NULL: NCCL does not have it. */
-struct rank *gpu_communicator_nccl_rank(weft_comm *comm, const weft_coll_op *args, const struct coll_problem *problem);
+/* The rank of NCCL's communicator that gets this operation of `comm` if it is posted with a hold (nccl.h); NULL: it
+ * goes to peers, and may have no hold.  All ranks of the program's operation get the same answer, also those of its
+ * other groups: where not all groups have peers, small operations with a hold are NCCL's, too. */
+struct rank *gpu_communicator_nccl_rank(weft_comm *comm, const struct gpu_platform *platform, const weft_coll_op *args,
+                                        const struct coll_problem *problem);
 bool gpu_communicator_moves(const struct weft_platform *platform, weft_coll_kind kind, weft_dtype dtype,
                             weft_reduction reduction);
 

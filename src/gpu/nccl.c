@@ -725,6 +725,7 @@ typedef struct put {
   weft_coll_op args;
   coll_problem problem;
   wcu_stream stream;
+  gpu_job *job;        /* NULL: none.  It lives until the owner has returned from the call, as the owner ends it */
   bool done;           /* guarded by the rank's lock */
   weft_status *error;  /* likewise */
 } put;
@@ -740,7 +741,8 @@ static void put_release(put *p)
 static void do_put(rank *r, put *p)
 {
   coll_posting posting = {.rank = r->rank, .local = r->local, .args = &p->args, .problem = &p->problem};
-  gpu_nccl_place place = {.comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = p->stream};
+  gpu_nccl_place place = {.comm = r->comm, .size = r->all->size, .rank = r->rank, .stream = p->stream,
+                          .staged = p->job ? &p->job->staged : NULL};
   bool in_progress = false;
   weft_status *st = NULL;
 
@@ -755,15 +757,15 @@ static void do_put(rank *r, put *p)
   put_release(p);
 }
 
-weft_status *gpu_nccl_put(rank *r, const weft_coll_op *args, const coll_problem *problem, wcu_stream stream,
-                          weft_deadline until)
+weft_status *gpu_nccl_put(rank *r, gpu_job *job, const weft_coll_op *args, const coll_problem *problem,
+                          wcu_stream stream, weft_deadline until)
 {
   put *p = calloc(1, sizeof *p);
   bool aborts = false;
   weft_status *st = NULL;
 
   WEFT_TRY_ALLOC(p);
-  *p = (put){.args = *args, .problem = *problem, .stream = stream};
+  *p = (put){.args = *args, .problem = *problem, .stream = stream, .job = job};
   atomic_init(&p->refs, 2);
   weft_mutex_lock(&r->mu);
   r->put = p;

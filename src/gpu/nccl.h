@@ -30,6 +30,7 @@ bool gpu_nccl_moves(const struct weft_platform *platform, weft_coll_kind kind, w
 
 /* ---- operations in graphs (talk.c) ---- */
 
+struct gpu_job;
 struct wcu_stream_st;
 typedef struct rank gpu_nccl_rank; /* a rank of this process */
 
@@ -58,11 +59,14 @@ uint64_t gpu_nccl_epoch(gpu_nccl_rank *r);
 bool gpu_nccl_lend(gpu_nccl_rank *r, gpu_lease *lease);
 void gpu_nccl_give_up(gpu_lease *lease);
 
-/* Has the owner queue an operation on a stream, and waits for that; not for other ranks.  `until`: WEFT_NO_DEADLINE if
- * the operation is posted, since its own deadline then ends the wait, by an abort.  Errors: those of the library;
- * ABORTED: the communicator fails meanwhile, or the deadline passes. */
-WEFT_NODISCARD weft_status *gpu_nccl_put(gpu_nccl_rank *r, const weft_coll_op *args, const struct coll_problem *problem,
-                                         struct wcu_stream_st *stream, weft_deadline until);
+/* Has the owner queue an operation on a stream, and waits for that; not for other ranks.  `job`: the operation as
+ * gpu_nccl_take has given it, which then holds the copy of an operand that is in the way of its result; NULL: the
+ * operation is recorded, and such an operand is an error.  `until`: WEFT_NO_DEADLINE if the operation is posted, since
+ * its own deadline then ends the wait, by an abort.  Errors: those of the library; ABORTED: the communicator fails
+ * meanwhile, or the deadline passes. */
+WEFT_NODISCARD weft_status *gpu_nccl_put(gpu_nccl_rank *r, struct gpu_job *job, const weft_coll_op *args,
+                                         const struct coll_problem *problem, struct wcu_stream_st *stream,
+                                         weft_deadline until);
 /* Takes back the operations that the owner holds for `hold`: linked, in the order of their posts, or NULL. */
 struct gpu_job *gpu_nccl_take(gpu_nccl_rank *r, const gpu_hold *hold);
 /* The work of an operation that was taken back is on the compute stream, or has failed with `st` (taken). */

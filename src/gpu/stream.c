@@ -531,6 +531,16 @@ weft_status *gpu_stream_create(weft_device *device, int priority, weft_stream **
   return NULL;
 }
 
+/* Copies through staging ask for a call that nobody else knows of (memory.c), so there may be some left. The completer
+ * does not know the stream any more. */
+static void make_last_calls(weft_stream *s, const weft_status *error) WEFT_UNSHARED
+{
+  for (weft_stream_call *call = WEFT_MOVE(s->calls), *next; call; call = next) {
+    next = call->next;
+    call->fn(call->ctx, s->broken ? s->broken : error);
+  }
+}
+
 void gpu_stream_destroy(weft_stream *s) WEFT_UNSHARED
 {
   gpu_completer *completer = s->completer;
@@ -540,16 +550,18 @@ void gpu_stream_destroy(weft_stream *s) WEFT_UNSHARED
   while (*link != s) link = &(*link)->next;
   *link = s->next;
   weft_mutex_unlock(&completer->streams_mu);
-  weft_status *st = gpu_enter(s->gpu);
+  weft_status *st = gpu_enter(s->gpu), *late = NULL;
   if (!st) {
     /* the remaining work of the stream is local, and uses memory that is freed next */
-    weft_status_ignore(gpu_await(s->gpu, s->handle));
+    late = gpu_await(s->gpu, s->handle);
     while (s->count > 0) pop_event(s);
     gpu_times_fini(&s->times, s->gpu);
     gpu_cu.cuStreamDestroy(s->handle);
     gpu_leave();
   }
+  make_last_calls(s, st ? st : late);
   weft_status_ignore(st);
+  weft_status_ignore(late);
   weft_status_free(s->broken);
   weft_mutex_fini(&s->mu);
   free(s->events);

@@ -8,12 +8,15 @@
  *   start: find or record the graph -> post, held -> all have met (owner's thread) -> worker: launch -> landed -> ended
  *
  * A device's first run queues one by one, as in graph.c; by then the library has made its connections.  So do runs
- * while events are recorded, whose steps are timed one by one; they, too, post all collectives first, since other ranks
- * may record none: ranks that post one after another and ranks that post all at once would wait for each other.  Later
- * runs record: each rank's owner queues the rank's operations on the stream that captures.  A graph is kept for its
- * addresses and for the communicators with which it was recorded.  It is never updated, and the library wants it to
- * end before the communicator does (gpu_lease).  If a communicator fails after the launch, its abort makes the
- * graph's kernels leave; before the launch, nothing is launched any more.
+ * while events are recorded, whose steps are timed one by one, and runs in which an operand lies in the way of its
+ * result and has to be copied.  They, too, post all collectives first, since neither may be so on other ranks: ranks
+ * that post one after another and ranks that post all at once would wait for each other.  For the same reason all ranks
+ * must agree whether NCCL has the collectives of a stretch (gpu_communicator_nccl_rank).
+ *
+ * Later runs record: each rank's owner queues the rank's operations on the stream that captures.  A graph is kept for
+ * its addresses and for the communicators with which it was recorded.  It is never updated, and the library wants it to
+ * end before the communicator does (gpu_lease).  If a communicator fails after the launch, its abort makes the graph's
+ * kernels leave; before the launch, nothing is launched any more.
  *
  * Within a graph the collectives are queued among the steps in program order: none of them overlaps with other work.
  * A loop with a known, small number of rounds is part of it round by round, and each collective in it is posted once a
@@ -99,8 +102,10 @@ typedef struct run {
   weft_coll_op *ops;          /* [op_count] */
   coll_problem *problems;     /* [op_count] */
   gpu_nccl_rank **rank_of;    /* [op_count] */
+  gpu_job **jobs;             /* [op_count]: what the owners have given back; NULL while a graph is recorded */
   gpu_nccl_rank **ranks;      /* [rank_count] without repetition */
   int rank_count;
+  bool copies;                /* an operand is in the way of its result: it is copied, which graphs do not */
   int64_t described_ns;       /* when the operations were described, and their deadlines set */
   int put;                    /* collectives whose operations have been queued or recorded */
   weft_deadline record_by;    /* while a graph is recorded; else WEFT_NO_DEADLINE */
@@ -181,7 +186,7 @@ static weft_status *put_step(void *ctx, const rt_thunk *step)
   WEFT_TRY(gpu_begin_step(step, r->ctx, &stream));
   weft_status *st = NULL;
   for (int k = r->all[i].first; k < r->all[i].first + r->all[i].count && !st; k++)
-    st = gpu_nccl_put(r->rank_of[k], &r->ops[k], &r->problems[k], stream, r->record_by);
+    st = gpu_nccl_put(r->rank_of[k], r->jobs[k], &r->ops[k], &r->problems[k], stream, r->record_by);
   return gpu_end_work(r->ctx, st);
 }
 
@@ -253,14 +258,14 @@ static recorded *find_oldest(device_talks *of) WEFT_REQUIRES(of->mu)
   return oldest;
 }
 
-/* A graph for this run; NULL: the steps are queued one by one, as while events are recorded.  The caller has entered
- * the device. */
+/* A graph for this run; NULL: the steps are queued one by one, as while events are recorded or where operands must be
+ * copied.  The caller has entered the device. */
 static recorded *graph_for(run *r) WEFT_REQUIRES(r->of->mu)
 {
   device_talks *of = r->of;
 
   weft_mutex_assert_held(&of->mu);
-  if (WEFT_UNLIKELY(rt_trace_on)) return NULL;
+  if (WEFT_UNLIKELY(rt_trace_on || r->copies)) return NULL;
   for (int i = 0; i < KEPT; i++)
     if (fits(&of->kept[i], r)) {
       of->hits++;
@@ -357,20 +362,33 @@ static weft_status *queue_recorded(run *r)
   return st;
 }
 
+/* Takes back the operations that the owners hold, and finds out which one of the run each of them is: a rank's are in
+ * the order of their posts.  Returns their number. */
+static int take_back(run *r, gpu_jobs *out)
+{
+  int count = 0;
+
+  gpu_jobs_init(out);
+  for (int i = 0; i < r->rank_count; i++) {
+    int k = 0;
+    for (gpu_job *j = gpu_nccl_take(r->ranks[i], &r->hold), *next; j; j = next, count++) {
+      next = j->next;
+      while (r->rank_of[k] != r->ranks[i]) k++;
+      r->jobs[k++] = j;
+      gpu_jobs_push(out, j);
+    }
+  }
+  return count;
+}
+
 /* On a worker: all ranks have met for all operations. */
 static void launch(rt_job *job)
 {
   run *r = WEFT_CONTAINER_OF(job, run, job);
   weft_stream *compute = weft_device_stream(r->ctx->info->device, WEFT_STREAM_COMPUTE);
   gpu_jobs taken;
-  int count = 0;
+  int count = take_back(r, &taken);
 
-  gpu_jobs_init(&taken);
-  for (int i = 0; i < r->rank_count; i++)
-    for (gpu_job *j = gpu_nccl_take(r->ranks[i], &r->hold), *next; j; j = next, count++) {
-      next = j->next;
-      gpu_jobs_push(&taken, j);
-    }
   /* The work of an operation comes after all work before it in the stretch.  The deadline, which aborts communicators,
    * comes before the devices count as hung, after which they are of no more use. */
   for (gpu_job *j = taken.first; j; j = j->next)
@@ -454,7 +472,7 @@ static run *new_run(gpu_talks *t, rt_ctx *ctx)
 {
   size_t ops = (size_t)t->op_count, thunks = (size_t)t->thunk_count;
   char *memory = calloc(1, sizeof(run) + thunks * sizeof(talk) +
-                             ops * (sizeof(coll_problem) + sizeof(weft_coll_op) + 2 * sizeof(void *)));
+                             ops * (sizeof(coll_problem) + sizeof(weft_coll_op) + 3 * sizeof(void *)));
   run *r = (run *)(void *)memory;
 
   if (!r) return NULL;
@@ -463,6 +481,7 @@ static run *new_run(gpu_talks *t, rt_ctx *ctx)
   r->problems = (coll_problem *)(void *)memory, memory += ops * sizeof *r->problems;
   r->ops = (weft_coll_op *)(void *)memory, memory += ops * sizeof *r->ops;
   r->rank_of = (gpu_nccl_rank **)(void *)memory, memory += ops * sizeof *r->rank_of;
+  r->jobs = (gpu_job **)(void *)memory, memory += ops * sizeof *r->jobs;
   r->ranks = (gpu_nccl_rank **)(void *)memory;
   r->hold.met = all_have_met;
   r->job = (rt_job){.run = launch, .node = rt_device_near(ctx->info->device)};
@@ -486,7 +505,9 @@ static void note_rank(run *r, gpu_nccl_rank *rank)
   if (i == r->rank_count) r->ranks[r->rank_count++] = rank;
 }
 
-/* Describes the operations of all collectives.  *out_fits: NCCL has all of them, and needs no memory for them. */
+/* Describes the operations of all collectives.  *out_fits: NCCL has all of them.  All ranks of the program's operations
+ * find the same: a rank that posts its collectives one after another, each when the one before has ended, and a rank
+ * that posts all of them before it begins would wait for each other. */
 static weft_status *describe(run *r, bool *out_fits)
 {
   const gpu_talks *t = r->talks;
@@ -507,9 +528,9 @@ static weft_status *describe(run *r, bool *out_fits)
     one->waiter.ctx = one;
     for (int k = one->first; k < first; k++) {
       WEFT_TRY(coll_communicator_problem(one->comm, &r->ops[k], &r->problems[k]));
-      r->rank_of[k] = gpu_communicator_nccl_rank(one->comm, &r->ops[k], &r->problems[k]);
-      if (!r->rank_of[k] || gpu_operand_is_in_the_way(&r->problems[k], r->ops[k].send, r->ops[k].recv, &ignored))
-        return NULL;
+      r->rank_of[k] = gpu_communicator_nccl_rank(one->comm, t->platform, &r->ops[k], &r->problems[k]);
+      if (!r->rank_of[k]) return NULL;
+      r->copies |= gpu_operand_is_in_the_way(&r->problems[k], r->ops[k].send, r->ops[k].recv, &ignored);
       note_rank(r, r->rank_of[k]);
     }
   }

@@ -111,7 +111,8 @@ typedef struct weft_device_ops {
   /* Streams.  All NULL where the work of this kind of device is done when the call that asks for it returns. */
   /* a stream with a higher priority goes first */
   weft_status *(*stream_create)(weft_device *device, int priority, weft_stream **out_stream);
-  void (*stream_destroy)(weft_stream *stream); /* only after all calls asked for by `notify` */
+  /* Waits for the work of the stream, and makes the calls that it has not made. */
+  void (*stream_destroy)(weft_stream *stream);
   /* The number of a new point; 0: the stream is broken, and `notify` will say why. */
   uint64_t (*record)(weft_stream *stream);
   /* Work queued on `stream` from now on waits for point `number` of `other`, which has been recorded. */

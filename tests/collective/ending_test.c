@@ -169,8 +169,7 @@ static void give_up_in_the_middle(int64_t deadline_ms)
   ends(3, 0, WEFT_OK, "");
   gives_up(0, "lost patience");
   everybody_hears(1);
-  /* at once; on GPUs it has begun to meet, and so ends with the chain */
-  if (!ON_DEVICES) ends(1, BEHIND, WEFT_ABORTED, "lost patience");
+  ends(1, BEHIND, WEFT_ABORTED, "lost patience"); /* at once; on GPUs it has begun to meet */
 }
 
 TEST(what_others_are_in_the_middle_of_ends_well)
@@ -183,7 +182,6 @@ TEST(what_others_are_in_the_middle_of_ends_well)
   ends(1, 0, WEFT_OK, "");
   is_from(2, 0, ELEMS);
   is_from(1, 2, ELEMS);
-  if (ON_DEVICES) ends(1, BEHIND, WEFT_ABORTED, "lost patience");
   fails(2, barrier, WEFT_ABORTED, "lost patience");
   /* the barrier that it posted before gave it the error */
   fails(1, barrier, WEFT_FAILED_PRECONDITION, "was aborted");
@@ -195,7 +193,6 @@ TEST(but_not_if_another_gives_up_before_it)
   give_up_in_the_middle(0);
   gives_up_or_leaves_while_late(2, false);
   ends(1, 0, WEFT_ABORTED, "had enough");
-  if (ON_DEVICES) ends(1, BEHIND, WEFT_ABORTED, "had enough");
   if (ON_DEVICES) ends(2, 0, WEFT_ABORTED, "had enough");
   close_world();
 }
@@ -209,7 +206,6 @@ TEST(nor_if_another_leaves)
   give_up_in_the_middle(0);
   gives_up_or_leaves_while_late(2, true);
   ends(1, 0, code, says);
-  if (ON_DEVICES) ends(1, BEHIND, code, says);
   if (ON_DEVICES) ends(2, 0, WEFT_CANCELLED, "was destroyed");
   close_world();
 }
@@ -228,7 +224,6 @@ TEST(nor_if_another_dies)
   learns_of_the_death(1, 2);
   ends(1, 0, WEFT_FAILED_PRECONDITION, "is not connected");
   if (ON_DEVICES) {
-    ends(1, BEHIND, WEFT_FAILED_PRECONDITION, "is not connected");
     let_go(2);
     ends(2, 0, WEFT_FAILED_PRECONDITION, "is not connected");
   }
@@ -264,7 +259,6 @@ TEST(its_deadline_holds)
 {
   give_up_in_the_middle(ON_DEVICES ? 1000 : 300);
   ends(1, 0, WEFT_DEADLINE_EXCEEDED, ON_DEVICES ? "is with NCCL" : "not arrived: 1 of 4");
-  if (ON_DEVICES) ends(1, BEHIND, WEFT_DEADLINE_EXCEEDED, "is with NCCL");
   if (ON_DEVICES) let_go(2);
   if (ON_DEVICES) ends(2, 0, WEFT_ABORTED, "is with NCCL");
   close_world();
@@ -293,7 +287,71 @@ TEST(small_sends_arrive_and_receives_of_nothing_end)
   close_world();
 }
 
+/* ---- a rank that leaves without an operation under way ---- */
+
+enum { SOON_TO_LEAVE_MS = 10000 };
+
+static void leaves(int rank)
+{
+  begin_to_leave(rank);
+  finish_telling(rank);
+}
+
+static void ends_soon(int rank, int slot, const char *says)
+{
+  int64_t began_ns = weft_now_ns();
+
+  ends(rank, slot, WEFT_FAILED_PRECONDITION, says);
+  int64_t took_ms = (weft_now_ns() - began_ns) / WEFT_NS_PER_MS;
+  if (took_ms > SOON_TO_LEAVE_MS) fail_msg("rank %d: it took %lld ms", rank, (long long)took_ms);
+}
+
+TEST(a_receive_ends_when_its_sender_leaves)
+{
+  open_processes();
+  for (int i = 0; i < 3; i++) { /* receives that are met do not count */
+    posted(1, message(WEFT_RECV, 0, 5), 0);
+    runs_well(0, message(WEFT_SEND, 1, 5));
+    ends(1, 0, WEFT_OK, "");
+  }
+  posted(1, message(WEFT_RECV, 0, 5), 0);
+  posted(3, message(WEFT_RECV, 2, 5), 0);
+  leaves(0);
+  ends_soon(1, 0, "rank 0");
+  ends_soon(3, 0, "left the communicator"); /* as the others hear */
+  fails(2, barrier, WEFT_FAILED_PRECONDITION, "left the communicator");
+  close_world();
+}
+
+TEST(what_was_sent_before_is_received_and_no_more)
+{
+  open_processes();
+  runs_well(0, message(WEFT_SEND, 1, 5));
+  leaves(0);
+  usleep(100000);
+  runs_well(1, message(WEFT_RECV, 0, 5));
+  is_from(1, 0, FEW);
+  posted(2, message(WEFT_RECV, 1, 6), 0);
+  runs_well(1, message(WEFT_SEND, 2, 6)); /* the others go on without it */
+  ends(2, 0, WEFT_OK, "");
+  fails(1, message(WEFT_RECV, 0, 5), WEFT_FAILED_PRECONDITION, "left the communicator");
+  close_world();
+}
+
 #ifdef ON_GPUS
+/* The first message fits in the library's memory, the second does not. */
+TEST(a_send_ends_when_its_receiver_leaves)
+{
+  actor_op large = {.kind = WEFT_SEND, .count = MOST_ELEMS, .peer = 1, .tag = 5};
+
+  open_processes();
+  posted(0, large, 0);
+  posted(0, large, BEHIND);
+  leaves(1);
+  ends_soon(0, BEHIND, "received what was sent by rank 0");
+  close_world();
+}
+
 TEST(a_receive_from_any_rank_is_refused)
 {
   open_processes();
@@ -516,10 +574,11 @@ TEST_MAIN(UNIT(what_it_had_ended_ends_well_at_those_who_had_not_posted_it), UNIT
           UNIT(what_others_are_in_the_middle_of_ends_well), UNIT(but_not_if_another_gives_up_before_it),
           UNIT(nor_if_another_leaves), UNIT(nor_if_another_dies),
           UNIT(a_rank_may_learn_of_a_death_from_another_rank_only), UNIT(its_deadline_holds),
-          UNIT(small_sends_arrive_and_receives_of_nothing_end),
+          UNIT(small_sends_arrive_and_receives_of_nothing_end), UNIT(a_receive_ends_when_its_sender_leaves),
+          UNIT(what_was_sent_before_is_received_and_no_more),
 #ifdef ON_GPUS
-          UNIT(a_receive_from_any_rank_is_refused), UNIT(all_end_well_what_one_has_ended_that_gives_up_at_once),
-          UNIT(also_devices_of_one_process_with_nccl),
+          UNIT(a_send_ends_when_its_receiver_leaves), UNIT(a_receive_from_any_rank_is_refused),
+          UNIT(all_end_well_what_one_has_ended_that_gives_up_at_once), UNIT(also_devices_of_one_process_with_nccl),
           UNIT(devices_of_one_process_end_with_the_one_that_gives_up_with_nccl),
           UNIT(devices_of_one_process_end_with_the_one_that_gives_up_with_peers),
           UNIT(also_devices_of_one_process_with_peers), UNIT(nothing_is_left))

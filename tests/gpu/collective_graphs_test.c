@@ -534,6 +534,142 @@ static void launch_late(weft_platform *gpu, weft_executable *exe, int launch_id,
   weft_event_release(event);
 }
 
+/* ---- ranks that differ ---- */
+
+/* The result of the permute, and nothing else, lies where the second parameter was, which is donated: `v` reads that
+ * parameter before, and is needed after. */
+static const char beside_text[] = "HloModule m, replica_count=4, input_output_alias={ {0}: (1, {}, must-alias) }\n"
+                                  "f {\n"
+                                  "  a = f32[] parameter(0)\n"
+                                  "  b = f32[] parameter(1)\n"
+                                  "  ROOT r = f32[] add(a, b)\n"
+                                  "}\n"
+                                  "ENTRY e {\n"
+                                  "  x = f32[8] parameter(0)\n"
+                                  "  y = f32[8] parameter(1)\n"
+                                  "  z = f32[8] add(x, x)\n"
+                                  "  u = f32[8] all-reduce(z), replica_groups={}, to_apply=f\n"
+                                  "  v = f32[8] subtract(u, y)\n"
+                                  "  p = f32[8] collective-permute(x), source_target_pairs={{0,1},{1,2},{2,3},{3,0}},"
+                                  " control-predecessors={v}\n"
+                                  "  w = f32[8] all-reduce(v), replica_groups={}, to_apply=f,"
+                                  " control-predecessors={p}\n"
+                                  "  ROOT t = (f32[8], f32[8]) tuple(p, w)\n"
+                                  "}\n";
+
+/* Launches that program, with x = y = d + 1.  On `device` x is a view of y's memory, half of which it shares. */
+static void launch_beside(weft_platform *gpu, weft_executable *exe, int launch_id, int device)
+{
+  enum { BYTES_OF = 32, SHIFT = 16, ALL = 64 /* the least block of memory */ };
+  weft_array_type type = {.type = WEFT_F32, .rank = 1, .dims = {8}};
+  weft_buffer *in[DEVICES][2], *result[DEVICES][2], **outs[DEVICES], *const *ins[DEVICES];
+
+  for (int d = 0; d < DEVICES; d++) {
+    weft_device *on = weft_platform_device(gpu, d);
+    float values[ALL / 4];
+    weft_storage *x, *y;
+    for (int e = 0; e < ALL / 4; e++) values[e] = (float)(d + 1);
+    T_OK(rt_storage_new(on, 0, BYTES_OF, RT_ANYONE, &y));
+    T_OK(weft_device_write(on, NULL, y->data, values, ALL));
+    if (d == device) T_OK(weft_storage_view(on, (char *)y->data + SHIFT, BYTES_OF, NULL, NULL, &x));
+    else T_OK(rt_storage_new(on, 0, BYTES_OF, RT_ANYONE, &x));
+    if (d != device) T_OK(weft_device_write(on, NULL, x->data, values, BYTES_OF));
+    T_OK(weft_buffer_new(on, &type, x, NULL, &in[d][0]));
+    T_OK(weft_buffer_new(on, &type, y, NULL, &in[d][1]));
+    weft_storage_release(x);
+    weft_storage_release(y);
+    ins[d] = in[d];
+    outs[d] = result[d];
+  }
+  T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs, .launch_id = launch_id}));
+  for (int d = 0; d < DEVICES; d++) {
+    float p[8], w[8];
+    T_OK(weft_buffer_to_host(result[d][0], p, weft_deadline_after_ms(60000)));
+    T_OK(weft_buffer_to_host(result[d][1], w, weft_deadline_after_ms(60000)));
+    for (int e = 0; e < 8; e++)
+      if (p[e] != (float)((d + 3) % 4 + 1) || w[e] != 4.0f * 20.0f - 10.0f)
+        fail_msg("launch %d, device %d: %g and %g at %d", launch_id, d, p[e], w[e], e);
+    for (int i = 0; i < 2; i++) {
+      weft_buffer_release(result[d][i]);
+      weft_buffer_release(in[d][i]);
+    }
+  }
+}
+
+/* One rank has to copy its operand aside, the others launch graphs. */
+TEST(an_operand_in_the_way_on_one_rank_only_delays_nobody)
+{
+  weft_compile_options options = {.order = BUF_TOPOLOGICAL, .graph_kinds = LOOPS_TOO, .graph_least = 2,
+                                  .collective_timeout_ns = 10 * TIMEOUT_MS * WEFT_NS_PER_MS};
+  weft_platform *gpu = platform_called("cuda");
+  hlo_module *module;
+  weft_executable *exe;
+
+  T_OK(hlo_parse(beside_text, strlen(beside_text), &module));
+  T_OK(weft_compile(gpu, module, &options, &exe));
+  int64_t began = weft_now_ns();
+  for (int round = 0; round < 12; round++) {
+    int device = round > 2 && round % 2 ? round % DEVICES : -1;
+    uint64_t before = emu_calls("cuMemAlloc_v2");
+    launch_beside(gpu, exe, 1 + round, device);
+    if (device >= 0) T_TRUE(emu_calls("cuMemAlloc_v2") > before); /* the operand did lie in the way */
+  }
+  int64_t took_ms = (weft_now_ns() - began) / WEFT_NS_PER_MS;
+  if (took_ms > 10 * TIMEOUT_MS) fail_msg("it took %lld ms", (long long)took_ms);
+  weft_executable_release(exe);
+  weft_platform_release(gpu);
+  check_nothing_is_left();
+}
+
+/* Devices 0 to 2 reach each other's memory, device 3 does not.  So of the groups of one collective the first has peers,
+ * and the second has NCCL only; the collectives around it are of all devices. */
+static void run_with_groups(const char *groups)
+{
+  static char got[DEVICES][MOST_BYTES], want[DEVICES][MOST_BYTES];
+  char line[600], text[4096];
+
+  snprintf(line, sizeof line,
+           "y = f32[4,8] add(x, x)\n"
+           " u = f32[4,8] all-reduce(y), replica_groups={}, to_apply=f\n"
+           " w = f32[4,8] multiply(u, u)\n"
+           " g = f32[4,8] all-reduce(w), replica_groups={%s}, to_apply=f\n"
+           " n2 = f32[4,8] negate(g)\n"
+           " h = f32[4,8] all-reduce(n2), replica_groups={}, to_apply=f\n"
+           " ROOT r = f32[4,8] add(h, x)",
+           groups);
+  program(text, sizeof text, "f32", "add", line);
+  for (int i = 0; i < 2; i++) {
+    weft_platform *platform = platform_called(i ? "cuda" : "cpu");
+    weft_compile_options options = {.order = BUF_TOPOLOGICAL, .graph_kinds = LOOPS_TOO, .graph_least = 2,
+                                    .collective_timeout_ns = TIMEOUT_MS * WEFT_NS_PER_MS};
+    hlo_module *module;
+    weft_executable *exe;
+    T_OK(hlo_parse(text, strlen(text), &module));
+    T_OK(weft_compile(platform, module, &options, &exe));
+    uint64_t before = emu_calls("cuGraphLaunch");
+    if (!i) launch_well(exe, want);
+    for (int n = 0; i && n < 4; n++) {
+      memset(got, 0, sizeof got);
+      launch_well(exe, got);
+      check(groups, got, want);
+    }
+    if (i) T_TRUE(emu_calls("cuGraphLaunch") - before == 3 * DEVICES);
+    weft_executable_release(exe);
+    weft_platform_release(platform);
+  }
+  check_nothing_is_left();
+}
+
+TEST(groups_with_peers_and_groups_without_are_in_one_graph)
+{
+  setenv("WEFT_CUDA_COLLECTIVES", "auto", 1);
+  setenv("WEFT_EMU_ISLAND", "3", 1);
+  run_with_groups("{0,1},{2,3}");
+  run_with_groups("{0,1},{3},{2}");
+  unsetenv("WEFT_EMU_ISLAND");
+  setenv("WEFT_CUDA_COLLECTIVES", "nccl", 1);
+}
+
 /* The others end at the deadline, and say who is missing, before anything is launched. */
 TEST(a_rank_that_does_not_come_is_named)
 {
@@ -607,6 +743,8 @@ int main(void)
     UNIT(what_goes_wrong_in_a_round_of_a_loop_is_the_runs), UNIT(a_device_that_hangs_in_a_graph_ends_at_the_deadline), UNIT(a_library_that_hangs_while_a_graph_is_recorded_ends_at_the_deadline),
     UNIT(an_error_of_the_library_in_a_graph_is_the_runs), UNIT(steps_are_queued_one_by_one_where_recording_fails),
     UNIT(a_launch_that_fails_ends_the_run), UNIT(a_rank_that_does_not_come_is_named),
+    UNIT(an_operand_in_the_way_on_one_rank_only_delays_nobody),
+    UNIT(groups_with_peers_and_groups_without_are_in_one_graph),
     UNIT(a_device_that_hangs_in_a_long_graph_is_not_given_up),
     UNIT(a_rank_that_records_events_meets_ranks_that_do_not)};
   return cmocka_run_group_tests(units, open_emulator, NULL);

@@ -17,6 +17,7 @@ static void (*emu_reset)(void) __attribute__((unused));
 static const char *(*emu_last_error)(void)__attribute__((unused));
 static bool (*emu_counters)(const char *, ptx_stats *) __attribute__((unused));
 static size_t (*emu_leaks)(char *, size_t) __attribute__((unused));
+static void (*emu_faults)(const char *) __attribute__((unused));
 static size_t (*emu_faults_left)(void) __attribute__((unused));
 static uint64_t (*emu_calls)(const char *) __attribute__((unused));
 
@@ -43,6 +44,7 @@ static inline void open_driver(void)
   *(void **)&emu_last_error = dlsym(lib, "weft_emu_last_error");
   *(void **)&emu_counters = dlsym(lib, "weft_emu_counters");
   *(void **)&emu_leaks = dlsym(lib, "weft_emu_leaks");
+  *(void **)&emu_faults = dlsym(lib, "weft_emu_faults");
   *(void **)&emu_faults_left = dlsym(lib, "weft_emu_faults_left");
   *(void **)&emu_calls = dlsym(lib, "weft_emu_calls");
 }

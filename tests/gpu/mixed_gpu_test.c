@@ -43,8 +43,7 @@ static const struct {
   [LATE] = {"a rank is later than the deadline", 15, true, true, WEFT_DEADLINE_EXCEEDED},
   [DISAGREES] = {"a rank disagrees", 15, false, false, WEFT_FAILED_PRECONDITION},
   [ABORTS] = {"another thread aborts", 15, false, true, WEFT_ABORTED},
-  /* not in links: a receive whose sender leaves without sending ends at its deadline */
-  [LEAVES] = {"a rank leaves", 15, false, false, WEFT_CANCELLED},
+  [LEAVES] = {"a rank leaves", 15, false, true, WEFT_CANCELLED},
   [DIES] = {"an incarnation dies", 8, false, true, WEFT_FAILED_PRECONDITION},
   [SILENT] = {"a device hangs", 10, true, true, WEFT_DEADLINE_EXCEEDED},
   [ASYNC] = {"an error of the library", 10, false, true, WEFT_UNAVAILABLE},

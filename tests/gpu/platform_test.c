@@ -137,6 +137,29 @@ TEST(a_step_gives_the_right_result_again_and_again)
   nothing_is_left();
 }
 
+/* Bytes are still on their way to and from a device when its platform ends: nobody waits for them, and the pinned
+ * memory through which they go must not stay. */
+TEST(copies_that_nobody_waits_for_leave_nothing)
+{
+  static char host[6000], back[6000];
+  weft_platform *platform = test_platform(1, 2);
+  weft_device *device = weft_platform_device(platform, 0);
+  weft_stream *stream = weft_device_stream(device, WEFT_STREAM_COMPUTE);
+  void *at;
+
+  memset(host, 7, sizeof host);
+  T_OK(rt_device_take(device, 0, sizeof host, RT_ANYONE, &at));
+  emu_faults("cuMemcpyAsync:1=stall:300ms");
+  T_OK(weft_device_write(device, stream, at, host, sizeof host));
+  T_OK(weft_device_write(device, stream, at, host, 1000));
+  T_OK(weft_device_read(device, stream, back, at, sizeof back));
+  rt_device_give(device, 0, at, sizeof host);
+  weft_platform_release(platform);
+  emu_faults("");
+  nothing_is_left();
+  T_TRUE(memcmp(host, back, sizeof host) == 0);
+}
+
 /* ---- faults ---------------------------------------------------------------------------------------------------- */
 
 /* Call `symbol` fails with `code` when it is called the n-th time. False: there were fewer calls. */
@@ -799,7 +822,7 @@ int main(int argc, char **argv)
   open_driver();
   if (argc > 1) return with_a_device_that_hangs();
   const struct CMUnitTest units[] = {
-    UNIT(a_step_gives_the_right_result_again_and_again),
+    UNIT(a_step_gives_the_right_result_again_and_again), UNIT(copies_that_nobody_waits_for_leave_nothing),
     UNIT(a_saved_program_keeps_its_ptx), UNIT(a_saved_step_runs_as_it_did), UNIT(a_saved_program_may_be_damaged),
     UNIT(rows_of_a_vocabulary_lie_in_dynamic_shared_memory),
     UNIT(ptx_is_kept_in_the_folder_of_the_cache), UNIT(machine_code_is_kept_in_the_folder_of_the_cache),

@@ -136,6 +136,22 @@ static void on_accept(coll_link *link)
   if (st) coll_group_fail_locked(g, st);
 }
 
+static void on_farewell(coll_link *link)
+{
+  coll_group *g = link->group;
+
+  weft_mutex_assert_held(&g->mu);
+  if (link->reader.frame.bytes != sizeof link->farewell) {
+    coll_link_garbage(link, "a control frame of the wrong size");
+    return;
+  }
+  memcpy(&link->farewell, link->reader.payload, sizeof link->farewell);
+  link->unheard = false; /* a peer that leaves needs no farewell */
+  if (link->session.out) coll_frame_send(link->fd, &link->session, COLL_FRAME_HEARD, NULL, 0, -1);
+  has_left(link, link->farewell.sent);
+  coll_p2p_check_left_locked(g);
+}
+
 static void on_frame(coll_link *link)
 {
   switch (link->reader.frame.type) {
@@ -144,16 +160,7 @@ static void on_frame(coll_link *link)
   case COLL_FRAME_REFUSE:
   case COLL_FRAME_ENDING:
   case COLL_FRAME_ABORT: on_reason(link); return;
-  case COLL_FRAME_GOODBYE:
-    if (link->reader.frame.bytes != sizeof link->farewell) {
-      coll_link_garbage(link, "a control frame of the wrong size");
-      return;
-    }
-    memcpy(&link->farewell, link->reader.payload, sizeof link->farewell);
-    link->unheard = false; /* a peer that leaves needs no farewell */
-    if (link->session.out) coll_frame_send(link->fd, &link->session, COLL_FRAME_HEARD, NULL, 0, -1);
-    has_left(link, link->farewell.sent);
-    return;
+  case COLL_FRAME_GOODBYE: on_farewell(link); return;
   case COLL_FRAME_HEARD: link->unheard = false; return;
   case COLL_FRAME_YIELD:
     if (link->state != LINK_GREETING) return;

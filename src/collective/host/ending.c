@@ -36,6 +36,7 @@ void coll_group_check_end_locked(coll_group *g)
 {
   weft_mutex_assert_held(&g->mu);
   coll_links_end_p2p_locked(g);
+  coll_links_end_meetings_locked(g);
   if (!g->ending || is_behind_locked(g) || (!has_collectives_locked(g) && coll_links_owe_p2p_locked(g))) return;
   coll_group_fail_locked(g, WEFT_MOVE(g->ending));
 }
@@ -139,6 +140,7 @@ static bool say_goodbye(coll_link *link)
 
   memcpy(farewell.sent, link->tx_count, sizeof farewell.sent);
   memcpy(farewell.left, counts.left, sizeof farewell.left);
+  memcpy(farewell.below, link->below, sizeof farewell.below);
   return coll_frame_send(link->fd, &link->session, COLL_FRAME_GOODBYE, &farewell, sizeof farewell, -1);
 }
 

@@ -353,7 +353,7 @@ void coll_p2p_post_locked(coll_op *op)
   op->p2p = (coll_msg){.op = op};
   op->started = true;
   if (coll_group_has_platform(g)) {
-    coll_engine_hand_over_locked(op);
+    if (coll_p2p_goes_below_locked(g, op)) coll_engine_hand_over_locked(op);
     return;
   }
   if (sends) {

@@ -98,7 +98,6 @@ static void describe(const coll_communicator *c, char *out, size_t size)
 
 static void destroy(coll_communicator *c)
 {
-  coll_links_leave(c->group);
   coll_group_lock(c->group);
   coll_links_close_locked(c->group);
   coll_group_unlock(c->group);

@@ -66,6 +66,10 @@ coll_control coll_link_control_locked(coll_group *g, int rank, int peer) WEFT_RE
 /* Sends a frame that says nothing, over a network: if the peer's system has forgotten the connection, it says so. */
 void coll_link_probe_locked(coll_group *g, int rank, int peer) WEFT_REQUIRES(g->mu);
 
+/* Fails the group if a platform's communicator has a send or receive whose other half cannot come any more, since its
+ * peer has left. */
+void coll_p2p_check_left_locked(coll_group *g) WEFT_REQUIRES(g->mu);
+
 /* Asks all peers to wake this process when they send or make room.  True if no link has anything to do now. */
 bool coll_links_arm_locked(coll_group *g) WEFT_REQUIRES(g->mu);
 

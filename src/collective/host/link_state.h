@@ -76,6 +76,7 @@ struct coll_link {
   coll_offer *offers, **offers_tail;
   size_t offer_count;
   coll_offer *storing;       /* the last offer, while its payload is coming in */
+  uint64_t below[2];         /* sends to the peer, and receives from it, that a platform's communicator has had */
   uint64_t next_p2p_id, rx_p2p_id; /* number of the next send of this side, and of the peer */
   /* bytes for eager sends: that the peer has for this side, that this side has for the peer, and that are free again
    * here but not announced yet */
@@ -145,6 +146,10 @@ bool coll_link_is_lent(coll_link *link); /* True if the peer has read all of the
 bool coll_link_send_steps(coll_link *link);
 bool coll_link_receive_steps(coll_link *link);
 
+/* Ends, with g->ending, operations of a platform's communicator that still meet the others, and for which the group has
+ * ended.  Those that are below go on. */
+void coll_links_end_meetings_locked(coll_group *g) WEFT_REQUIRES(g->mu);
+
 /* ---- p2p.c: the same for sends and receives ---- */
 
 bool coll_link_send_p2p(coll_link *link);
@@ -154,6 +159,10 @@ bool coll_link_has_all_p2p(const coll_link *link); /* True if all messages have 
 
 /* Posts a send or receive.  True: a link has the operation.  False: it is a receive that no offer meets. */
 bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op) WEFT_REQUIRES(g->mu);
+
+/* Counts a send or receive that a platform's communicator is to have.  False: the group has failed, for instance
+ * because the peer has left without the other half. */
+bool coll_p2p_goes_below_locked(coll_group *g, coll_op *op) WEFT_REQUIRES(g->mu);
 
 void coll_links_end_p2p_locked(coll_group *g)
   WEFT_REQUIRES(g->mu); /* ends, with g->ending, sends and receives for which nothing can come any more */

@@ -286,3 +286,51 @@ bool coll_link_receive_steps(coll_link *link)
   }
   return any;
 }
+
+/* ---- meetings that have become vain ---- */
+
+/* Has the stream a part of one of the operation's messages? */
+static bool is_half_moved(const coll_link *link, const coll_op *op)
+{
+  if (link->rx_open && link->recvs.head && link->recvs.head->op == op) return true;
+  for (const coll_msg *msg = link->sends.head; msg; msg = msg->next)
+    if (msg->op == op && (msg->header_done || msg->done_bytes)) return true;
+  return false;
+}
+
+static void drop_of(coll_fifo *fifo, const coll_op *op)
+{
+  coll_fifo kept = {0};
+
+  for (coll_msg *msg; (msg = coll_fifo_pop(fifo));)
+    if (msg->op != op) coll_fifo_push(&kept, msg);
+  *fifo = kept;
+}
+
+/* Takes the messages of an operation out of all queues.  False, and nothing is done: one of them is half moved. */
+static bool withdraw(coll_group *g, const coll_op *op)
+{
+  for (const coll_link *link = g->open_links; link; link = link->next_open)
+    if (is_half_moved(link, op)) return false;
+  for (coll_link *link = g->open_links; link; link = link->next_open) {
+    drop_of(&link->sends, op);
+    drop_of(&link->recvs, op);
+  }
+  for (int i = 0; i < g->local_count * g->local_count; i++) {
+    drop_of(&g->pairs[i].sends, op);
+    drop_of(&g->pairs[i].recvs, op);
+  }
+  return true;
+}
+
+void coll_links_end_meetings_locked(coll_group *g)
+{
+  weft_mutex_assert_held(&g->mu);
+  if (!g->ending || !coll_group_has_platform(g) || g->use_direct) return;
+  for (coll_op *op = g->all_pending, *next; op; op = next) {
+    next = op->pending_next;
+    if (op->collective && op->started && !op->runnable && coll_op_goes_below(op) && !op->below &&
+        op->seq >= g->ends_at && withdraw(g, op))
+      coll_op_finish_locked(op, weft_status_dup(g->ending));
+  }
+}

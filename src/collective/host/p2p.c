@@ -323,6 +323,71 @@ bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op)
   return true;
 }
 
+/* ---- sends and receives that a platform's communicator has ----
+ *
+ * The n-th send of a rank to another one meets the n-th receive there.  So a rank that leaves says how many of each it
+ * has had: all of these have ended at the rank, and the other halves end soon.  Further ones would never end. */
+
+enum { SENDS, RECVS };
+
+static coll_pair *pair_of(coll_group *g, const coll_op *op)
+{
+  int me = op->comm->local, there = g->local_of[op->args.peer];
+
+  return &g->pairs[op->args.kind == WEFT_SEND ? me * g->local_count + there : there * g->local_count + me];
+}
+
+static coll_link *known_link(const coll_group *g, const coll_op *op)
+{
+  return g->links[(size_t)op->comm->local * (size_t)g->size + (size_t)op->args.peer];
+}
+
+/* Has the peer left without the other half of the operation? */
+static bool never_meets(coll_group *g, const coll_op *op)
+{
+  int other = op->args.kind == WEFT_SEND ? RECVS : SENDS, there = g->local_of[op->args.peer];
+
+  if (there >= 0) return !g->locals[there] && pair_of(g, op)->below[other] <= op->p2p_id;
+  const coll_link *link = known_link(g, op);
+  return link && link->state == LINK_LEFT && link->farewell.below[other] <= op->p2p_id;
+}
+
+static void fail_unmet(coll_group *g, const coll_op *op) WEFT_REQUIRES(g->mu)
+{
+  char who[256];
+
+  coll_rank_describe(g, op->args.peer, who, sizeof who);
+  coll_group_fail_locked(
+    g, WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator, and has not %s rank %d", who,
+                op->args.kind == WEFT_SEND ? "received what was sent by" : "sent what was awaited by", op->comm->rank));
+}
+
+bool coll_p2p_goes_below_locked(coll_group *g, coll_op *op)
+{
+  int half = op->args.kind == WEFT_SEND ? SENDS : RECVS;
+
+  weft_mutex_assert_held(&g->mu);
+  if (g->local_of[op->args.peer] >= 0) {
+    op->p2p_id = pair_of(g, op)->below[half]++;
+  } else {
+    coll_link *link = coll_link_of_locked(g, op->comm->local, op->args.peer); /* by which this rank hears of the peer */
+    if (!link) return false;
+    op->p2p_id = link->below[half]++;
+  }
+  if (!g->ending && never_meets(g, op)) fail_unmet(g, op);
+  return !g->error;
+}
+
+void coll_p2p_check_left_locked(coll_group *g)
+{
+  weft_mutex_assert_held(&g->mu);
+  for (const coll_op *op = g->all_pending; op && !g->error && !g->ending && !g->frozen; op = op->pending_next) {
+    if (!op->below || op->collective || !never_meets(g, op)) continue;
+    fail_unmet(g, op);
+    return;
+  }
+}
+
 /* ---- sends and receives of a communicator that ends ---- */
 
 /* True if the peer has sent messages that have not come.  Other ranks may say which rank gave up first, before that

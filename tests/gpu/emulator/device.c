@@ -219,11 +219,19 @@ EMU_API cuDeviceGetAttribute(int *value, wcu_device_attribute attribute, wcu_dev
   return WCU_SUCCESS;
 }
 
+/* WEFT_EMU_ISLAND: so many devices in a row reach each other, and no others. */
+static bool reaches(wcu_device a, wcu_device b)
+{
+  const char *island = getenv("WEFT_EMU_ISLAND");
+  int size = island ? atoi(island) : 0;
+  return size < 1 || a / size == b / size;
+}
+
 EMU_API cuDeviceCanAccessPeer(int *can, wcu_device device, wcu_device peer)
 {
   EMU_ENTER(EMU_AFTER_INIT);
   if (!can || !is_device(device) || !is_device(peer)) return WCU_ERROR_INVALID_DEVICE;
-  *can = device != peer;
+  *can = device != peer && reaches(device, peer);
   return WCU_SUCCESS;
 }
 
@@ -231,7 +239,8 @@ EMU_API cuDeviceGetP2PAttribute(int *value, wcu_p2p_attribute attribute, wcu_dev
 {
   EMU_ENTER(EMU_AFTER_INIT);
   if (!value || !is_device(from) || !is_device(to) || from == to) return WCU_ERROR_INVALID_DEVICE;
-  *value = attribute == WCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED || attribute == WCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
+  *value = reaches(from, to) &&
+           (attribute == WCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED || attribute == WCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
   return WCU_SUCCESS;
 }
 
@@ -346,6 +355,7 @@ EMU_API cuCtxEnablePeerAccess(wcu_context peer, unsigned flags)
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
   if (!peer || flags || peer == emu_current) return WCU_ERROR_INVALID_VALUE;
+  if (!reaches(emu_current->device, peer->device)) return WCU_ERROR_PEER_ACCESS_UNSUPPORTED;
   if (emu_current->peers >> peer->device & 1) return WCU_ERROR_PEER_ACCESS_ALREADY_ENABLED;
   emu_current->peers |= 1u << peer->device;
   emu_peer(emu_current->device, peer->device, true);
