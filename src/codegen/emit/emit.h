@@ -402,7 +402,6 @@ bool gen_has_extreme_slots(gen_emit *e, const gen_acc *acc);
 gen_value gen_extreme_slot(gen_emit *e, const gen_acc *acc, int lanes);
 bool gen_is_extreme_slot(gen_value slot);
 void gen_extreme_add(gen_emit *e, gen_value slot, gen_ssa v);
-void gen_extreme_merge(gen_emit *e, gen_value slot, gen_value other); /* `other` is such a slot, too */
 gen_value gen_extreme_get(gen_emit *e, gen_value slot, bool min);
 gen_value gen_identity(gen_emit *e, hlo_opcode op, weft_dtype type);
 /* Combines the operands of all accumulators at `idx`, an index into the reduces' operands, into `slots`. */

@@ -221,7 +221,6 @@ static weft_status *combine_all(gen_emit *e, const gen_acc *acc, gen_value *cons
   gen_value v[8][2];
 
   if (gen_is_extreme_slot(slots[0][at])) {
-    for (int u = 1; u < unroll; u++) gen_extreme_merge(e, slots[0][at], slots[u][at]);
     v[0][0] = gen_extreme_get(e, slots[0][at], acc->op == HLO_MINIMUM);
     unroll = 1;
   } else {
@@ -261,8 +260,8 @@ static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, ge
     WEFT_TRY(gen_row_first(&r->base, e, &p->accs[i], &first));
     for (int u = 0; u < unroll && lanes > 1; u++) {
       if (gen_has_extreme_slots(e, &p->accs[i])) {
-        slots[u][i] = gen_extreme_slot(e, &p->accs[i], lanes);
-        continue;
+        slots[u][i] = u ? slots[0][i] : gen_extreme_slot(e, &p->accs[i], lanes);
+        continue; /* one slot for all steps: it takes an instruction of one cycle to add to it, and three registers */
       }
       slots[u][i] = gen_acc_slot(e, p->accs[i].type, lanes);
       gen_acc_set(e, slots[u][i], first);
