@@ -336,8 +336,8 @@ TEST(exponentials_of_squares_are_those_of_numbers)
   free(x), free(square), free(got), free(want);
 }
 
-/* Vectors that have numbers only for which exp neither overflows nor is denormal take a shorter way. A lane has the same
- * bits whatever its neighbours are. */
+/* Vectors that have numbers only for which exp neither overflows nor is denormal take a shorter way. A lane has the
+ * same bits whatever its neighbours are. */
 TEST(exponentials_do_not_depend_on_their_neighbours)
 {
   static const float wild[] = {NAN, INFINITY, -INFINITY, -90, -104.5, 89, 87.0625, -87.0625};

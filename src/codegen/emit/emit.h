@@ -395,7 +395,7 @@ void gen_acc_set(gen_emit *e, gen_value slot, gen_value v);
 gen_value gen_acc_get(gen_emit *e, gen_value slot);
 gen_value gen_acc_slot(gen_emit *e, weft_dtype type, int lanes);
 gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, gen_value b);
-/* Slots of vectors for a maximum or minimum of floats that are computed in f32, where the target has no instruction that
+/* Slots of vectors for a maximum or minimum of floats that are computed in f32, where no instruction of the target
  * keeps NaN and the order of zeros. They hold three extremes of the floats' bits, from which gen_extreme_get takes the
  * float: three instructions a vector, and gen_combine takes five. */
 bool gen_has_extreme_slots(gen_emit *e, const gen_acc *acc);
