@@ -6,6 +6,8 @@
 
 #include "base/dtype.h"
 
+#include <math.h>
+
 static char text[16384];
 
 /* `defs`: computations; `params`: types of the parameters; `body`: the fused computation. */
@@ -559,13 +561,74 @@ TEST(a_sum_beside_another_combiner_starts_from_its_initial_value_once)
                &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
 }
 
+enum { EXTREME_ROWS = 512 };
+
+/* Rows of few different numbers, of which any may be special: NaN wins over all, and 0 is greater than -0. */
+static void check_extremes(bool min, int cols, bool bf16)
+{
+  static const uint32_t bits[] = {0, 0x80000000, 0x7fc00000, 0xffc00000, 0x7f800000, 0xff800000, 0x3f800000, 0xbf800000, 0x10000, 0x80010000};
+  const char *type = bf16 ? "bf16" : "f32", *op = min ? "minimum" : "maximum";
+  int n = EXTREME_ROWS * cols;
+  float *x = aligned_alloc(64, WEFT_ALIGN_UP((size_t)n * sizeof *x, 64)), want[EXTREME_ROWS], got[EXTREME_ROWS];
+  uint16_t *narrow = (uint16_t *)x, narrow_got[EXTREME_ROWS];
+  char params[64], body[300], out[32];
+  hlo_module *module = NULL;
+  gen_options options;
+  gen_code *code;
+
+  snprintf(params, sizeof params, "%s[%d,%d]", type, EXTREME_ROWS, cols);
+  snprintf(out, sizeof out, "%s[%d]", type, EXTREME_ROWS);
+  snprintf(body, sizeof body,
+           "  z = %s[] constant(%sinf)\n"
+           "  ROOT r = %s reduce(p0, z), dimensions={1}, to_apply=%.3s",
+           type, min ? "" : "-", out, op);
+  const char *program = fusion(reducer(op, type), params, body, out);
+  T_OK(hlo_parse(program, strlen(program), &module));
+  for (int r = 0; r < EXTREME_ROWS; r++) {
+    want[r] = min ? INFINITY : -INFINITY;
+    for (int c = 0; c < cols; c++) {
+      /* most columns of a row have one number; two others are rare */
+      int which = (c * 7 + r) % 31 == 0 ? r / 10 : (c * 5 + r) % 61 == 0 ? r / 100 + r / 7 : r;
+      uint32_t b = bits[which % (int)WEFT_COUNT(bits)];
+      float v;
+      memcpy(&v, &b, sizeof v);
+      if (bf16) narrow[r * cols + c] = (uint16_t)(b >> 16);
+      else x[r * cols + c] = v;
+      bool zeros = v == 0 && want[r] == 0, wins = min ? v < want[r] : v > want[r];
+      if (isnan(v) || wins || (zeros && (min ? signbit(v) : !signbit(v)))) want[r] = isnan(want[r]) ? want[r] : v;
+    }
+  }
+  T_OK(gen_options_load(&options));
+  T_OK(gen_compile(module, &options, &code));
+  const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
+  void *args[2] = {x, bf16 ? (void *)narrow_got : got};
+  kernel->phases[0].fn(args, 0, kernel->phases[0].units);
+  for (int r = 0; r < EXTREME_ROWS; r++) {
+    uint32_t b = (uint32_t)narrow_got[r] << 16;
+    if (bf16) memcpy(&got[r], &b, sizeof b);
+    if (isnan(want[r]) ? !isnan(got[r]) : got[r] != want[r] || signbit(got[r]) != signbit(want[r]))
+      fail_msg("%s of row %d of %d %s: got %a, want %a", op, r, cols, type, got[r], want[r]);
+  }
+  gen_code_free(code);
+  hlo_module_free(module);
+  free(x);
+}
+
+TEST(extremes_keep_nan_and_the_order_of_zeros)
+{
+  static const int cols[] = {8, 16, 31, 70, 64, 200, 1024};
+  for (size_t i = 0; i < WEFT_COUNT(cols); i++)
+    for (int min = 0; min < 2; min++)
+      for (int bf16 = 0; bf16 < 2; bf16++) check_extremes(min, cols[i], bf16);
+}
+
 int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(sums_of_every_form), UNIT(columns_whose_neighbours_share_a_factor), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(least_and_greatest_with_their_places), UNIT(long_sums_in_two_phases),
     UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken),
     UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(bits_seen_otherwise_keep_dimensions_together), UNIT(steps_after_those_of_one_thread_are_shared_later), UNIT(reduce_window_forms),
-    UNIT(sums_of_values_that_are_sums_themselves), UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
+    UNIT(extremes_keep_nan_and_the_order_of_zeros), UNIT(sums_of_values_that_are_sums_themselves), UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }

@@ -121,6 +121,81 @@ gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, 
   }
 }
 
+/* ---- extremes of bits ------------------------------------------------------------------------------------------ */
+
+/* As integers with a sign, floats without a sign bit are in order, and above all others; NaNs without a sign bit are
+ * the greatest. As integers without a sign, floats that have the sign bit come last, and in reverse: -0 is the least
+ * of them, then come greater magnitudes, -inf, and NaNs with a sign bit. So three extremes tell all. */
+enum { MOST_SIGNED, MOST_UNSIGNED, LEAST_UNSIGNED, EXTREMES };
+static const uint32_t plus_inf = 0x7f800000, minus_inf = 0xff800000;
+
+bool gen_has_extreme_slots(gen_emit *e, const gen_acc *acc)
+{
+#ifdef __x86_64__
+  bool extreme = acc->op == HLO_MAXIMUM || acc->op == HLO_MINIMUM;
+  return extreme && weft_dtype_is_float(acc->type) && gen_register_type(e->part, acc->type) == e->part->f32;
+#else
+  (void)e, (void)acc;
+  return false; /* one instruction does it */
+#endif
+}
+
+static gen_ssa extreme_place(gen_emit *e, gen_value slot, int which)
+{
+  LLVMValueRef at[2] = {gen_i64(e, 0), gen_i64(e, which)};
+  return LLVMBuildInBoundsGEP2(e->b, LLVMGetAllocatedType(slot.re), slot.re, at, 2, "");
+}
+
+static gen_ssa extreme_load(gen_emit *e, gen_value slot, int which)
+{
+  LLVMTypeRef t = LLVMGetElementType(LLVMGetAllocatedType(slot.re));
+  return LLVMBuildLoad2(e->b, t, extreme_place(e, slot, which), "");
+}
+
+gen_value gen_extreme_slot(gen_emit *e, const gen_acc *acc, int lanes)
+{
+  LLVMTypeRef vector = LLVMVectorType(e->part->i32, (unsigned)lanes);
+  gen_value slot = {gen_alloca(e, LLVMArrayType2(vector, EXTREMES), "acc"), NULL};
+  /* the extremes of one infinity, the identity; MOST_SIGNED of -inf could be any number with a sign bit */
+  uint32_t first = acc->op == HLO_MAXIMUM ? minus_inf : plus_inf;
+
+  for (int k = 0; k < EXTREMES; k++) {
+    gen_ssa v = LLVMConstInt(e->part->i32, first, 0);
+    LLVMBuildStore(e->b, gen_splat(e, v, lanes), extreme_place(e, slot, k));
+  }
+  return slot;
+}
+
+bool gen_is_extreme_slot(gen_value slot)
+{
+  return LLVMIsAAllocaInst(slot.re) && LLVMGetTypeKind(LLVMGetAllocatedType(slot.re)) == LLVMArrayTypeKind;
+}
+
+void gen_extreme_add(gen_emit *e, gen_value slot, gen_ssa v)
+{
+  static const char *const names[] = {"llvm.smax", "llvm.umax", "llvm.umin"};
+  LLVMTypeRef vector = LLVMGetElementType(LLVMGetAllocatedType(slot.re));
+  gen_ssa bits = LLVMBuildBitCast(e->b, gen_splat(e, v, (int)LLVMGetVectorSize(vector)), vector, "");
+
+  for (int k = 0; k < EXTREMES; k++)
+    LLVMBuildStore(e->b, gen_intrinsic2(e, names[k], extreme_load(e, slot, k), bits), extreme_place(e, slot, k));
+}
+
+gen_value gen_extreme_get(gen_emit *e, gen_value slot, bool min)
+{
+  gen_ssa high = extreme_load(e, slot, MOST_SIGNED), last = extreme_load(e, slot, MOST_UNSIGNED);
+  gen_ssa low = extreme_load(e, slot, LEAST_UNSIGNED), zero = gen_i(high, 0), r;
+
+  if (min) {
+    r = gen_select(e, gen_icmp(e, LLVMIntSLT, last, zero), last, low); /* NaNs with a sign bit are the last */
+    r = gen_select(e, gen_icmp(e, LLVMIntSGT, high, gen_i(high, plus_inf)), high, r);
+  } else {
+    r = gen_select(e, gen_icmp(e, LLVMIntSLT, high, zero), low, high); /* NaNs without one are the highest */
+    r = gen_select(e, gen_icmp(e, LLVMIntUGT, last, gen_i(high, (int32_t)minus_inf)), last, r);
+  }
+  return (gen_value){gen_cast(e, LLVMBitCast, r, e->part->f32), NULL};
+}
+
 weft_status *gen_acc_init(gen_emit *e, gen_env *env, gen_acc *acc, gen_value *out)
 {
   const gen_index *at = gen_index_seal(gen_index_new(e, 0));
@@ -143,6 +218,10 @@ weft_status *gen_accs_step(gen_emit *e, gen_env *env, const gen_acc *accs, int c
     WEFT_TRY(gen_emit_leaf(e, env, accs[i].reduce->operands[accs[i].leaf], 0, idx, &v[i]));
   for (int i = 0; i < count; i += accs[i].leaves) {
     int n = accs[i].leaves;
+    if (gen_is_extreme_slot(slots[i])) {
+      gen_extreme_add(e, slots[i], v[i].re);
+      continue;
+    }
     if (accs[i].op != HLO_OPCODE_COUNT) {
       gen_acc_set(e, slots[i], gen_combine(e, accs[i].op, accs[i].type, gen_acc_get(e, slots[i]), v[i]));
       continue;

@@ -199,8 +199,10 @@ void gen_while_test(gen_emit *e, gen_while *loop, gen_ssa cond);
 void gen_while_end(gen_emit *e, gen_while *loop);
 typedef struct gen_if {
   LLVMBasicBlockRef merge;
+  gen_ssa branch;
 } gen_if;
 void gen_if_begin(gen_emit *e, gen_if *block, gen_ssa cond);
+void gen_if_else(gen_emit *e, gen_if *block); /* begins the code for a false condition; may be left out */
 void gen_if_end(gen_emit *e, gen_if *block);
 
 /* ---- the forms of an element: in memory and in registers (format.c) -------------------------------------------- */
@@ -393,6 +395,14 @@ void gen_acc_set(gen_emit *e, gen_value slot, gen_value v);
 gen_value gen_acc_get(gen_emit *e, gen_value slot);
 gen_value gen_acc_slot(gen_emit *e, weft_dtype type, int lanes);
 gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, gen_value b);
+/* Slots of vectors for a maximum or minimum of floats that are computed in f32, where no instruction of the target
+ * keeps NaN and the order of zeros. They hold three extremes of the floats' bits, from which gen_extreme_get takes the
+ * float: three instructions a vector, and gen_combine takes five. */
+bool gen_has_extreme_slots(gen_emit *e, const gen_acc *acc);
+gen_value gen_extreme_slot(gen_emit *e, const gen_acc *acc, int lanes);
+bool gen_is_extreme_slot(gen_value slot);
+void gen_extreme_add(gen_emit *e, gen_value slot, gen_ssa v);
+gen_value gen_extreme_get(gen_emit *e, gen_value slot, bool min);
 gen_value gen_identity(gen_emit *e, hlo_opcode op, weft_dtype type);
 /* Combines the operands of all accumulators at `idx`, an index into the reduces' operands, into `slots`. */
 WEFT_NODISCARD weft_status *gen_accs_step(gen_emit *e, gen_env *env, const gen_acc *accs, int count, gen_value *slots,

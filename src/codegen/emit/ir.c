@@ -355,8 +355,18 @@ void gen_if_begin(gen_emit *e, gen_if *block, gen_ssa cond)
   LLVMBasicBlockRef then = new_block(e);
 
   block->merge = new_block(e);
-  LLVMBuildCondBr(e->b, cond, then, block->merge);
+  block->branch = LLVMBuildCondBr(e->b, cond, then, block->merge);
   LLVMPositionBuilderAtEnd(e->b, then);
+}
+
+void gen_if_else(gen_emit *e, gen_if *block)
+{
+  LLVMBasicBlockRef other = new_block(e);
+
+  LLVMBuildBr(e->b, block->merge);
+  LLVMMoveBasicBlockAfter(other, LLVMGetInsertBlock(e->b));
+  LLVMSetSuccessor(block->branch, 1, other);
+  LLVMPositionBuilderAtEnd(e->b, other);
 }
 
 void gen_if_end(gen_emit *e, gen_if *block)

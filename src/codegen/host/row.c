@@ -195,6 +195,10 @@ static weft_status *overlap(pass_ctx_ *p, gen_emit *e, gen_ssa some, gen_ssa hi,
   for (int i = 0; i < p->count; i += p->accs[i].leaves) {
     const gen_acc *acc = &p->accs[i];
     gen_value sum[2], v[2];
+    if (gen_is_extreme_slot(slots[i])) {
+      gen_extreme_add(e, slots[i], gen_acc_get(e, own[i]).re);
+      continue;
+    }
     for (int k = 0; k < acc->leaves; k++) {
       sum[k] = gen_acc_get(e, slots[i + k]);
       v[k] = gen_acc_get(e, own[i + k]);
@@ -216,8 +220,13 @@ static weft_status *combine_all(gen_emit *e, const gen_acc *acc, gen_value *cons
 {
   gen_value v[8][2];
 
-  for (int u = 0; u < unroll; u++)
-    for (int k = 0; k < acc->leaves; k++) v[u][k] = gen_acc_get(e, slots[u][at + k]);
+  if (gen_is_extreme_slot(slots[0][at])) {
+    v[0][0] = gen_extreme_get(e, slots[0][at], acc->op == HLO_MINIMUM);
+    unroll = 1;
+  } else {
+    for (int u = 0; u < unroll; u++)
+      for (int k = 0; k < acc->leaves; k++) v[u][k] = gen_acc_get(e, slots[u][at + k]);
+  }
   for (int n = unroll; n > 1; n /= 2)
     for (int u = 0; u < n / 2; u++) WEFT_TRY(combine(e, acc, v[u], v[u + n / 2]));
   if (!acc->extreme) v[0][0] = gen_combine_lanes(e, acc->op, acc->type, v[0][0]);
@@ -250,6 +259,10 @@ static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, ge
     gen_value first;
     WEFT_TRY(gen_row_first(&r->base, e, &p->accs[i], &first));
     for (int u = 0; u < unroll && lanes > 1; u++) {
+      if (gen_has_extreme_slots(e, &p->accs[i])) {
+        slots[u][i] = u ? slots[0][i] : gen_extreme_slot(e, &p->accs[i], lanes);
+        continue; /* one slot for all steps: it takes an instruction of one cycle to add to it, and three registers */
+      }
       slots[u][i] = gen_acc_slot(e, p->accs[i].type, lanes);
       gen_acc_set(e, slots[u][i], first);
     }
