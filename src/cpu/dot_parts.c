@@ -44,6 +44,7 @@ static weft_status *add_start(source *s, const gen_view_start *start, int64_t by
 
   if (value->op == HLO_CONSTANT && hlo_shape_is_scalar(value->shape)) {
     int64_t at = hlo_literal_get_s64(value->u.literal, 0);
+    if (value->shape->type == WEFT_U64 && at < 0) at = INT64_MAX; /* beyond the range of int64_t, as in read_integer */
     s->offset += WEFT_MIN(WEFT_MAX(at, 0), start->most) * start->step * bytes;
     return NULL;
   }

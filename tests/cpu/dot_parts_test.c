@@ -107,6 +107,15 @@ static const program programs[] = {
   {"a start of 64 bits", DYNAMIC("s64"), 0, INT64_MAX},
   {"a start of 64 bits without a sign", DYNAMIC("u64"), 0, -1},
   {"a start of 16 bits without a sign", DYNAMIC("u16"), 0, 2},
+  {"a constant start of 64 bits without a sign, behind the array",
+   "  x = f32[8,64] parameter(0)\n"
+   "  w = f32[5,3,64,96] parameter(1)\n"
+   "  i = u64[] parameter(2)\n"
+   "  most = u64[] constant(18446744073709551615)\n"
+   "  zero = u64[] constant(0)\n"
+   "  s = f32[1,1,64,96] dynamic-slice(w, i, most, zero, zero), dynamic_slice_sizes={1,1,64,96}\n"
+   "  r = f32[64,96] reshape(s)\n"
+   "  ROOT y = f32[8,96] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 0, 3},
   {"a part on the left from a start on",
    "  a = f32[40,64] parameter(0)\n"
    "  w = f32[64,30] parameter(1)\n"
