@@ -6,7 +6,8 @@
  * declared to share its initial value's buffer, as it did before. Elements that the loop does not change are read in
  * place. Large arrays may pass through a region as long as an iteration touches little of them (dynamic-slice,
  * in-place updates). Small dots in such loops become loop fusions, also those that pass library-epilogues has given to
- * a GPU's library with what follows them. Loops with other library calls or collectives inside are left alone. */
+ * a GPU's library with what follows them, and those that pass dot-parts has given to the CPU's with the parts of arrays
+ * that they read. Loops with other library calls or collectives inside are left alone. */
 #include <config.h>
 
 #include "buffer/flow.h"
@@ -103,13 +104,49 @@ static bool has_plain_state(const buf_flow *flow, const hlo_instr *loop)
   return loop->user_count > 0;
 }
 
+/* How many instructions are between `value` and the parameter that it takes its elements from. */
+static int path_length(const hlo_instr *value)
+{
+  int length = 0;
+
+  for (; value->op != HLO_PARAMETER && value->operand_count > 0; value = value->operands[0]) length++;
+  return length;
+}
+
+static weft_status *wrap(hlo_instr *const *members, int count, const char *name, pass_map *map)
+{
+  hlo_instr *fusion;
+
+  WEFT_TRY(pass_outline(members, count, &members[count - 1], 1, map, name, &fusion));
+  return pass_fusion_classify(fusion, NULL);
+}
+
+/* A dot that reads parts of arrays (pass dot-parts) is a kernel again beside kernels that copy the parts: one kernel
+ * would find the place of the part anew for each multiply-add. */
+static weft_status *split_parts(hlo_instr *fusion, pass_map *map)
+{
+  const hlo_instr *inner = fusion->called[0]->root;
+  int lengths[2] = {path_length(inner->operands[0]), path_length(inner->operands[1])};
+  hlo_instr *dot;
+
+  WEFT_TRY(pass_inline(fusion, fusion->called[0], map, &dot));
+  for (int i = 0; i < 2; i++) {
+    hlo_instr **path = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, lengths[i] + 1), *value = dot->operands[i];
+    WEFT_TRY_ALLOC(path);
+    if (lengths[i] == 0 || value->op == HLO_FUSION) continue; /* also where the other operand is the same part */
+    for (int n = lengths[i]; n > 0; n--, value = value->operands[0]) path[n - 1] = value;
+    WEFT_TRY(wrap(path, lengths[i], "slice_fusion", map));
+  }
+  return wrap(&dot, 1, "dot_fusion", map);
+}
+
 static weft_status *wrap_dots(hlo_computation *comp, pass_map *map)
 {
   HLO_FOREACH(x, comp) {
-    hlo_instr *fusion;
     if (x->op == HLO_DOT) {
-      WEFT_TRY(pass_outline(&x, 1, &x, 1, map, "dot_fusion", &fusion));
-      WEFT_TRY(pass_fusion_classify(fusion, NULL));
+      WEFT_TRY(wrap(&x, 1, "dot_fusion", map));
+    } else if (gen_is_library_fusion(x) && x->called[0]->root->op == HLO_DOT) {
+      WEFT_TRY(split_parts(x, map));
     } else if (gen_is_library_fusion(x)) {
       hlo_extra *extra;
       WEFT_TRY(hlo_mutable_extra(x, &extra));
