@@ -493,7 +493,195 @@ TEST(other_fusions_are_left_to_the_evaluator)
   }
 }
 
+/* ---- random parts ------------------------------------------------------------------------------------------------ */
+
+/* The text of a program, and the part that its last line takes. */
+typedef struct writer {
+  char text[8192];
+  size_t size;
+  uint64_t state;
+  int values;      /* v0, v1, ... of the part's path */
+  int rank;
+  int64_t dims[HLO_MAX_RANK];
+  const char *type, *start_type;
+} writer;
+
+static int64_t pick(writer *w, int64_t below)
+{
+  w->state = w->state * 6364136223846793005u + 1442695040888963407u;
+  return (int64_t)(w->state >> 33) % below;
+}
+
+__attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...)
+{
+  va_list args;
+
+  va_start(args, format);
+  int count = vsnprintf(w->text + w->size, sizeof w->text - w->size, format, args);
+  va_end(args);
+  T_TRUE(count >= 0 && (size_t)count < sizeof w->text - w->size);
+  w->size += (size_t)count;
+}
+
+static void put_numbers(writer *w, const char *before, int count, const int64_t *v, const char *after)
+{
+  put(w, "%s", before);
+  for (int i = 0; i < count; i++) put(w, "%s%" PRId64, i ? "," : "", v[i]);
+  put(w, "%s", after);
+}
+
+/* "  vN = type[dims] op(vN-1", whose rest the caller writes. */
+static void put_value(writer *w, const int64_t *dims, int rank, const char *op)
+{
+  put(w, "  v%d = %s", w->values + 1, w->type);
+  put_numbers(w, "[", rank, dims, "]");
+  put(w, " %s(v%d", op, w->values);
+  w->values++;
+  w->rank = rank;
+  memcpy(w->dims, dims, (size_t)rank * sizeof *dims);
+}
+
+static void put_slice(writer *w)
+{
+  int64_t from[HLO_MAX_RANK], size[HLO_MAX_RANK];
+
+  for (int d = 0; d < w->rank; d++) {
+    bool whole = pick(w, 2);
+    size[d] = whole ? w->dims[d] : 1 + pick(w, w->dims[d]);
+    from[d] = pick(w, w->dims[d] - size[d] + 1);
+  }
+  put_value(w, size, w->rank, "slice");
+  for (int d = 0; d < w->rank; d++)
+    put(w, "%s[%" PRId64 ":%" PRId64 "]", d ? ", " : "), slice={", from[d], from[d] + size[d]);
+  put(w, "}\n");
+}
+
+/* Starts are the program's parameter or constants, also such as are out of range. */
+static void put_dynamic_slice(writer *w)
+{
+  bool is_signed = w->start_type[0] == 's', is_known[HLO_MAX_RANK];
+  int64_t size[HLO_MAX_RANK];
+
+  for (int d = 0; d < w->rank; d++) {
+    is_known[d] = pick(w, 2);
+    size[d] = pick(w, 2) ? w->dims[d] : 1 + pick(w, w->dims[d]);
+    if (!is_known[d]) continue;
+    put(w, "  c%d.%d = %s[] constant(", w->values, d, w->start_type);
+    if (!is_signed && pick(w, 4) == 0) put(w, "%s)\n", strcmp(w->start_type, "u64") ? "255" : "18446744073709551615");
+    else put(w, "%" PRId64 ")\n", pick(w, 9) - (is_signed ? 2 : 0));
+  }
+  put_value(w, size, w->rank, "dynamic-slice");
+  for (int d = 0; d < w->rank; d++)
+    if (is_known[d]) put(w, ", c%d.%d", w->values - 1, d);
+    else put(w, ", start");
+  put_numbers(w, "), dynamic_slice_sizes={", w->rank, size, "}\n");
+}
+
+static void put_transpose(writer *w)
+{
+  int64_t order[HLO_MAX_RANK], dims[HLO_MAX_RANK];
+
+  for (int d = 0; d < w->rank; d++) order[d] = d;
+  for (int d = w->rank - 1; d > 0; d--) {
+    int64_t other = pick(w, d + 1), kept = order[d];
+    order[d] = order[other];
+    order[other] = kept;
+  }
+  for (int d = 0; d < w->rank; d++) dims[d] = w->dims[order[d]];
+  put_value(w, dims, w->rank, "transpose");
+  put_numbers(w, "), dimensions={", w->rank, order, "}\n");
+}
+
+/* Two dimensions become one, or an even one becomes two. */
+static void put_reshape(writer *w)
+{
+  int at = (int)pick(w, w->rank), rank = 0;
+  bool splits = w->dims[at] % 2 == 0 && pick(w, 2);
+  int64_t dims[HLO_MAX_RANK];
+
+  if (w->rank > 5 || (!splits && at + 1 == w->rank)) return;
+  for (int d = 0; d < w->rank; d++) {
+    if (d != at) dims[rank++] = w->dims[d];
+    else if (splits) dims[rank++] = 2, dims[rank++] = w->dims[d] / 2;
+    else dims[rank++] = w->dims[d] * w->dims[d + 1], d++;
+  }
+  put_value(w, dims, rank, "reshape");
+  put(w, ")\n");
+}
+
+/* A product of the part, on either side, by a second parameter. */
+static void put_dot(writer *w)
+{
+  int sum = (int)pick(w, w->rank), batch = w->rank > 2 && pick(w, 2) ? (sum + 1) % w->rank : -1, rank = 0, out_rank = 0;
+  bool left = pick(w, 2);
+  int64_t columns = 8 + pick(w, 60), dims[3], out[HLO_MAX_RANK];
+
+  if (batch >= 0) dims[rank++] = out[out_rank++] = w->dims[batch];
+  if (!left) out[out_rank++] = columns;
+  for (int d = 0; d < w->rank; d++)
+    if (d != sum && d != batch) out[out_rank++] = w->dims[d];
+  if (left) out[out_rank++] = columns;
+  dims[rank++] = w->dims[sum];
+  dims[rank++] = columns;
+  put(w, "  other = %s", w->type);
+  put_numbers(w, "[", rank, dims, "] parameter(2)\n");
+  put(w, "  ROOT y = %s", strcmp(w->type, "bf16") ? w->type : "f32");
+  put_numbers(w, "[", out_rank, out, "]");
+  if (left) put(w, " dot(v%d, other)", w->values);
+  else put(w, " dot(other, v%d)", w->values);
+  if (batch >= 0) put(w, ", lhs_batch_dims={%d}, rhs_batch_dims={%d}", left ? batch : 0, left ? 0 : batch);
+  put(w, ", lhs_contracting_dims={%d}, rhs_contracting_dims={%d}\n}\n", left ? sum : rank - 2, left ? rank - 2 : sum);
+}
+
+static void put_program(writer *w, uint64_t seed)
+{
+  static const char *const types[] = {"f32", "f32", "bf16", "f64", "s32"};
+  static const char *const start_types[] = {"s32", "s8", "u8", "s64", "u64"};
+  static const int64_t sizes[] = {2, 3, 5, 16, 24, 32, 48};
+
+  *w = (writer){.state = seed * 7919 + 1, .rank = 3};
+  w->rank += (int)pick(w, 2);
+  w->type = types[pick(w, WEFT_COUNT(types))];
+  w->start_type = start_types[pick(w, WEFT_COUNT(start_types))];
+  for (int d = 0; d < w->rank; d++) w->dims[d] = sizes[pick(w, (int64_t)WEFT_COUNT(sizes) - (d > 2 ? 4 : 0))];
+  put(w, "HloModule random\nENTRY e {\n  v0 = %s", w->type);
+  put_numbers(w, "[", w->rank, w->dims, "] parameter(0)\n");
+  put(w, "  start = %s[] parameter(1)\n", w->start_type);
+  for (int64_t steps = 1 + pick(w, 4); steps > 0; steps--) {
+    switch (pick(w, 5)) {
+    case 0: put_slice(w); break;
+    case 1: put_transpose(w); break;
+    case 2: put_reshape(w); break;
+    default: put_dynamic_slice(w); break;
+    }
+  }
+  put_dot(w);
+}
+
+/* WEFT_SEED=n runs one seed and prints its program, WEFT_COUNT=n that many seeds from WEFT_FIRST on. */
+TEST(random_parts_give_the_same_results)
+{
+  const char *one = getenv("WEFT_SEED"), *first = getenv("WEFT_FIRST"), *most = getenv("WEFT_COUNT");
+  uint64_t from = one ? strtoull(one, NULL, 10) : first ? strtoull(first, NULL, 10) : 0;
+  uint64_t count = one ? 1 : most ? strtoull(most, NULL, 10) : 120, in_place = 0;
+  weft_platform *platform = test_platform(1, 2);
+
+  for (uint64_t seed = from; seed < from + count; seed++) {
+    static const int64_t starts[] = {0, 1, 2, 5, 100};
+    writer w;
+    char name[32];
+    int kernels, copies;
+    put_program(&w, seed);
+    if (one) print_message("%s", w.text);
+    snprintf(name, sizeof name, "seed %" PRIu64, seed);
+    if (!works(platform, w.text, starts[seed % WEFT_COUNT(starts)], name, &kernels, &copies)) fail_msg("%s", w.text);
+    in_place += kernels == 0 && copies == 0;
+  }
+  weft_platform_release(platform);
+  if (count >= 100 && in_place * 4 < count) fail_msg("%" PRIu64 " of %" PRIu64 " read parts in place", in_place, count);
+}
+
 TEST_MAIN(UNIT(parts_are_read_in_place_and_give_the_same_results),
           UNIT(a_loop_goes_through_stacked_weights_without_copies),
           UNIT(an_array_that_is_updated_before_the_product_is_not_copied_as_a_whole),
-          UNIT(each_part_of_a_weight_has_its_packed_form), UNIT(other_fusions_are_left_to_the_evaluator))
+          UNIT(each_part_of_a_weight_has_its_packed_form), UNIT(other_fusions_are_left_to_the_evaluator), UNIT(random_parts_give_the_same_results))
