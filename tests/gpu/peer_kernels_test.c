@@ -7,6 +7,11 @@
 #include "base/deadline.h"
 #include "gpu/peer_ptx.h"
 
+#if defined WEFT_HAS_ASAN || defined WEFT_HAS_TSAN
+enum { ROUNDS = 1500 };
+#else
+enum { ROUNDS = 10000 };
+#endif
 enum { RANKS = 8, SCRATCH_BYTES = 4096 };
 
 static wcu_context contexts[RANKS];
@@ -133,7 +138,7 @@ TEST(rounds_with_delays_meet_and_their_numbers_wrap)
 {
   char *text = gpu_peer_ptx(WEFT_U32, WEFT_SUM, RANKS), order[40];
   const char *seed = getenv("WEFT_TEST_SEED"), *wanted = getenv("WEFT_TEST_ROUNDS");
-  int rounds = wanted ? atoi(wanted) : 1500;
+  int rounds = wanted ? atoi(wanted) : ROUNDS;
 
   snprintf(order, sizeof order, "interleaved:%s", seed ? seed : "17");
   print_message("# WEFT_TEST_SEED=%s WEFT_TEST_ROUNDS=%d\n", seed ? seed : "17", rounds);

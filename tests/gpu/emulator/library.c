@@ -1,6 +1,7 @@
 /* tests/gpu/emulator/library.c -- the emulated driver's side of library.h. */
 #include <config.h>
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,10 @@ EMU_LIBRARY_API int weft_emu_enqueue(struct wcu_stream_st *stream, weft_emu_job 
   return emu_submit(stream, &w);
 }
 
+static atomic_size_t kept_bytes;
+
+EMU_LIBRARY_API size_t weft_emu_kept_bytes(void) { return atomic_load(&kept_bytes); }
+
 EMU_LIBRARY_API void *weft_emu_keep(size_t bytes)
 {
   enum { BLOCK_BYTES = 256 << 10 };
@@ -38,6 +43,7 @@ EMU_LIBRARY_API void *weft_emu_keep(size_t bytes)
   if (!blocks || blocks->used + size > BLOCK_BYTES - sizeof(block)) {
     block *made = size <= BLOCK_BYTES - sizeof(block) ? calloc(1, BLOCK_BYTES) : NULL;
     if (made) made->next = blocks, blocks = made;
+    if (made) atomic_fetch_add(&kept_bytes, BLOCK_BYTES);
   }
   if (blocks && blocks->used + size <= BLOCK_BYTES - sizeof(block)) {
     out = (char *)blocks->bytes + blocks->used;

@@ -8,6 +8,8 @@
 /* Reads the WEFT_EMU_* variables again, and counts calls for WEFT_EMU_FAULTS from the beginning.  Devices, their
  * kind and their memory are fixed by cuInit. */
 void weft_emu_reset(void);
+/* Bytes of the blocks in which the emulator keeps what it never frees, to notice uses after the end. */
+size_t weft_emu_kept_bytes(void);
 /* Injects these faults, as WEFT_EMU_FAULTS has them, in the place of those before, and counts calls from the beginning.
  * Other threads may be in calls. */
 void weft_emu_faults(const char *text);
