@@ -235,6 +235,4 @@ if __name__ == "__main__":
         programs[sys.argv[1]]()
     else:
         import jobs  # not above: the processes of a job read this file from another folder
-        # A test run that was started with `&` ignores SIGINT, and so would the processes of its jobs.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.exit(jobs.report(PYTHON, TESTS))

@@ -132,6 +132,4 @@ def main():
 
 
 if __name__ == "__main__":
-    # A test run that was started with `&` ignores SIGINT, and so would its children.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())

@@ -210,8 +210,6 @@ def main():
         return print("1..0 # SKIP Python cannot load a plugin built with a sanitizer")
     if subprocess.run([PYTHON, "-c", "import jax"], capture_output=True).returncode:
         return print("1..0 # SKIP no jax in this interpreter (set WEFT_PYTHON)")
-    # A test run that was started with `&` ignores SIGINT, and so would its children.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     cases = [f for f in list(globals().values()) if callable(f) and getattr(f, "__module__", "") == __name__ and
              f.__name__ not in ("run", "ends_with", "stops_with", "main")]
     print(f"1..{len(cases)}")
