@@ -343,6 +343,14 @@ static weft_stream_call *take_calls(weft_stream *s) WEFT_REQUIRES(s->mu)
   return taken;
 }
 
+static void make_calls(weft_stream_call *calls, const weft_status *error)
+{
+  for (weft_stream_call *call = calls, *next; call; call = next) {
+    next = call->next;
+    call->fn(call->ctx, error);
+  }
+}
+
 /* Adds to *pending the points that the stream has not reached, and 1 if calls wait.  True: something happened. */
 static bool attend(weft_stream *s, int *pending)
 {
@@ -354,18 +362,14 @@ static bool attend(weft_stream *s, int *pending)
     break_stream(s, weft_status_dup(outside));
     progress = true;
   }
-  weft_stream_call *call = take_calls(s), *next;
+  weft_stream_call *calls = take_calls(s);
   const weft_status *error = s->broken; /* set once */
   *pending += s->count + (s->calls != NULL);
   weft_mutex_unlock(&s->mu);
   if (!outside) gpu_leave();
   weft_status_ignore(outside);
-  for (; call; call = next) {
-    next = call->next;
-    call->fn(call->ctx, error);
-    progress = true;
-  }
-  return progress;
+  make_calls(calls, error);
+  return progress || calls;
 }
 
 /* Looks at all streams once.  False: nothing happened; *out_pending is 0 if no stream has work. */
@@ -531,16 +535,6 @@ weft_status *gpu_stream_create(weft_device *device, int priority, weft_stream **
   return NULL;
 }
 
-/* Copies through staging ask for a call that nobody else knows of (memory.c), so there may be some left. The completer
- * does not know the stream any more. */
-static void make_last_calls(weft_stream *s, const weft_status *error) WEFT_UNSHARED
-{
-  for (weft_stream_call *call = WEFT_MOVE(s->calls), *next; call; call = next) {
-    next = call->next;
-    call->fn(call->ctx, s->broken ? s->broken : error);
-  }
-}
-
 void gpu_stream_destroy(weft_stream *s) WEFT_UNSHARED
 {
   gpu_completer *completer = s->completer;
@@ -559,7 +553,9 @@ void gpu_stream_destroy(weft_stream *s) WEFT_UNSHARED
     gpu_cu.cuStreamDestroy(s->handle);
     gpu_leave();
   }
-  make_last_calls(s, st ? st : late);
+  /* Copies through staging ask for a call that nobody else knows of (memory.c), so there may be some left. The
+   * completer does not know the stream any more. */
+  make_calls(WEFT_MOVE(s->calls), s->broken ? s->broken : st ? st : late);
   weft_status_ignore(st);
   weft_status_ignore(late);
   weft_status_free(s->broken);
