@@ -294,12 +294,13 @@ void cpu_dense_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
 
 /* ---- the packed form: panels of all k ---- */
 
-/* A form pays where tiles pack B, or read it over far more memory than they use at a time. */
+/* A form pays where tiles pack B, or read it over far more memory than they use at a time, and for few rows, whose
+ * products take little longer than reading B. */
 static int64_t packed_column_bytes(const cpu_gemm *g)
 {
-  bool far = g->m < LEAST_FAR || !is_near(g);
+  bool pays = g->m < LEAST_FAR || !is_near(g) || packs(g, g->tile_m);
 
-  return far || packs(g, g->tile_m) ? g->k * (int64_t)weft_dtype_bytes(g->c_type) : 0;
+  return pays ? g->k * (int64_t)weft_dtype_bytes(g->c_type) : 0;
 }
 
 static void pack_form(const cpu_gemm *g, int64_t columns, const char *b, char *to)
