@@ -140,6 +140,14 @@ static weft_status *split_parts(hlo_instr *fusion, pass_map *map)
   return wrap(&dot, 1, "dot_fusion", map);
 }
 
+/* Kernels have copies of the scalar constants that they need. */
+static weft_status *drop_unused_constants(hlo_computation *comp)
+{
+  HLO_FOREACH(x, comp)
+    if (x->op == HLO_CONSTANT && x->user_count == 0 && x != comp->root) WEFT_TRY(hlo_remove(x));
+  return NULL;
+}
+
 static weft_status *wrap_dots(hlo_computation *comp, pass_map *map)
 {
   HLO_FOREACH(x, comp) {
@@ -156,7 +164,7 @@ static weft_status *wrap_dots(hlo_computation *comp, pass_map *map)
       for (int i = 0; i < x->called_count; i++) WEFT_TRY(wrap_dots(x->called[i], map));
     }
   }
-  return NULL;
+  return drop_unused_constants(comp);
 }
 
 static weft_status *make_region(hlo_instr *loop, pass_map *map)
