@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "emulator/weft_emu.h"
 #include "gpu/abi/cuda.h"
@@ -61,5 +62,22 @@ static inline void open_driver(void)
     wcu_result cu_r_ = (call);                                                                            \
     if (cu_r_ != (want)) fail_msg("%s: got %d (%s), want %d", #call, cu_r_, emu_last_error(), (want));    \
   } while (0)
+
+/* Waits until the work of all streams is done, or one of them has failed, for which the others may wait. Returns the
+ * error; WCU_ERROR_NOT_READY: neither within 20 s. */
+static inline wcu_result await_streams(wcu_context *contexts, wcu_stream *streams, int count)
+{
+  for (int ms = 0; ms < 20000; ms++, usleep(1000)) {
+    int done = 0;
+    for (int i = 0; i < count; i++) {
+      CU(cuCtxSetCurrent(contexts[i]));
+      wcu_result result = cuStreamQuery(streams[i]);
+      if (result != WCU_SUCCESS && result != WCU_ERROR_NOT_READY) return result;
+      done += result == WCU_SUCCESS;
+    }
+    if (done == count) return WCU_SUCCESS;
+  }
+  return WCU_ERROR_NOT_READY;
+}
 
 #endif

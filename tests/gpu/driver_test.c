@@ -265,6 +265,55 @@ TEST(a_fault_of_a_kernel_sticks_to_its_context)
   CU(cuEventDestroy_v2(e));
 }
 
+/* The first answer that is not "not ready" about a stream, or about an event in it, whose kernel fails. */
+typedef struct asked {
+  pthread_t thread;
+  wcu_stream stream;
+  wcu_event event; /* NULL: the stream is asked */
+  wcu_result answer;
+} asked;
+
+static void *ask(void *arg)
+{
+  asked *a = arg;
+  cuCtxSetCurrent(contexts[0]);
+  do a->answer = a->event ? cuEventQuery(a->event) : cuStreamQuery(a->stream);
+  while (a->answer == WCU_ERROR_NOT_READY);
+  return NULL;
+}
+
+/* Several threads ask at the time at which the kernel fails. */
+TEST(work_that_fails_while_it_is_asked_about_has_not_succeeded)
+{
+  enum { ROUNDS = 200, ASKERS = 6 };
+  unsigned *gate;
+  CU(cuMemHostAlloc((void **)&gate, 4, 0));
+  for (int round = 0; round < ROUNDS; round++) {
+    wcu_stream stream;
+    wcu_event event;
+    asked askers[ASKERS];
+    CU(cuStreamCreate(&stream, WCU_STREAM_NON_BLOCKING));
+    CU(cuEventCreate(&event, 0));
+    *gate = 0;
+    CU(cuStreamWaitValue32_v2(stream, (wcu_ptr)(uintptr_t)gate, 1, 0));
+    CU(launch_on(touch, 16, stream));
+    CU(cuEventRecord(event, stream));
+    for (int i = 0; i < ASKERS; i++) {
+      askers[i] = (asked){.stream = stream, .event = i % 2 ? event : NULL};
+      assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
+    }
+    __atomic_store_n(gate, 1, __ATOMIC_RELEASE);
+    for (int i = 0; i < ASKERS; i++) {
+      pthread_join(askers[i].thread, NULL);
+      if (askers[i].answer != WCU_ERROR_ILLEGAL_ADDRESS)
+        fail_msg("round %d: %s: %d", round, i % 2 ? "cuEventQuery" : "cuStreamQuery", askers[i].answer);
+    }
+    CU(cuDevicePrimaryCtxReset_v2(0));
+    CU(cuEventDestroy_v2(event));
+  }
+  CU(cuMemFreeHost(gate));
+}
+
 TEST(use_after_free_overruns_and_misuse_are_found)
 {
   wcu_ptr p;
@@ -823,7 +872,7 @@ int main(int argc, char **argv)
     CASE(devices_have_attributes_names_and_memory), CASE(copies_kernels_and_fills_go_in_the_order_of_a_stream), CASE(a_box_is_copied_by_rows),
     CASE(streams_run_apart_and_events_order_them), CASE(the_implicit_stream_waits_for_blocking_streams_only),
     CASE(host_functions_may_not_call_the_driver_and_are_dropped_after_an_error), CASE(a_fault_of_a_kernel_sticks_to_its_context),
-    CASE(use_after_free_overruns_and_misuse_are_found), CASE(device_memory_is_not_the_hosts), CASE(memory_of_a_device_is_limited),
+    CASE(work_that_fails_while_it_is_asked_about_has_not_succeeded), CASE(use_after_free_overruns_and_misuse_are_found), CASE(device_memory_is_not_the_hosts), CASE(memory_of_a_device_is_limited),
     CASE(pools_free_in_the_order_of_the_stream), CASE(peers_need_access), CASE(processes_share_physical_memory),
     CASE(graphs_run_their_nodes_and_take_new_parameters), CASE(conditional_nodes_repeat_and_choose_their_bodies),
     CASE(graphs_with_conditional_nodes_have_their_rules), CASE(a_capture_becomes_a_graph_and_follows_events),

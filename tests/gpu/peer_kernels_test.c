@@ -186,10 +186,10 @@ static char *with_another(const char *text, const char *from, const char *to)
 /* Small all-reduces on all ranks until one fails or `rounds` are done. True: a device has found a race. */
 static bool run_until_a_race(const char *text, int rounds)
 {
-  bool failed = false;
+  wcu_result ended = WCU_SUCCESS;
 
   open_ranks(text, 0);
-  for (int n = 0; n < rounds && !failed; n++) {
+  for (int n = 0; n < rounds && !ended; n++) {
     for (int r = 0; r < RANKS; r++) {
       gpu_peer_args args = {.out = scratches[r] + SCRATCH_BYTES, .send = areas[r], .scratch = scratches[r], .count = ELEMS};
       for (int k = 0; k < RANKS; k++) args.in[k] = scratches[k];
@@ -197,25 +197,18 @@ static bool run_until_a_race(const char *text, int rounds)
       for (int k = 0; k < RANKS; k++) args.in[k] += (uint64_t)(n % 2) * SCRATCH_BYTES / 2;
       launch(r, "one_shot", 1, 32, args);
     }
-    for (int r = 0; r < RANKS; r++) { /* a rank that has failed lets the others wait */
-      wcu_result result;
-      CU(cuCtxSetCurrent(contexts[r]));
-      for (int ms = 0; (result = cuStreamQuery(streams[r])) == WCU_ERROR_NOT_READY && !failed && ms < 20000; ms++)
-        usleep(1000);
-      if (result != WCU_SUCCESS) {
-        failed = true;
-        __atomic_store_n(abort_word, 1, __ATOMIC_RELEASE);
-      }
-    }
+    ended = await_streams(contexts, streams, RANKS);
   }
+  if (ended) __atomic_store_n(abort_word, 1, __ATOMIC_RELEASE); /* the others wait for the rank that has failed */
   for (int r = 0; r < RANKS; r++) {
     CU(cuCtxSetCurrent(contexts[r]));
     cuStreamSynchronize(streams[r]);
   }
-  bool race = failed && strstr(emu_last_error(), "race: ") && strstr(emu_last_error(), "kernel \"one_shot\" on device");
-  if (failed && !race) fail_msg("another error: %s", emu_last_error());
-  close_ranks(failed);
-  return failed;
+  bool race = ended == WCU_ERROR_LAUNCH_FAILED && strstr(emu_last_error(), "race: ") &&
+              strstr(emu_last_error(), "kernel \"one_shot\" on device");
+  if (ended && !race) fail_msg("another error: %d (%s)", ended, emu_last_error());
+  close_ranks(ended);
+  return ended;
 }
 
 TEST(a_missing_fence_is_found_by_the_emulator)

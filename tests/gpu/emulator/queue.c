@@ -122,7 +122,9 @@ static int run_one(const emu_work *w, wcu_context c, char *error, size_t size)
   }
 }
 
-static bool has_failed(const struct wcu_context_st *c) { return __atomic_load_n(&c->sticky, __ATOMIC_ACQUIRE); }
+/* The error of a kernel of the context, which all calls return; else WCU_SUCCESS. It is set before the failed work
+ * counts as done. */
+static wcu_result error_of(const struct wcu_context_st *c) { return __atomic_load_n(&c->sticky, __ATOMIC_ACQUIRE); }
 
 static void run(const emu_work *w, wcu_context c);
 
@@ -137,7 +139,7 @@ static void run_conditional(const emu_work *w, wcu_context c)
 {
   uint32_t value = emu_condition_value(w->condition);
   if (w->type == WCU_GRAPH_COND_TYPE_WHILE)
-    while (emu_condition_value(w->condition) && !has_failed(c)) run(&w->many[0], c);
+    while (emu_condition_value(w->condition) && !error_of(c)) run(&w->many[0], c);
   else if (w->type == WCU_GRAPH_COND_TYPE_IF) value = !value;
   if (w->type != WCU_GRAPH_COND_TYPE_WHILE && value < w->many_count) run(&w->many[value], c);
 }
@@ -145,7 +147,7 @@ static void run_conditional(const emu_work *w, wcu_context c)
 static void run(const emu_work *w, wcu_context c)
 {
   if (w->is_launch) begin_conditions(w);
-  if (w->what == EMU_CONDITIONAL && w->many && !has_failed(c)) {
+  if (w->what == EMU_CONDITIONAL && w->many && !error_of(c)) {
     run_conditional(w, c);
     return;
   }
@@ -153,7 +155,7 @@ static void run(const emu_work *w, wcu_context c)
   if (w->what == EMU_RECORD && w->mark) reach(w->mark);
   if (w->what == EMU_AWAIT && w->mark) await_mark(w->mark);
   for (size_t n = 0; w->what == EMU_MANY && w->many && n < w->many_count; n++) run(&w->many[n], c);
-  if (w->what == EMU_MANY || __atomic_load_n(&c->sticky, __ATOMIC_ACQUIRE)) return;
+  if (w->what == EMU_MANY || error_of(c)) return;
   int r = run_one(w, c, error, sizeof error);
   if (r) emu_fail(c, (wcu_result)r, error);
 }
@@ -164,7 +166,7 @@ static int poll_value(const emu_work *w, const struct wcu_context_st *c)
   for (;;) {
     uint32_t v = __atomic_load_n(at, __ATOMIC_ACQUIRE);
     if (w->byte_count == 1 ? v == w->value : (int32_t)(v - w->value) >= 0) return 0;
-    if (__atomic_load_n(&c->sticky, __ATOMIC_ACQUIRE)) return 0;
+    if (error_of(c)) return 0;
     emu_sleep(20000);
   }
 }
@@ -305,7 +307,7 @@ wcu_result emu_wait(wcu_stream stream)
   uint64_t until = s ? s->submitted : 0;
   while (r == WCU_SUCCESS && s->done < until) pthread_cond_wait(&emu_changed, &emu_mu);
   pthread_mutex_unlock(&emu_mu);
-  return r ? r : __atomic_load_n(&s->context->sticky, __ATOMIC_ACQUIRE);
+  return r ? r : error_of(s->context);
 }
 
 wcu_result emu_submit_and_wait(wcu_stream stream, emu_work *w)
@@ -377,7 +379,7 @@ EMU_API cuStreamQuery(wcu_stream stream)
   wcu_result r = s ? emu_capture_forbids(s) : WCU_ERROR_INVALID_HANDLE;
   if (r == WCU_SUCCESS && s->done < s->submitted) r = WCU_ERROR_NOT_READY;
   pthread_mutex_unlock(&emu_mu);
-  return r;
+  return r ? r : error_of(s->context); /* the work may have failed since EMU_ENTER looked */
 }
 
 EMU_API cuStreamSynchronize(wcu_stream stream)
@@ -396,7 +398,7 @@ EMU_API cuCtxSynchronize(void)
     while (s->context == c && s->done < until) pthread_cond_wait(&emu_changed, &emu_mu);
   }
   pthread_mutex_unlock(&emu_mu);
-  return __atomic_load_n(&c->sticky, __ATOMIC_ACQUIRE);
+  return error_of(c);
 }
 
 #define STREAM_GET(call, type, expression)                                   \
@@ -512,7 +514,7 @@ EMU_API cuEventQuery(wcu_event event)
                  : event->mark && !event->mark->done ? WCU_ERROR_NOT_READY
                                                      : WCU_SUCCESS;
   pthread_mutex_unlock(&emu_mu);
-  return r;
+  return r ? r : error_of(emu_current); /* as in cuStreamQuery */
 }
 
 EMU_API cuEventSynchronize(wcu_event event)
@@ -526,7 +528,7 @@ EMU_API cuEventSynchronize(wcu_event event)
   while (m && !m->done) pthread_cond_wait(&emu_changed, &emu_mu);
   pthread_mutex_unlock(&emu_mu);
   emu_mark_release(m);
-  return r ? r : __atomic_load_n(&emu_current->sticky, __ATOMIC_ACQUIRE);
+  return r ? r : error_of(emu_current);
 }
 
 EMU_API cuEventElapsedTime_v2(float *ms, wcu_event start, wcu_event end)
