@@ -119,10 +119,12 @@ static void fail_silent(const scene *s, int silent, int limit_ms)
   FILE *out = open_memstream(&said, &size);
 
   for (int r = 0; r < s->size && out; r++)
-    if (shared->of[r].done) fprintf(out, "\n  rank %d: %.1000s", r, shared->of[r].code ? shared->of[r].text : "no error");
+    if (shared->of[r].done)
+      fprintf(out, "\n  rank %d: %.1000s", r, shared->of[r].code ? shared->of[r].text : "no error");
   if (out) fclose(out);
-  printf("# %s over %s: rank %d said nothing in %d ms; %d of %d ranks have made the communicator, and reported:%s\n", s->name,
-         s->transport, silent, limit_ms, __atomic_load_n(&shared->made, __ATOMIC_ACQUIRE), s->size, said ? said : "");
+  printf("# %s over %s: rank %d said nothing in %d ms; %d of %d ranks have made the communicator, and reported:%s\n",
+         s->name, s->transport, silent, limit_ms, __atomic_load_n(&shared->made, __ATOMIC_ACQUIRE), s->size,
+         said ? said : "");
   fflush(stdout);
   free(said);
   fail_msg("%s over %s: rank %d said nothing in %d ms", s->name, s->transport, silent, limit_ms);
