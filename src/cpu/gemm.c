@@ -1,6 +1,6 @@
 /* cpu/gemm.c -- matrix products: the table of kernels, of which a product takes the first that fits, and the kernels
  * that use BLAS (blas.h), directly or on converted panels.  Weft's own kernels are in gemm_amx.c, gemm_lanes.c,
- * gemm_pairs.c, gemm_vector.c, gemm_few.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
+ * gemm_pairs.c, gemm_vector.c, gemm_few.c, gemm_dense.c, gemm_complex.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
 #include <config.h>
 
 #include "cpu/gemm.h"
@@ -13,6 +13,7 @@
 #include "cpu/blas.h"
 #include "cpu/gemm_amx.h"
 #include "cpu/gemm_block.h"
+#include "cpu/gemm_complex.h"
 #include "cpu/gemm_dense.h"
 #include "cpu/gemm_few.h"
 #include "cpu/gemm_pairs.h"
@@ -265,6 +266,7 @@ static const gemm_kernel kernels[] = {
   {CPU_GEMM_VECTOR, cpu_vector_fits, cpu_vector_plan, NULL, cpu_vector_tile},
   {CPU_GEMM_FEW, cpu_few_fits, cpu_few_plan, NULL, cpu_few_tile, &cpu_few_packed},
   {CPU_GEMM_DENSE, dense_fits, cpu_dense_plan, NULL, cpu_dense_tile, &cpu_dense_packed},
+  {CPU_GEMM_COMPLEX, cpu_complex_fits, cpu_complex_plan, NULL, cpu_complex_tile},
   {CPU_GEMM_BLAS, blas_fits, NULL, NULL, blas_tile},
   {CPU_GEMM_BLOCK, block_fits, NULL, block_scratch, block_tile},
   {CPU_GEMM_CONVERT, convert_fits, NULL, convert_scratch, convert_tile},

@@ -15,6 +15,7 @@ typedef enum cpu_gemm_kind {
   CPU_GEMM_VECTOR,  /* gemm_vector.c: f32, f64: a matrix times a vector */
   CPU_GEMM_FEW,     /* gemm_few.c: few rows by much f32 or bf16 */
   CPU_GEMM_DENSE,   /* gemm_dense.c: f32, f64 */
+  CPU_GEMM_COMPLEX, /* gemm_complex.c: c64, c128 */
   CPU_GEMM_BLAS,    /* f32, f64, c64, c128 throughout: OpenBLAS in place */
   CPU_GEMM_CONVERT, /* panels are converted to a type of BLAS, and the result is converted back */
   CPU_GEMM_BLOCK,   /* gemm_block.c: every real type, converted as it is packed; integer products wrap */

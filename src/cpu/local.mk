@@ -6,7 +6,7 @@ libweftrun_la_SOURCES += \
   %D%/dot.c %D%/dot.h %D%/dot_parts.c %D%/transpose.c %D%/transpose.h \
   %D%/fft.c %D%/fft.h %D%/fft_lines.h \
   %D%/gemm.c %D%/gemm.h %D%/gemm_amx.c %D%/gemm_amx.h %D%/gemm_block.c %D%/gemm_block.h %D%/gemm_dense.c %D%/gemm_dense.h %D%/gemm_few.c %D%/gemm_few.h %D%/gemm_micro.h %D%/gemm_micro_loop.h %D%/gemm_pairs.c %D%/gemm_pairs.h %D%/gemm_turn.h %D%/gemm_lanes.c %D%/gemm_lanes.h %D%/gemm_vector.c %D%/gemm_vector.h %D%/gemm_vector_loops.h \
-  %D%/gemm_tiny.c %D%/gemm_tiny.h %D%/hot.h \
+  %D%/gemm_complex.c %D%/gemm_complex.h %D%/gemm_tiny.c %D%/gemm_tiny.h %D%/hot.h \
   %D%/lapack.h %D%/library.c %D%/linalg.h \
   %D%/hwloc.c %D%/loader.c \
   %D%/makers.h %D%/onednn.h \

@@ -311,6 +311,79 @@ TEST(packed_forms_for_few_rows_give_the_same_bits)
   check_few_packed(3, 77, 5, false, 1e-35f);
 }
 
+/* A product of complex numbers whose parts are whole numbers, by the kernel and by its definition. The operands end where
+ * their memory ends, and nothing is written between the rows of the result. */
+static void check_complex(weft_dtype type, int64_t m, int64_t n, int64_t k, int order)
+{
+  weft_dtype part = weft_dtype_component(type);
+  int64_t a_row = order % 3 == 0   ? k + GUARD
+                  : order % 3 == 1 ? 1
+                                   : 2 * k,
+          a_col = order % 3 == 0   ? 1
+                  : order % 3 == 1 ? m
+                                   : 2;
+  int64_t b_row = order / 3 == 0   ? n + GUARD
+                  : order / 3 == 1 ? 1
+                                   : 2 * n,
+          b_col = order / 3 == 0   ? 1
+                  : order / 3 == 1 ? k
+                                   : 2;
+  cpu_gemm g = {.a_type = type, .b_type = type, .c_type = type, .m = m, .n = n, .k = k, .a_row = a_row, .a_col = a_col,
+                .b_row = b_row, .b_col = b_col, .c_row = n + GUARD, .via = WEFT_INVALID};
+  size_t bytes = weft_dtype_bytes(type);
+  void *a = malloc(bytes * (size_t)((m - 1) * a_row + (k - 1) * a_col + 1));
+  void *b = malloc(bytes * (size_t)((n - 1) * b_col + (k - 1) * b_row + 1)), *c = malloc(bytes * (size_t)(m * g.c_row));
+
+  T_TRUE(a && b && c);
+  for (int64_t l = 0; l < k; l++) {
+    for (int64_t i = 0; i < m; i++) {
+      put(part, a, 2 * (i * a_row + l * a_col), left_at(i, l));
+      put(part, a, 2 * (i * a_row + l * a_col) + 1, left_at(l, i + 5));
+    }
+    for (int64_t j = 0; j < n; j++) {
+      put(part, b, 2 * (l * b_row + j * b_col), right_at(l, j));
+      put(part, b, 2 * (l * b_row + j * b_col) + 1, right_at(j + 3, l));
+    }
+  }
+  for (int64_t i = 0; i < 2 * m * g.c_row; i++) put(part, c, i, -99);
+  cpu_gemm_init(&g);
+  T_EQ_INT(g.kind, CPU_GEMM_COMPLEX);
+  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64));
+  T_TRUE(scratch);
+  for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < g.c_row; j++) {
+      double re = j < n ? 0 : -99, im = re;
+      for (int64_t l = 0; l < k && j < n; l++) {
+        double ar = left_at(i, l), ai = left_at(l, i + 5), br = right_at(l, j), bi = right_at(j + 3, l);
+        re += ar * br - ai * bi, im += ar * bi + ai * br;
+      }
+      double got_re = get(part, c, 2 * (i * g.c_row + j)), got_im = get(part, c, 2 * (i * g.c_row + j) + 1);
+      if (got_re != re || got_im != im)
+        fail_msg("%s, %lld x %lld x %lld, order %d: [%lld, %lld] is %g%+gi, not %g%+gi", weft_dtype_name(type),
+                 (long long)m, (long long)n, (long long)k, order, (long long)i, (long long)j, got_re, got_im, re, im);
+    }
+  free(a), free(b), free(c), free(scratch);
+}
+
+TEST(products_of_complex_numbers_are_exact)
+{
+  static const int64_t rows[] = {8, 13, 14, 15, 29, 40}, columns[] = {2, 3, 7, 8, 9, 16, 17, 33}, depths[] = {1, 2, 9, 128, 129, 300};
+
+  if (!gen_this_processor.avx2) T_SKIP("this processor has no AVX2");
+  for (int narrow = 0; narrow < 2; narrow++) {
+    cpu_dense_narrow = narrow;
+    for (int order = 0; order < 9; order++)
+      for (size_t r = 0; r < WEFT_COUNT(rows); r++)
+        for (size_t c = 0; c < WEFT_COUNT(columns); c++)
+          for (size_t d = 0; d < WEFT_COUNT(depths); d++)
+            check_complex((r + c + d) % 2 ? WEFT_C128 : WEFT_C64, rows[r], columns[c], depths[d], order);
+    check_complex(WEFT_C64, 600, 300, 140, narrow); /* several tiles each way */
+    check_complex(WEFT_C128, 300, 600, 140, 3 + narrow);
+  }
+  cpu_dense_narrow = false;
+}
+
 /* A matrix of `count` by k times a vector, with steps of every kind. The last row of the sum meets infinities, where
  * neither what lies beside them nor the ends of rows may change another result. */
 static void check_vector(weft_dtype type, int64_t count, int64_t k, int form)
@@ -647,7 +720,7 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
-TEST_MAIN(UNIT(products_of_few_rows_are_exact), UNIT(packed_forms_for_few_rows_give_the_same_bits),
+TEST_MAIN(UNIT(products_of_complex_numbers_are_exact), UNIT(products_of_few_rows_are_exact), UNIT(packed_forms_for_few_rows_give_the_same_bits),
           UNIT(products_by_a_vector_are_exact),
           UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),

@@ -26,7 +26,7 @@ const gen_target gen_cpu_target = {
   .block_threads = 1,
   .costs = {
     .scale = 1, .call_ns = 100, .library_ns = 400, .near_byte_ns = 0.022, .far_byte_ns = 0.07, .turned_byte_ns = 0.06,
-    .task_ns = 10000, .handover_ns = 5000, .moved_byte_ns = {0.015, 0.05}, .whole_byte_ns = 0.08,
+    .task_ns = 10000, .handover_ns = 5000, .moved_byte_ns = {0.03, 0.08}, .whole_byte_ns = 0.15,
   },
 };
 
