@@ -26,7 +26,8 @@
 enum {
   MAX_ROWS = CPU_MICRO_ROWS, VECTORS = CPU_MICRO_VECTORS,
   LEAST_PACKED = 17,                       /* for fewer rows gemm_block.c swaps the operands instead */
-  LEAST_FAR = 9,                           /* for fewer rows gemm_block.c reads a large B in longer runs */
+  LEAST_TURNED = 2,                        /* the same where vectors of 16 turn dense columns as they are read */
+  LEAST_FAR = 9,                           /* for fewer rows gemm_few.c or gemm_block.c reads a large B in longer runs */
   CLOSE_BYTES = 1 << 18,                   /* a panel of B spread over at most this many bytes is not packed */
   NEAR_BYTES = 1 << 19,
   MOST_ROWS = 392,                         /* rows of A in a tile: a block of k of them stays in L2 */
@@ -123,25 +124,31 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
 /* to[k][width] = a panel of B of `cols` columns `across` apart, whose rows are `along` apart. */
-#define PACK(name, type, VEC, LANES, LOAD, LOAD_MASKED, STORE, TURN, choose)                                          \
-  static TARGET void name(int64_t cols, int64_t k, const void *panel, int64_t across, int64_t along, void *target,    \
-                          int64_t width)                                                                              \
+#define PACK(name, features, type, VEC, LANES, MASK, MASK_OF, LOAD, LOAD_MASKED, STORE, TURN, AHEAD)                  \
+  static __attribute__((target(features))) void name(int64_t cols, int64_t k, const void *panel, int64_t across,      \
+                                                     int64_t along, void *target, int64_t width)                      \
   {                                                                                                                   \
     const type *from = panel;                                                                                         \
     type *to = target;                                                                                                \
     int64_t last = (cols - 1) / LANES * LANES;                                                                        \
-    __m256i mask = _mm256_loadu_si256((const __m256i *)(choose + LANES - (cols - last)));                             \
+    MASK mask = MASK_OF(cols - last);                                                                                 \
     if (across == 1)                                                                                                  \
       for (int64_t l = 0; l < k; l++, from += along, to += width) {                                                   \
         for (int64_t j = 0; j < last; j += LANES) STORE(to + j, LOAD(from + j));                                      \
-        STORE(to + last, LOAD_MASKED(from + last, mask));                                                             \
+        STORE(to + last, LOAD_MASKED(mask, from + last));                                                             \
       }                                                                                                               \
     else if (along == 1 && k >= LANES)                                                                                \
       for (int64_t l = 0; l < k; l = l + LANES < k ? WEFT_MIN(l + LANES, k - LANES) : k) /* the last ones overlap */  \
         for (int64_t j = 0; j < cols; j += LANES) {                                                                   \
           VEC v[LANES];                                                                                               \
-          for (int64_t q = 0; q < LANES; q++) v[q] = LOAD(from + WEFT_MIN(j + q, cols - 1) * across + l);             \
+          CPU_UNROLL                                                                                                  \
+          for (int64_t q = 0; q < LANES; q++) {                                                                       \
+            const type *line = from + WEFT_MIN(j + q, cols - 1) * across + l;                                         \
+            AHEAD(line);                                                                                              \
+            v[q] = LOAD(line);                                                                                        \
+          }                                                                                                           \
           TURN(v);                                                                                                    \
+          CPU_UNROLL                                                                                                  \
           for (int64_t q = 0; q < LANES; q++) STORE(to + (l + q) * width + j, v[q]);                                  \
         }                                                                                                             \
     else                                                                                                              \
@@ -161,14 +168,28 @@ static inline TARGET void turn_4x4(__m256d v[4])
   v[3] = _mm256_permute2f128_pd(t1, t3, 0x31);
 }
 
-PACK(pack_f32, float, __m256, 8, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_storeu_ps, cpu_turn_8x8, choose_32)
-PACK(pack_f64, double, __m256d, 4, _mm256_loadu_pd, _mm256_maskload_pd, _mm256_storeu_pd, turn_4x4, choose_64)
+#define IGNORE(p)
+#ifndef PFD
+#define PFD 256
+#endif
+#define FETCH(p) __builtin_prefetch((const char *)(p) + PFD)
+#define FIRST_OF_8(count) _mm256_loadu_si256((const __m256i *)(choose_32 + 8 - (count)))
+#define FIRST_OF_4(count) _mm256_loadu_si256((const __m256i *)(choose_64 + 4 - (count)))
+#define FIRST_OF_16(count) ((__mmask16)((1u << (count)) - 1))
+#define LOAD_8_MASKED(m, p) _mm256_maskload_ps(p, m)
+#define LOAD_4_MASKED(m, p) _mm256_maskload_pd(p, m)
+PACK(pack_f32, "avx2,fma", float, __m256, 8, __m256i, FIRST_OF_8, _mm256_loadu_ps, LOAD_8_MASKED, _mm256_storeu_ps,
+     cpu_turn_8x8, IGNORE)
+PACK(pack_f64, "avx2,fma", double, __m256d, 4, __m256i, FIRST_OF_4, _mm256_loadu_pd, LOAD_4_MASKED, _mm256_storeu_pd,
+     turn_4x4, IGNORE)
+PACK(pack_f32_512, "avx512f,avx512bw,avx512vl,avx512dq", float, __m512i, 16, __mmask16, FIRST_OF_16, _mm512_loadu_si512,
+     _mm512_maskz_loadu_epi32, _mm512_storeu_si512, cpu_turn_16x16, FETCH)
 
 /* ---- the choice of a kernel ------------------------------------------------------------------------------------ */
 
 static const cpu_dense_kernel kernels[2][2] = { /* AVX-512 or not, f64 or not */
   {{6, 8, pack_f32, micro_f32_256}, {6, 4, pack_f64, micro_f64_256}},
-  {{14, 16, pack_f32, cpu_micro_f32}, {14, 8, pack_f64, micro_f64_512}},
+  {{14, 16, pack_f32_512, cpu_micro_f32}, {14, 8, pack_f64, micro_f64_512}},
 };
 
 bool cpu_dense_narrow;
@@ -197,7 +218,8 @@ bool cpu_dense_fits(const cpu_gemm *g)
   if ((g->c_type != WEFT_F32 && g->c_type != WEFT_F64) || g->a_type != g->c_type || g->b_type != g->c_type ||
       g->via != WEFT_INVALID || WEFT_MIN(g->m, g->n) < 2 || !cpu_dense_kernel_of(g->c_type))
     return false;
-  return g->b_col == 1 ? g->m >= LEAST_FAR || is_near(g) : g->m >= LEAST_PACKED;
+  if (g->b_col == 1) return g->m >= LEAST_FAR || is_near(g);
+  return g->m >= (g->b_row == 1 && cpu_dense_kernel_of(g->c_type)->pack == pack_f32_512 ? LEAST_TURNED : LEAST_PACKED);
 }
 
 static bool rows_collide(const cpu_gemm *g)

@@ -12,6 +12,10 @@
 
 #include <string.h>
 
+#if defined __x86_64__
+#include <immintrin.h>
+#endif
+
 #include "base/macros.h"
 #include "codegen/model/processor.h"
 #include "cpu/gemm_block.h"
@@ -27,6 +31,7 @@ enum {
   ROW_TILES = 8, COLUMN_TILES = 32, /* tiles wanted; a tile reads runs of its width where the rows of B are dense */
   MOST_DEPTH = 1 << 16,      /* of k: a thread's copies of A and of columns of B stay below 5 MiB */
   DEPTH = 4, LANES = 8, COLUMNS = 4,
+  WIDE_DEPTH = 8, WIDE_LANES = 16, /* of f32 with AVX-512 */
   AHEAD = 8,                 /* rows of B from those that are added to those that are asked for */
 };
 
@@ -93,6 +98,90 @@ typedef uint32_t words __attribute__((vector_size(32), may_alias));
 ADD_ROWS(add_one_row, 1)
 ADD_ROWS(add_two_rows, 2)
 
+#if defined __x86_64__
+
+/* sums[m][cols] += a[m][WIDE_DEPTH] . x[WIDE_DEPTH][cols] with vectors of 16, the last one cut by a mask: numbers of x are
+ * read once for all rows. Asks for the memory `ahead` elements behind each x, unless it is 0. */
+static __attribute__((target("avx512f,fma"))) void add_rows_wide(int64_t m, int64_t cols, const float *const *x,
+                                                                 const float *a, int64_t a_row, float *sums,
+                                                                 int64_t sum_row, int64_t ahead)
+{
+  const float *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3], *x4 = x[4], *x5 = x[5], *x6 = x[6], *x7 = x[7];
+
+  for (int64_t j = 0; j < cols; j += WIDE_LANES) {
+    __mmask16 mask = cols - j < WIDE_LANES ? (__mmask16)((1u << (cols - j)) - 1) : 0xffff;
+    if (ahead) {
+      CPU_UNROLL
+      for (int q = 0; q < WIDE_DEPTH; q++) _mm_prefetch((const char *)(x[q] + j + ahead), _MM_HINT_T0);
+    }
+    __m512 v0 = _mm512_maskz_loadu_ps(mask, x0 + j), v1 = _mm512_maskz_loadu_ps(mask, x1 + j);
+    __m512 v2 = _mm512_maskz_loadu_ps(mask, x2 + j), v3 = _mm512_maskz_loadu_ps(mask, x3 + j);
+    __m512 v4 = _mm512_maskz_loadu_ps(mask, x4 + j), v5 = _mm512_maskz_loadu_ps(mask, x5 + j);
+    __m512 v6 = _mm512_maskz_loadu_ps(mask, x6 + j), v7 = _mm512_maskz_loadu_ps(mask, x7 + j);
+    float *to = sums + j;
+    const float *from = a;
+    for (int64_t i = 0; i < m; i++, to += sum_row, from += a_row) {
+      __m512 s = _mm512_maskz_loadu_ps(mask, to);
+      s = _mm512_fmadd_ps(v0, _mm512_set1_ps(from[0]), s);
+      s = _mm512_fmadd_ps(v1, _mm512_set1_ps(from[1]), s);
+      s = _mm512_fmadd_ps(v2, _mm512_set1_ps(from[2]), s);
+      s = _mm512_fmadd_ps(v3, _mm512_set1_ps(from[3]), s);
+      s = _mm512_fmadd_ps(v4, _mm512_set1_ps(from[4]), s);
+      s = _mm512_fmadd_ps(v5, _mm512_set1_ps(from[5]), s);
+      s = _mm512_fmadd_ps(v6, _mm512_set1_ps(from[6]), s);
+      s = _mm512_fmadd_ps(v7, _mm512_set1_ps(from[7]), s);
+      _mm512_mask_storeu_ps(to, mask, s);
+    }
+  }
+}
+
+static const float zeros[MOST_COLUMNS]; /* rows past the end */
+
+/* As multiply_block, which follows, of f32. */
+static void multiply_block_wide(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
+                                int64_t a_row, const float *b, int64_t b_row, float *sums, int64_t sum_row)
+{
+  memset(sums, 0, (size_t)(m * sum_row) * sizeof *sums);
+  for (int64_t l = first; l < end; l += WIDE_DEPTH) {
+    int64_t depth = WEFT_MIN(WIDE_DEPTH, end - l);
+    const float *x[WIDE_DEPTH];
+    for (int64_t q = 0; q < WIDE_DEPTH; q++) x[q] = q < depth ? b + (l + q) * b_row : zeros;
+    if (depth == WIDE_DEPTH) {
+      add_rows_wide(m, cols, x, a + l, a_row, sums, sum_row, l + 2 * WIDE_DEPTH <= k ? WIDE_DEPTH * b_row : 0);
+      continue;
+    }
+    float last[MOST_ROWS * WIDE_DEPTH];
+    for (int64_t i = 0; i < m * WIDE_DEPTH; i++) last[i] = -0.0f; /* times 0: adds nothing, not even to a sum of -0 */
+    for (int64_t i = 0; i < m; i++)
+      memcpy(last + i * WIDE_DEPTH, a + i * a_row + l, (size_t)depth * sizeof *last);
+    add_rows_wide(m, cols, x, last, WIDE_DEPTH, sums, sum_row, 0);
+  }
+}
+
+static bool has_wide_rows(const cpu_gemm *g)
+{
+  return g->b_type == WEFT_F32 && gen_this_processor.avx512 && !cpu_dense_narrow;
+}
+
+#else
+
+static const float zeros[MOST_COLUMNS];
+
+static void multiply_block_wide(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
+                                int64_t a_row, const float *b, int64_t b_row, float *sums, int64_t sum_row)
+{
+  (void)m, (void)cols, (void)first, (void)end, (void)k, (void)a, (void)a_row, (void)b, (void)b_row, (void)sums;
+  (void)sum_row;
+}
+
+static bool has_wide_rows(const cpu_gemm *g)
+{
+  (void)g;
+  return false;
+}
+
+#endif
+
 static HOT void widen(int64_t count, const uint16_t *from, float *restrict to)
 {
   uint32_t *bits = (uint32_t *)(void *)to;
@@ -106,7 +195,6 @@ static void multiply_block(int64_t m, int64_t cols, int64_t first, int64_t end, 
                            int64_t a_row, const char *b, int64_t b_row, bool is_narrow, float *wide, float *sums,
                            int64_t sum_row)
 {
-  static const float zeros[MOST_COLUMNS];
   int64_t bytes = is_narrow ? 2 : 4;
 
   memset(sums, 0, (size_t)(m * sum_row) * sizeof *sums);
@@ -144,8 +232,10 @@ static void multiply_rows(const cpu_gemm *g, int64_t m, int64_t cols, const floa
   int64_t block = cpu_dense_block_of_k(g);
 
   for (int64_t l = 0; l < g->k; l += block) {
-    multiply_block(m, cols, l, WEFT_MIN(l + block, g->k), g->k, a, a_row, b, g->b_row, g->b_type == WEFT_BF16, wide,
-                   l ? sums : total, sum_row);
+    int64_t end = WEFT_MIN(l + block, g->k);
+    float *to = l ? sums : total;
+    if (has_wide_rows(g)) multiply_block_wide(m, cols, l, end, g->k, a, a_row, (const void *)b, g->b_row, to, sum_row);
+    else multiply_block(m, cols, l, end, g->k, a, a_row, b, g->b_row, g->b_type == WEFT_BF16, wide, to, sum_row);
     for (int64_t j = 0; l && j < m * sum_row; j += LANES) *(vec *)(total + j) += *(const vec *)(sums + j);
   }
 }
@@ -239,21 +329,21 @@ static void multiply_columns(int64_t m, int64_t cols, int64_t k, const float *a,
 
 /* ---- the interface ----------------------------------------------------------------------------------------------- */
 
+static bool is_f32(const cpu_gemm *g)
+{
+  return g->a_type == WEFT_F32 && g->b_type == WEFT_F32 && g->c_type == WEFT_F32;
+}
+
 bool cpu_few_fits(const cpu_gemm *g)
 {
   bool narrow = g->b_type == WEFT_BF16;
 
   if (g->compute != WEFT_F32 || g->via != WEFT_INVALID || (g->b_type != WEFT_F32 && !narrow) ||
-      !gen_this_processor.avx2 || cpu_block_is_fast())
+      !gen_this_processor.avx2 || (cpu_block_is_fast() && !(is_f32(g) && g->b_col == 1)))
     return false;
   if (g->m < 2 || g->m > MOST_ROWS || g->n < LEAST_COLUMNS || g->k < 1 || g->k > MOST_DEPTH) return false;
   if (g->b_row == 1 && g->b_col != 1) return true;
   return g->b_col == 1 && (narrow || g->k * g->n * 4 > NEAR_BYTES);
-}
-
-static bool is_f32(const cpu_gemm *g)
-{
-  return g->a_type == WEFT_F32 && g->b_type == WEFT_F32 && g->c_type == WEFT_F32;
 }
 
 static bool a_is_in_place(const cpu_gemm *g) { return g->a_type == WEFT_F32 && g->a_col == 1; }

@@ -29,6 +29,7 @@
 #include "codegen/model/processor.h"
 #include "cpu/gemm_dense.h"
 #include "cpu/gemm_micro.h"
+#include "cpu/gemm_turn.h"
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 
@@ -93,35 +94,6 @@ enum {
 
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
 
-/* Afterwards vector j holds quad j of each vector. */
-static inline TARGET void turn_16x16(__m512i v[16])
-{
-  __m512i t[16];
-
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) { /* v[i + c]: column 4 * lane + c of rows i .. i + 3 */
-    v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  for (int c = 0; c < 4; c++) {
-    t[c] = _mm512_shuffle_i32x4(v[c], v[c + 4], 0x44);
-    t[c + 4] = _mm512_shuffle_i32x4(v[c], v[c + 4], 0xee);
-    t[c + 8] = _mm512_shuffle_i32x4(v[c + 8], v[c + 12], 0x44);
-    t[c + 12] = _mm512_shuffle_i32x4(v[c + 8], v[c + 12], 0xee);
-  }
-  for (int c = 0; c < 4; c++) {
-    v[c] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0x88);
-    v[c + 4] = _mm512_shuffle_i32x4(t[c], t[c + 8], 0xdd);
-    v[c + 8] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0x88);
-    v[c + 12] = _mm512_shuffle_i32x4(t[c + 4], t[c + 12], 0xdd);
-  }
-}
-
 /* name(bytes, a, b, s): the dot products of the rows of A that ROWS names and four columns of B, all of them dense, as
  * vectors whose lanes are still to be added up: s[4 * row + column]. */
 #define DOTS(name, ROWS, FEATURES, ADD, FLIP)                                                                           \
@@ -142,8 +114,9 @@ static inline TARGET void turn_16x16(__m512i v[16])
 #define SUM_LANES(name, SUM)                             \
   static TARGET __m512i name(__m512i s[16])              \
   {                                                      \
-    turn_16x16(s);                                       \
+    cpu_turn_16x16(s);                                       \
     __m512i total = s[0];                                \
+    CPU_UNROLL                                           \
     for (int i = 1; i < 16; i++) total = SUM(total, s[i]); \
     return total;                                        \
   }
@@ -328,13 +301,15 @@ static TARGET void pack_columns(int64_t cols, int64_t bytes, const char *from, i
     __mmask64 mask = bytes - at < 64 ? ((__mmask64)1 << (bytes - at)) - 1 : ~(__mmask64)0;
     int64_t quads = WEFT_MIN(LANE_COUNT, (bytes - at + QUAD_BYTES - 1) / QUAD_BYTES);
     __m512i v[16];
+    CPU_UNROLL
     for (int64_t q = 0; q < 16; q++)
       v[q] = _mm512_xor_si512(_mm512_maskz_loadu_epi8(q < cols ? mask : 0, from + WEFT_MIN(q, cols - 1) * column + at),
                               signs);
-    turn_16x16(v);
-    if (quads == LANE_COUNT)
+    cpu_turn_16x16(v);
+    if (quads == LANE_COUNT) {
+      CPU_UNROLL
       for (int64_t q = 0; q < LANE_COUNT; q++) _mm512_storeu_si512(to + q * width, v[q]);
-    else
+    } else
       for (int64_t q = 0; q < quads; q++) _mm512_storeu_si512(to + q * width, v[q]);
   }
 }

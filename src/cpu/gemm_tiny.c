@@ -8,6 +8,7 @@
 
 #include "base/macros.h"
 #include "cpu/gemm_block.h"
+#include "cpu/gemm_dense.h"
 #include "cpu/hot.h"
 
 enum { FLOPS = 2000, DENSE_FLOPS = 70000, ROWS = 8, MOST_STEP = 1 << 24 };
@@ -100,8 +101,28 @@ static bool use_masks(const cpu_gemm *g)
 
 #endif
 
+/* Dense columns: the loops of gemm_dense.c over all of k, which add in the same order. */
+static void multiply_dense(const cpu_dense_kernel *kernel, const cpu_gemm *g, const char *a, const char *b, char *c)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = CPU_MICRO_VECTORS * kernel->lanes;
+  int64_t height = cpu_even_part(g->m, kernel->rows);
+  cpu_micro_steps steps = {g->a_row, g->a_col, g->b_row, g->c_row};
+
+  for (int64_t j = 0; j < g->n; j += width) {
+    int64_t cols = WEFT_MIN(width, g->n - j), vectors = cols > kernel->lanes ? 2 : 1;
+    for (int64_t i = 0; i < g->m; i += height)
+      kernel->micro[WEFT_MIN(height, g->m - i)][vectors](g->k, a + i * g->a_row * bytes, b + j * bytes,
+                                                         c + (i * g->c_row + j) * bytes, &steps,
+                                                         cols - (vectors - 1) * kernel->lanes, false);
+  }
+}
+
 void cpu_gemm_tiny(const cpu_gemm *g, const void *a, const void *b, void *c)
 {
+  if (use_masks(g) && g->b_col == 1 && g->m > ROWS) {
+    multiply_dense(cpu_dense_kernel_of(g->c_type), g, a, b, c);
+    return;
+  }
   if (!use_masks(g)) {
     if (g->c_type == WEFT_F32) loops_f32(g, a, b, c);
     else loops_f64(g, a, b, c);
