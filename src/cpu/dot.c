@@ -269,6 +269,7 @@ static void dot_task(void *ctx, int64_t task)
   void *scratch = g->scratch_bytes ? rt_task_scratch(g->scratch_bytes, &job->failed) : NULL;
   if (g->scratch_bytes && !scratch) return;
   const void *packed = rt_form_near(job->packed, job->pool);
+  cpu_gemm_begin(g);
   for (int64_t tile = first; tile < end; tile++) {
     int64_t batch = tile / g->tiles, rest = batch, l = 0, r = 0;
     for (int d = dot->batch_rank - 1; d >= 0; d--) {
@@ -279,6 +280,7 @@ static void dot_task(void *ctx, int64_t task)
     cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, packed, job->out + batch * c_step,
                   scratch);
   }
+  cpu_gemm_end(g);
 }
 
 weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs, const rt_form *packed,

@@ -369,3 +369,13 @@ void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b
     kernel->packed->tile(g, m, n, from_a, (const char *)packed + j * g->column_bytes, to, scratch);
   else if (kernel) kernel->tile(g, m, n, from_a, from_b, to, scratch);
 }
+
+void cpu_gemm_begin(const cpu_gemm *g)
+{
+  if (g->kind == CPU_GEMM_AMX) cpu_amx_hold(g);
+}
+
+void cpu_gemm_end(const cpu_gemm *g)
+{
+  if (g->kind == CPU_GEMM_AMX) cpu_amx_let_go();
+}

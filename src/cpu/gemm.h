@@ -52,6 +52,11 @@ cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n);
 void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void *b, const void *packed, void *c,
                    void *scratch);
 
+/* Optional, around the calls of cpu_gemm_tile that a thread makes for one `gemm` without other products between them:
+ * state of the processor that the kernel needs is set and given back once. */
+void cpu_gemm_begin(const cpu_gemm *gemm);
+void cpu_gemm_end(const cpu_gemm *gemm);
+
 /* The packed form of b, for all tiles at once.  Without it the kernel makes the part of b that a tile needs for each
  * tile.  It does not depend on m. */
 enum { CPU_PACK_COLUMNS = 256 }; /* that one call of cpu_gemm_pack packs */

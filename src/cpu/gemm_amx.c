@@ -14,6 +14,7 @@
 
 #if defined __x86_64__ && defined __linux__
 
+#include <assert.h>
 #include <immintrin.h>
 #include <pthread.h>
 #include <string.h>
@@ -31,6 +32,7 @@
 
 enum {
   TILE = 16, TILE_BYTES = 1024, ROW_BYTES = 64,
+  LEAST_DEPTH = 16,      /* of k */
   PANEL_BYTES = 1 << 20, /* bytes of packed B: half of the L2 cache */
   ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18,
 };
@@ -52,7 +54,7 @@ bool cpu_amx_fits(const cpu_gemm *g)
   static pthread_once_t once = PTHREAD_ONCE_INIT;
 
   pthread_once(&once, detect);
-  if (WEFT_MIN(g->m, g->n) < 2 || WEFT_MAX(g->m, g->n) < TILE || g->k < 32 ||
+  if (WEFT_MIN(g->m, g->n) < 2 || WEFT_MAX(g->m, g->n) < TILE || g->k < LEAST_DEPTH ||
       (g->via != WEFT_INVALID && g->via != g->a_type))
     return false;
   if (g->a_type == WEFT_BF16 && g->b_type == WEFT_BF16)
@@ -72,6 +74,7 @@ typedef struct product {
   bool swapped;           /* a and b have changed places, and C is written transposed */
   bool is_bf16;
   int64_t bytes, lanes, k, k_tiles, strip; /* bytes of 16 packed rows or columns */
+  int64_t tile_row;       /* bytes of a row of A's tiles: fewer than ROW_BYTES where one tile holds all of k */
   int64_t panel;          /* columns of B packed at a time */
 } product;
 
@@ -86,6 +89,7 @@ static product plan_product(const cpu_gemm *g, int64_t m, int64_t n, const char 
 
   if (p.swapped) WEFT_SWAP(p.a, p.b);
   p.strip = p.k_tiles * TILE_BYTES;
+  p.tile_row = p.k_tiles == 1 ? WEFT_ALIGN_UP(p.k * bytes, 4) : ROW_BYTES;
   p.panel = WEFT_MIN(WEFT_ALIGN_UP(p.b.count, 2 * TILE), 2 * TILE * WEFT_MAX(1, PANEL_BYTES / (2 * p.strip)));
   return p;
 }
@@ -119,16 +123,23 @@ static AMX inline void pack_b_row(const product *p, const char *b, int64_t rows,
 {
   int64_t row = p->b.along, col = p->b.across;
 
-  if (col == 1) { /* the rows are dense: spreads each row over the lanes and shifts it into place */
-    __m512i sum = _mm512_setzero_si512();
-    __mmask16 mask = (__mmask16)((1u << count) - 1);
-    for (int64_t r = 0; r < rows; r++) {
-      const char *from = b + r * row * p->bytes;
-      __m512i wide = p->bytes == 2 ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from))
-                                   : _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, from));
-      sum = _mm512_or_si512(sum, _mm512_sllv_epi32(wide, _mm512_set1_epi32((int)(r * p->bytes * 8))));
+  if (col == 1) { /* the rows are dense: they lie one after the other in a vector, whose numbers then change places */
+    const __mmask16 mask = (__mmask16)((1u << count) - 1);
+    if (p->bytes == 2) {
+      const __m512i turn = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                            21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+      __m512i both = _mm512_zextsi256_si512(_mm256_maskz_loadu_epi16(rows > 0 ? mask : 0, b));
+      both = _mm512_inserti64x4(both, _mm256_maskz_loadu_epi16(rows > 1 ? mask : 0, b + 2 * row), 1);
+      _mm512_storeu_si512(out, _mm512_permutexvar_epi16(turn, both));
+      return;
     }
-    _mm512_storeu_si512(out, sum);
+    const __m512i gather = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i turn = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    __m512i all = _mm512_zextsi128_si512(_mm_maskz_loadu_epi8(rows > 0 ? mask : 0, b));
+    all = _mm512_inserti32x4(all, _mm_maskz_loadu_epi8(rows > 1 ? mask : 0, b + row), 1);
+    all = _mm512_inserti32x4(all, _mm_maskz_loadu_epi8(rows > 2 ? mask : 0, b + 2 * row), 2);
+    all = _mm512_inserti32x4(all, _mm_maskz_loadu_epi8(rows > 3 ? mask : 0, b + 3 * row), 3);
+    _mm512_storeu_si512(out, _mm512_shuffle_epi8(_mm512_permutexvar_epi32(gather, all), turn));
     return;
   }
   memset(out, 0, ROW_BYTES);
@@ -202,76 +213,117 @@ static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
         inner += 3;
         continue;
       }
-      for (int64_t q = 0, l = t * per_tile; q < TILE; q++, l += p->lanes)
+      for (int64_t q = 0, l = t * per_tile; q < p->tile_row / 4; q++, l += p->lanes)
         pack_b_row(p, from + q * p->lanes * p->b.along * p->bytes, WEFT_MAX(0, WEFT_MIN(p->lanes, p->k - l)), columns,
                    tile + q * ROW_BYTES);
     }
 }
 
-/* Computes one block of 2 x 2 tiles. `wide` and `tall` say whether the second tiles exist. The rows of the tiles of
- * sums, to[0] to to[3], are `row_bytes` apart. */
-static AMX void multiply(const product *p, const char *a, const char *b, bool tall, bool wide, char *const to[4],
-                         int64_t row_bytes)
+/* Rows of a tile in memory. */
+typedef struct tile_rows {
+  char *data;
+  int64_t step; /* bytes from one row to the next */
+} tile_rows;
+
+#define ADD_TILES(DO)             \
+  {                               \
+    if (p->is_bf16) {             \
+      DO(dpbf16ps)                \
+    } else {                      \
+      DO(dpbssd)                  \
+    }                             \
+  }
+#define ONE(add) _tile_##add(0, 4, 6);
+#define TWO(add) ONE(add) _tile_##add(1, 4, 7);
+#define FOUR(add) TWO(add) _tile_##add(2, 5, 6); _tile_##add(3, 5, 7);
+
+/* Computes one block of 2 x 2 tiles of sums, to[0] to to[3]. `wide` and `tall` say whether the second tiles exist. The
+ * tiles of A are `a` and `a1`, whose rows are `a_row` bytes apart, and those that follow them. */
+static AMX void multiply(const product *p, const char *a, const char *a1, int64_t a_row, const char *b, bool tall,
+                         bool wide, const tile_rows to[4])
 {
-  const char *a1 = a + p->strip, *b1 = wide ? b + p->strip : b;
+  const char *b1 = wide ? b + p->strip : b;
 
   SETTLE(a);
   _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  if (!tall) { /* a product of few rows takes as long as its loads */
+  if (!tall && !wide) {
     for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
-      _tile_loadd(4, a + t, ROW_BYTES);
+      _tile_loadd(4, a + t, a_row);
       _tile_loadd(6, b + t, ROW_BYTES);
-      _tile_loadd(7, b1 + t, ROW_BYTES);
-      if (p->is_bf16) {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-      } else {
-        _tile_dpbssd(0, 4, 6);
-        _tile_dpbssd(1, 4, 7);
-      }
+      ADD_TILES(ONE)
     }
-    _tile_stored(0, to[0], row_bytes);
-    _tile_stored(1, to[1], row_bytes);
+    _tile_stored(0, to[0].data, to[0].step);
     return;
   }
-  for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
-    _tile_loadd(4, a + t, ROW_BYTES);
-    _tile_loadd(6, b + t, ROW_BYTES);
-    _tile_loadd(5, a1 + t, ROW_BYTES);
-    _tile_loadd(7, b1 + t, ROW_BYTES);
-    if (p->is_bf16) {
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    } else {
-      _tile_dpbssd(0, 4, 6);
-      _tile_dpbssd(1, 4, 7);
-      _tile_dpbssd(2, 5, 6);
-      _tile_dpbssd(3, 5, 7);
+  _tile_zero(1);
+  if (!tall) { /* a product of few rows takes as long as its loads */
+    for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+      _tile_loadd(4, a + t, a_row);
+      _tile_loadd(6, b + t, ROW_BYTES);
+      _tile_loadd(7, b1 + t, ROW_BYTES);
+      ADD_TILES(TWO)
     }
+    _tile_stored(0, to[0].data, to[0].step);
+    _tile_stored(1, to[1].data, to[1].step);
+    return;
   }
-  _tile_stored(0, to[0], row_bytes);
-  _tile_stored(1, to[1], row_bytes);
-  _tile_stored(2, to[2], row_bytes);
-  _tile_stored(3, to[3], row_bytes);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+    _tile_loadd(4, a + t, a_row);
+    _tile_loadd(6, b + t, ROW_BYTES);
+    _tile_loadd(5, a1 + t, a_row);
+    _tile_loadd(7, b1 + t, ROW_BYTES);
+    ADD_TILES(FOUR)
+  }
+  _tile_stored(0, to[0].data, to[0].step);
+  _tile_stored(1, to[1].data, to[1].step);
+  _tile_stored(2, to[2].data, to[2].step);
+  _tile_stored(3, to[3].data, to[3].step);
 }
 
-static AMX void configure_tiles(void)
+/* As the processor reads it: tiles 0 to 3 hold sums, 4 and 5 parts of A, 6 and 7 parts of B. */
+typedef struct tile_config {
+  uint8_t palette, start_row, reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
+} tile_config;
+
+/* Where a row of A's tiles has `lanes` times 4 bytes. Constants, since a configuration that has just been written byte
+ * by byte is read many cycles later. */
+#define CONFIG(lanes)                                                                                   \
+  {.palette = 1,                                                                                        \
+   .row_bytes = {ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, 4 * (lanes), 4 * (lanes), ROW_BYTES, ROW_BYTES}, \
+   .rows = {TILE, TILE, TILE, TILE, TILE, TILE, lanes, lanes}}
+#define FOUR_CONFIGS(lanes) CONFIG(lanes), CONFIG((lanes) + 1), CONFIG((lanes) + 2), CONFIG((lanes) + 3)
+static const tile_config configs[TILE] __attribute__((aligned(64))) = {FOUR_CONFIGS(1), FOUR_CONFIGS(5), FOUR_CONFIGS(9),
+                                                                       FOUR_CONFIGS(13)};
+
+/* The row of A's tiles that the calling thread's configuration stays for; 0: none. */
+static _Thread_local int64_t held_row;
+
+static AMX void load_config(int64_t tile_row) { _tile_loadconfig(&configs[tile_row / 4 - 1]); }
+static AMX void configure_tiles(const product *p)
 {
-  struct { uint8_t palette, start_row, reserved[14]; uint16_t row_bytes[16]; uint8_t rows[16]; } config = {.palette = 1};
-
-  for (int t = 0; t < 8; t++) {
-    config.row_bytes[t] = ROW_BYTES;
-    config.rows[t] = TILE;
-  }
-  SETTLE(&config);
-  _tile_loadconfig(&config);
+  assert(held_row == 0 || held_row == p->tile_row);
+  if (!held_row) load_config(p->tile_row);
 }
-static AMX void release_tiles(void) { _tile_release(); }
+static AMX void release_tiles(void)
+{
+  if (!held_row) _tile_release();
+}
+
+AMX void cpu_amx_hold(const cpu_gemm *g)
+{
+  held_row = plan_product(g, g->m, g->n, NULL, NULL, false).tile_row;
+  load_config(held_row);
+}
+
+void cpu_amx_let_go(void)
+{
+  held_row = 0;
+  release_tiles();
+}
 
 /* Writes `cols` sums (at most 16) into a row of c. */
 static AMX inline void store_row(weft_dtype type, const uint32_t *sums, int64_t cols, char *to)
@@ -321,23 +373,27 @@ static AMX void multiply_panel(const cpu_gemm *g, const product *p, int64_t j0, 
                                char *packed_a)
 {
   _Alignas(64) uint32_t sums[4][TILE * TILE];
-  char *const apart[4] = {(char *)sums[0], (char *)sums[1], (char *)sums[2], (char *)sums[3]};
   bool in_place = !p->swapped && weft_dtype_bytes(g->c_type) == 4; /* C takes whole tiles as they are */
-  int64_t row_bytes = g->c_row * 4;
+  bool reads_in_place = p->a.along == 1 && p->k_tiles == 1 && p->tile_row == p->k * p->bytes;
+  int64_t a_row = p->a.across * p->bytes;
 
   for (int64_t i = 0; i < p->a.count; i += 2 * TILE) {
-    pack_a(p, i, packed_a);
+    int64_t rows = WEFT_MIN(2 * TILE, p->a.count - i);
+    bool direct = reads_in_place && rows % TILE == 0;
+    const char *from = direct ? p->a.data + i * a_row : packed_a;
+    if (!direct) pack_a(p, i, packed_a);
     for (int64_t j = j0; j < end; j += 2 * TILE) {
-      const char *strips = b + (j - j0) / TILE * p->strip;
-      bool tall = i + TILE < p->a.count;
-      if (in_place && i + 2 * TILE <= p->a.count && j + 2 * TILE <= end) {
-        char *at = c + (i * g->c_row + j) * 4, *below = at + TILE * row_bytes;
-        multiply(p, packed_a, strips, true, true, (char *[]){at, at + ROW_BYTES, below, below + ROW_BYTES}, row_bytes);
-        continue;
+      tile_rows to[4];
+      for (int part = 0; part < 4; part++) {
+        int64_t i1 = i + part / 2 * TILE, j1 = j + part % 2 * TILE;
+        bool whole = in_place && i1 + TILE <= p->a.count && j1 + TILE <= end;
+        to[part] = whole ? (tile_rows){c + (i1 * g->c_row + j1) * 4, g->c_row * 4}
+                         : (tile_rows){(char *)sums[part], ROW_BYTES};
       }
-      multiply(p, packed_a, strips, tall, j + TILE < end, apart, ROW_BYTES);
+      multiply(p, from, direct ? from + TILE * a_row : from + p->strip, direct ? a_row : ROW_BYTES,
+               b + (j - j0) / TILE * p->strip, rows > TILE, j + TILE < end, to);
       for (int part = 0; part < 4; part++)
-        if (i + part / 2 * TILE < p->a.count && j + part % 2 * TILE < end)
+        if (to[part].data == (char *)sums[part] && i + part / 2 * TILE < p->a.count && j + part % 2 * TILE < end)
           store_tile(g, p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
     }
   }
@@ -348,7 +404,7 @@ void cpu_amx_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const 
   product p = plan_product(g, m, n, a, b, is_swapped(g, m, n));
   char *packed_a = scratch, *packed_b = packed_a + 2 * p.strip;
 
-  configure_tiles();
+  configure_tiles(&p);
   for (int64_t j = 0; j < p.b.count; j += p.panel) {
     int64_t end = WEFT_MIN(j + p.panel, p.b.count);
     pack_b(&p, j, end - j, packed_b);
@@ -376,7 +432,7 @@ static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, 
 {
   product p = plan_product(g, m, n, a, NULL, false);
 
-  configure_tiles();
+  configure_tiles(&p);
   for (int64_t j = 0; j < n; j += p.panel)
     multiply_panel(g, &p, j, WEFT_MIN(j + p.panel, n), packed + j / TILE * p.strip, c, scratch);
   release_tiles();
@@ -387,6 +443,9 @@ const cpu_packed_ops cpu_amx_packed = {packed_column_bytes, pack_form, packed_ti
 #else
 
 const cpu_packed_ops cpu_amx_packed;
+
+void cpu_amx_hold(const cpu_gemm *gemm) { (void)gemm; }
+void cpu_amx_let_go(void) {}
 
 bool cpu_amx_fits(const cpu_gemm *gemm)
 {

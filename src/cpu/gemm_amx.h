@@ -10,6 +10,10 @@ bool cpu_amx_fits(const cpu_gemm *gemm);
 int64_t cpu_amx_scratch(const cpu_gemm *gemm); /* bytes, for a tile of gemm's tile_m by tile_n */
 /* c[m,n] = a . b with gemm's k and steps. */
 void cpu_amx_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
+/* Configures the tiles of the calling thread for all tiles of `gemm` that it computes before cpu_amx_let_go: small
+ * products take less time than that. It must compute no other products meanwhile. */
+void cpu_amx_hold(const cpu_gemm *gemm);
+void cpu_amx_let_go(void);
 extern const cpu_packed_ops cpu_amx_packed;
 
 #endif
