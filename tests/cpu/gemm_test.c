@@ -267,11 +267,15 @@ TEST(products_of_few_rows_are_exact)
   static const int64_t depths[] = {1, 3, 4, 7, 8, 33, 300}, widths[] = {64, 77, 131, 1027};
 
   if (!gen_this_processor.avx2) T_SKIP("this processor has no AVX2");
-  for (int64_t m = 2; m <= 16; m += m < 6 ? 1 : 5)
-    for (size_t w = 0; w < WEFT_COUNT(widths); w++)
-      for (size_t d = 0; d < WEFT_COUNT(depths); d++)
-        for (int form = 0; form < 8; form++)
-          check_few(form & 1 ? WEFT_BF16 : WEFT_F32, m, widths[w], depths[d], form & 2, form & 4);
+  for (int narrow = 0; narrow < 2; narrow++) {
+    cpu_dense_narrow = narrow;
+    for (int64_t m = 2; m <= 16; m += m < 6 ? 1 : 5)
+      for (size_t w = 0; w < WEFT_COUNT(widths); w++)
+        for (size_t d = 0; d < WEFT_COUNT(depths); d++)
+          for (int form = 0; form < 8; form++)
+            check_few(form & 1 ? WEFT_BF16 : WEFT_F32, m, widths[w], depths[d], form & 2, form & 4);
+  }
+  cpu_dense_narrow = false;
 }
 
 /* Numbers that are rounded at each addition: the kernel for few rows and the packed form, which is that of another
@@ -298,6 +302,38 @@ static void check_few_packed(int64_t m, int64_t n, int64_t k, bool a_turned, flo
   free(a), free(b), free(c), free(scratch);
 }
 
+/* The same for the kernel that cpu_gemm_init chooses for a matrix of dense columns; at the ends of all operands their
+ * memory ends. */
+static void check_few_turned(int64_t m, int64_t n, int64_t k)
+{
+  cpu_gemm g = {.a_type = WEFT_F32, .b_type = WEFT_F32, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n,
+                .via = WEFT_INVALID, .a_row = k, .a_col = 1, .b_row = 1, .b_col = k};
+  float *a = malloc(sizeof *a * (size_t)(m * k)), *b = malloc(sizeof *b * (size_t)(k * n));
+  float *c = malloc(sizeof *c * (size_t)(m * n));
+
+  T_TRUE(a && b && c);
+  for (int64_t i = 0; i < m * k; i++) a[i] = sinf((float)i) / 3;
+  for (int64_t i = 0; i < k * n; i++) b[i] = cosf((float)i) * 7;
+  cpu_gemm_init(&g);
+  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes + 64, 64));
+  T_TRUE(scratch && g.kind != CPU_GEMM_NONE);
+  for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) {
+      double sum = 0, size = 0;
+      for (int64_t l = 0; l < k; l++) {
+        double x = (double)a[i * k + l] * (double)b[j * k + l];
+        sum += x;
+        size += fabs(x);
+      }
+      if (fabs((double)c[i * n + j] - sum) > size * 1e-6)
+        fail_msg("%lld x %lld x %lld: [%lld, %lld] is %g, not %g", (long long)m, (long long)n, (long long)k,
+                 (long long)i, (long long)j, (double)c[i * n + j], sum);
+    }
+  check_packed(&g, a, b, c, scratch);
+  free(a), free(b), free(c), free(scratch);
+}
+
 TEST(packed_forms_for_few_rows_give_the_same_bits)
 {
   static const int64_t depths[] = {1, 5, 255, 256, 257, 300, 1024}, widths[] = {64, 77, 131, 1027};
@@ -306,6 +342,9 @@ TEST(packed_forms_for_few_rows_give_the_same_bits)
   for (int64_t m = 2; m <= 16; m++)
     for (size_t w = 0; w < WEFT_COUNT(widths); w++)
       for (size_t d = 0; d < WEFT_COUNT(depths); d++) check_few_packed(m, widths[w], depths[d], m % 3 == 0, 1);
+  for (int64_t m = 2; m <= 18; m += 4)
+    for (size_t w = 0; w < WEFT_COUNT(widths); w++)
+      for (size_t d = 0; d < WEFT_COUNT(depths); d++) check_few_turned(m, widths[w], depths[d]);
   /* tiles as wide as their sums in the L1 cache allow; sums of -0 */
   for (int64_t m = 2; m <= 16; m++) check_few_packed(m, 12000, 40, false, 1);
   check_few_packed(3, 77, 5, false, 1e-35f);
@@ -461,7 +500,8 @@ TEST(a_sum_of_one_factor_is_no_product_by_a_vector)
 /* Converted operands, as panels: narrow types, orders of the operands, one panel of k and several. */
 TEST(products_of_narrow_floats_are_exact)
 {
-  static const int64_t sizes[][3] = {{16, 16, 16}, {1, 5, 9}, {33, 40, 64}, {20, 70, 1024}, {20, 70, 1030}};
+  static const int64_t sizes[][3] = {{16, 16, 16}, {32, 48, 32}, {48, 33, 18}, {16, 64, 31},
+                                      {1, 5, 9},    {33, 40, 64}, {20, 70, 1024}, {20, 70, 1030}};
 
   for (size_t s = 0; s < WEFT_COUNT(sizes); s++)
     for (int form = 0; form < 4; form++) {
@@ -651,7 +691,9 @@ static void multiply_integers(cpu_gemm g)
     void *scratch = aligned_alloc(64, WEFT_ALIGN_UP((size_t)g.scratch_bytes + 64, (size_t)64));
     T_TRUE(scratch);
     for (size_t i = 0; i < c_size; i++) c[i] = -99;
+    if (kernel == CHOSEN) cpu_gemm_begin(&g);
     for (int64_t t = 0; kernel <= NARROW && t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
+    if (kernel == CHOSEN) cpu_gemm_end(&g);
     for (int64_t i = 0; kernel > NARROW && i < g.m; i += g.tile_m)
       for (int64_t j = 0; j < g.n; j += g.tile_n)
         (kernel == BY_LANES ? cpu_lanes_tile : cpu_pairs_tile)(
@@ -669,7 +711,7 @@ static void multiply_integers(cpu_gemm g)
 
 static void multiply_types(weft_dtype a_type, weft_dtype b_type)
 {
-  static const int64_t sides[] = {1, 3, 14, 16, 17, 33, 60}, depths[] = {1, 4, 7, 32, 61, 64, 515, 600};
+  static const int64_t sides[] = {1, 3, 14, 16, 17, 33, 60}, depths[] = {1, 4, 7, 16, 18, 32, 61, 64, 515, 600};
 
   for (size_t n = 0; n < WEFT_COUNT(sides) * WEFT_COUNT(sides) * WEFT_COUNT(depths) * 9; n++) {
     size_t at = n / 9;
