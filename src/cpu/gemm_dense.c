@@ -33,6 +33,7 @@ enum {
   MOST_ROWS = 392,                         /* rows of A in a tile: a block of k of them stays in L2 */
   LEAST_ROWS = 2 * MAX_ROWS, LEAST_ROWS_PACKED = 8 * MAX_ROWS,
   TILES = 32,                              /* tiles wanted, for many threads or threads of uneven speed */
+  FETCH_AHEAD = 256,                       /* bytes from what is packed of a dense column to what is asked for */
   PAGE = 4096,                             /* rows that are a multiple of this apart share a set of the L1 cache, */
   LEAST_COPIED = 9, MOST_COPIED = 48,      /* and so many of them are copied (more do not stay in L1 in any case) */
 };
@@ -124,7 +125,7 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
 /* to[k][width] = a panel of B of `cols` columns `across` apart, whose rows are `along` apart. */
-#define PACK(name, features, type, VEC, LANES, MASK, MASK_OF, LOAD, LOAD_MASKED, STORE, TURN, AHEAD)                  \
+#define PACK(name, features, type, VEC, LANES, MASK, MASK_OF, LOAD, LOAD_MASKED, STORE, TURN, FETCH_LINE)             \
   static __attribute__((target(features))) void name(int64_t cols, int64_t k, const void *panel, int64_t across,      \
                                                      int64_t along, void *target, int64_t width)                      \
   {                                                                                                                   \
@@ -144,7 +145,7 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
           CPU_UNROLL                                                                                                  \
           for (int64_t q = 0; q < LANES; q++) {                                                                       \
             const type *line = from + WEFT_MIN(j + q, cols - 1) * across + l;                                         \
-            AHEAD(line);                                                                                              \
+            FETCH_LINE(line);                                                                                         \
             v[q] = LOAD(line);                                                                                        \
           }                                                                                                           \
           TURN(v);                                                                                                    \
@@ -168,20 +169,17 @@ static inline TARGET void turn_4x4(__m256d v[4])
   v[3] = _mm256_permute2f128_pd(t1, t3, 0x31);
 }
 
-#define IGNORE(p)
-#ifndef PFD
-#define PFD 256
-#endif
-#define FETCH(p) __builtin_prefetch((const char *)(p) + PFD)
+#define FETCH(p) __builtin_prefetch((const char *)(p) + FETCH_AHEAD)
+#define NO_FETCH(p)
 #define FIRST_OF_8(count) _mm256_loadu_si256((const __m256i *)(choose_32 + 8 - (count)))
 #define FIRST_OF_4(count) _mm256_loadu_si256((const __m256i *)(choose_64 + 4 - (count)))
 #define FIRST_OF_16(count) ((__mmask16)((1u << (count)) - 1))
 #define LOAD_8_MASKED(m, p) _mm256_maskload_ps(p, m)
 #define LOAD_4_MASKED(m, p) _mm256_maskload_pd(p, m)
 PACK(pack_f32, "avx2,fma", float, __m256, 8, __m256i, FIRST_OF_8, _mm256_loadu_ps, LOAD_8_MASKED, _mm256_storeu_ps,
-     cpu_turn_8x8, IGNORE)
+     cpu_turn_8x8, NO_FETCH)
 PACK(pack_f64, "avx2,fma", double, __m256d, 4, __m256i, FIRST_OF_4, _mm256_loadu_pd, LOAD_4_MASKED, _mm256_storeu_pd,
-     turn_4x4, IGNORE)
+     turn_4x4, NO_FETCH)
 PACK(pack_f32_512, "avx512f,avx512bw,avx512vl,avx512dq", float, __m512i, 16, __mmask16, FIRST_OF_16, _mm512_loadu_si512,
      _mm512_maskz_loadu_epi32, _mm512_storeu_si512, cpu_turn_16x16, FETCH)
 

@@ -1,7 +1,9 @@
-/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or bf16, on processors with AVX2 and without
- * AVX-512 (these take gemm_block.c). Such a product costs what reading B costs, so B is read once, in place:
+/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or bf16, on processors with AVX2; with AVX-512 only
+ * those of f32 by dense rows (gemm_dense.c turns dense columns, and gemm_lanes.c has bf16). Such a product costs what
+ * reading B costs, so B is read once, in place:
  *
- *   rows of B are dense:     DEPTH rows of B at a time are added to the sums of a tile of columns, which stay in L1
+ *   rows of B are dense:     DEPTH or WIDE_DEPTH rows of B at a time are added to the sums of a tile of columns, which
+ *                            stay in L1
  *   columns of B are dense:  each element of C is a dot product of a row of A and a column of B, in LANES parts
  *
  * A is small and becomes f32. The order of additions depends on the shape alone: where the rows of B are dense, it is
@@ -152,8 +154,7 @@ static void multiply_block_wide(int64_t m, int64_t cols, int64_t first, int64_t 
     }
     float last[MOST_ROWS * WIDE_DEPTH];
     for (int64_t i = 0; i < m * WIDE_DEPTH; i++) last[i] = -0.0f; /* times 0: adds nothing, not even to a sum of -0 */
-    for (int64_t i = 0; i < m; i++)
-      memcpy(last + i * WIDE_DEPTH, a + i * a_row + l, (size_t)depth * sizeof *last);
+    for (int64_t i = 0; i < m; i++) memcpy(last + i * WIDE_DEPTH, a + i * a_row + l, (size_t)depth * sizeof *last);
     add_rows_wide(m, cols, x, last, WIDE_DEPTH, sums, sum_row, 0);
   }
 }

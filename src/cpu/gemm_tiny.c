@@ -1,5 +1,6 @@
-/* cpu/gemm_tiny.c -- tiny products, without packing. With AVX-512, 8 rows by one vector of C stay in registers.
- * Masks cut the vector at the last column, and columns that are not dense are gathered. */
+/* cpu/gemm_tiny.c -- tiny products, without packing. With AVX-512, dense columns of more than 8 rows are
+ * multiplied by the loops of gemm_dense.c; otherwise 8 rows by one vector of C stay in registers. Masks cut the vector
+ * at the last column, and columns that are not dense are gathered. */
 #include <config.h>
 
 #include "cpu/gemm_tiny.h"
