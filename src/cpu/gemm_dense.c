@@ -27,7 +27,7 @@ enum {
   MAX_ROWS = CPU_MICRO_ROWS, VECTORS = CPU_MICRO_VECTORS,
   LEAST_PACKED = 17,                       /* for fewer rows gemm_block.c swaps the operands instead */
   LEAST_TURNED = 2,                        /* the same where vectors of 16 turn dense columns as they are read */
-  LEAST_FAR = 9,                           /* for fewer rows gemm_few.c or gemm_block.c reads a large B in longer runs */
+  LEAST_FAR = 9,                           /* for fewer rows others read a large B in longer runs */
   CLOSE_BYTES = 1 << 18,                   /* a panel of B spread over at most this many bytes is not packed */
   NEAR_BYTES = 1 << 19,
   MOST_ROWS = 392,                         /* rows of A in a tile: a block of k of them stays in L2 */

@@ -102,8 +102,8 @@ ADD_ROWS(add_two_rows, 2)
 
 #if defined __x86_64__
 
-/* sums[m][cols] += a[m][WIDE_DEPTH] . x[WIDE_DEPTH][cols] with vectors of 16, the last one cut by a mask: numbers of x are
- * read once for all rows. Asks for the memory `ahead` elements behind each x, unless it is 0. */
+/* sums[m][cols] += a[m][WIDE_DEPTH] . x[WIDE_DEPTH][cols] with vectors of 16, the last one cut by a mask: x is read
+ * once for all rows. Asks for the memory `ahead` elements behind each x, unless it is 0. */
 static __attribute__((target("avx512f,fma"))) void add_rows_wide(int64_t m, int64_t cols, const float *const *x,
                                                                  const float *a, int64_t a_row, float *sums,
                                                                  int64_t sum_row, int64_t ahead)

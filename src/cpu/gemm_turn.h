@@ -1,4 +1,4 @@
-/* cpu/gemm_turn.h -- transposes squares of 32-bit numbers in registers, for packing. x86-64 only: with AVX2, and with AVX-512. */
+/* cpu/gemm_turn.h -- transposes squares of 32-bit numbers in registers, for packing. x86-64 with AVX2 or AVX-512. */
 #ifndef WEFT_CPU_GEMM_TURN_H
 #define WEFT_CPU_GEMM_TURN_H
 
