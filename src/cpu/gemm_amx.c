@@ -6,9 +6,9 @@
  * where B is stored with the 2 (or 4) elements that meet in one 32-bit lane side by side.  Both operands are packed
  * into such tiles, zero-padded: B a panel of columns at a time, A 32 rows at a time; then each 32 x 32 block of C is
  * run over K with four accumulators.  Where one tile holds all of k, tiles are as long as k, and dense rows of A are
- * read in place.  A product with a small A and a B of dense columns is computed as C' = B' .  A', so that a large matrix
- * of weights is read once, in the order of its memory. The hardware treats bf16 denormals as
- * zero (Intel SDM, TDPBF16PS). */
+ * read in place.  A product with a small A and a B of dense columns is computed as C' = B' . A', so that a large matrix
+ * of weights is read once, in the order of its memory.  The hardware treats bf16 denormals as zero (Intel SDM,
+ * TDPBF16PS). */
 #include <config.h>
 
 #include "cpu/gemm_amx.h"
