@@ -6,8 +6,8 @@ FFTW, oneDNN.
 
 Each side is a process of its own that lives as long as the run: Weft and XLA are JAX in $WEFT_PYTHON, the other sides are the
 libraries that the interpreter PYTHON has (this one without --peers; bench/peers.txt names them all for pip).  The sides take turns: in
-each round each side runs the case for some time, and its shortest call counts.  So all sides see the same load of the machine.  A side
-that took ten times as long as the best in the first round sits the other rounds out.  All sides get the same inputs, and their results
+each round each side runs the case for some time, and its shortest call counts.  So all sides see the same load of the machine.  The next side begins
+when the threads of the one before have come to rest.  A side that took ten times as long as the best in the first round sits the other rounds out.  All sides get the same inputs, and their results
 are compared with Weft's.  Under `chrt -f 5` no other process disturbs any side.
 
 Run it with an interpreter that has numpy ($WEFT_PYTHON has it).
@@ -77,6 +77,35 @@ def be_side(name):
         print(json.dumps(answer), file=answers, flush=True)
 
 
+def busy_ns(pid):
+    """The time for which the threads of a process ran so far; None where the system does not say."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return None
+    total = 0
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/schedstat") as f:
+                total += int(f.read().split()[0])
+        except (OSError, IndexError, ValueError):
+            pass  # the thread has ended
+    return total
+
+
+def settle(pid, limit_s=2):
+    """Waits until the process has come to rest.  Threads of OpenMP spin for 200 ms after a call (KMP_BLOCKTIME), and would take a CPU from
+    the side that is next, which on two CPUs is half of its time."""
+    end = time.monotonic() + limit_s
+    before = busy_ns(pid)
+    while before is not None and time.monotonic() < end:
+        time.sleep(0.01)
+        now = busy_ns(pid)
+        if now is None or now - before < 1e6:  # a tenth of a CPU
+            return
+        before = now
+
+
 class Side:
     """The parent's end of a side's process."""
 
@@ -98,6 +127,7 @@ class Side:
             if select.select([self.process.stdout], [], [], limit_s)[0]:
                 line = self.process.stdout.readline()
                 if line:
+                    settle(self.process.pid)
                     return json.loads(line)
                 self.log.seek(0)
                 error = "ended: " + self.log.read()[-300:].strip()

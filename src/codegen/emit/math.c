@@ -19,9 +19,10 @@ static const double exp_bf16[] = {0.499982804, 0.125006437, 0.0209867954, 0.0025
 static const double exp_f64[] = {0.5000000000000011, 0.16666666666666413, 0.04166666666653016, 0.008333333333494465,
                                  0.0013888888943628943, 0.00019841269506565718, 2.4801493100071993e-05,
                                  2.7557586388429545e-06, 2.763024798982499e-07, 2.500005670878403e-08};
-/* (log(1+f) - f + f^2/2) / f^3, |f| <= 1/3: 2^-27.7 */
-static const double log_f32[] = {0.3333321511745453, -0.24999797344207764, 0.20010405778884888, -0.16680486500263214,
-                                 0.14005866646766663, -0.12184270471334457, 0.13984452188014984, -0.12891656160354614};
+/* (log(1+f) - f) / f^2, -1/4 <= f <= 1/2: 2^-29.9 */
+static const double log_f32[] = {-0.4999999701976776, 0.3333333134651184, -0.2500044107437134, 0.20000730454921722,
+                                 -0.16649308800697327, 0.14240428805351257, -0.12727032601833344, 0.12000365555286407,
+                                 -0.09748458117246628, 0.04172317683696747};
 /* (log((1+s)/(1-s)) - 2s) / s^3 in s^2, s <= 0.1716: 2^-58.5; short: 2^-37 */
 static const double log_f64[] = {0.6666666666666734, 0.39999999999414604, 0.2857142874240732, 0.22222198570883814,
                                  0.1818356445834741, 0.15314046879621146, 0.1479598909457754};
@@ -115,6 +116,23 @@ static gen_ssa clamp(gen_emit *e, gen_ssa x, double lo, double hi)
 {
   x = gen_select(e, lt(e, x, lo), gen_f(x, lo), x);
   return gen_select(e, gt(e, x, hi), gen_f(x, hi), x);
+}
+
+/* `near`, or what `compute` makes of it where `any` is true, of some lane if it is a vector. */
+typedef gen_ssa rare_lanes(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near);
+static gen_ssa where_any(gen_emit *e, gen_ssa any, hlo_opcode op, gen_ssa x, gen_ssa near, rare_lanes *compute)
+{
+  gen_if block;
+
+  if (gen_is_vector(any)) any = gen_intrinsic1(e, "llvm.vector.reduce.or", any);
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
+  gen_if_begin(e, &block, any);
+  gen_ssa far = compute(e, op, x, near);
+  LLVMBasicBlockRef there = LLVMGetInsertBlock(e->b);
+  gen_if_end(e, &block);
+  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(near), "");
+  LLVMAddIncoming(phi, (gen_ssa[]){near, far}, (LLVMBasicBlockRef[]){here, there}, 2);
+  return phi;
 }
 
 enum { TAME_LIMIT = 87 }; /* of |x|: exp(x) and exp(-x) of f32 are normal numbers */
@@ -335,38 +353,108 @@ static gen_ssa mantissa_of(gen_emit *e, gen_ssa x, int64_t least, gen_ssa *out_n
   return from_bits(e, i_bin(e, LLVMAdd, i_bin(e, LLVMAnd, bits, (INT64_C(1) << mantissa) - 1), least));
 }
 
-/* log(x + low), where `low` (NULL: 0) is the rounding error of x. */
-static gen_ssa log_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
-{
-  bool wide = is_f64(e, x);
-  gen_ssa n, r, m = mantissa_of(e, x, wide ? INT64_C(0x3fe6a09e00000000) : 0x3f2aaaab, &n); /* sqrt(1/2); 2/3 */
-  gen_ssa f = sub(e, m, gen_f(m, 1)), f2 = mul(e, f, f);
+/* ---- log of f32 */
 
-  gen_ssa k = wide ? gen_cast(e, LLVMSIToFP, gen_cast(e, LLVMTrunc, n, e->part->i32), e->part->f64)
-                   : gen_cast(e, LLVMSIToFP, n, e->part->f32);
-  if (wide) {
-    gen_ssa s = quo(e, f, add(e, f, gen_f(f, 2))), z = mul(e, s, s), half = mul(e, f2, gen_f(f, 0.5));
-    gen_ssa t = mul(e, s, gen_fma(e, POLY(e, z, log_f64), z, half));
-    t = gen_fma(e, k, gen_f(k, 0x1.a39ef35793c76p-33), t);
-    if (low) t = add(e, t, quo(e, low, x));
-    r = gen_fma(e, k, gen_f(k, 0x1.62e42feep-1), sub(e, f, sub(e, half, t)));
-  } else {
-    gen_ssa t = gen_fma(e, POLY(e, f, log_f32), mul(e, f, f2), mul(e, f2, gen_f(f, -0.5)));
-    t = gen_fma(e, k, gen_f(k, 0x1.7f7d1cf79abcap-20), t);
-    if (low) t = add(e, t, quo(e, low, x));
-    r = gen_fma(e, k, gen_f(k, 0x1.62e4p-1), add(e, f, t));
-  }
-  gen_ssa inf = gen_f(x, __builtin_inf());
-  gen_ssa ordinary = gen_bin(e, LLVMAnd, gt(e, x, 0), gen_fcmp(e, LLVMRealOLT, x, inf));
-  gen_ssa special = gen_select(e, lt(e, x, 0), gen_f(x, __builtin_nan("")), x); /* inf and NaN yield themselves */
-  special = gen_select(e, eq(e, x, 0), neg(e, inf), special);
-  return gen_select(e, ordinary, r, special);
+/* u = m 2^n for a positive, normal u: the bits of f32 that are -n in the exponent's place. 3/4 <= m < 3/2. */
+static gen_ssa steps_down(gen_emit *e, gen_ssa u)
+{
+  enum { THREE_QUARTERS = 0x3f400000, MANTISSA = 0x7fffff };
+  gen_ssa bits = to_bits(e, u), least = gen_i(bits, THREE_QUARTERS + MANTISSA);
+
+  return i_bin(e, LLVMAnd, gen_bin(e, LLVMSub, least, bits), ~(int64_t)MANTISSA);
 }
 
-static gen_ssa log_(gen_emit *e, gen_ssa x) { return log_of_sum(e, x, NULL); }
+/* log((1 + f) 2^n) of f32, where `down` is -n in the exponent's place. If n is 0, a zero keeps its sign. */
+static gen_ssa log_of_parts(gen_emit *e, gen_ssa f, gen_ssa down)
+{
+  gen_ssa k = gen_cast(e, LLVMSIToFP, down, e->part->f32), f2 = mul(e, f, f); /* -n 2^23 */
+  gen_ssa rest = gen_fma(e, k, gen_f(k, -0x1.7f7d1cf79abcap-20 * 0x1p-23), mul(e, POLY(e, f, log_f32), f2));
+
+  return gen_fma(e, k, gen_f(k, -0x1.62e4p-1 * 0x1p-23), add(e, f, rest)); /* the product is exact */
+}
+
+/* True unless u is positive, normal and finite. */
+static gen_ssa is_special(gen_emit *e, gen_ssa u)
+{
+  gen_ssa above = i_bin(e, LLVMSub, to_bits(e, u), 0x00800000);
+  return gen_icmp(e, LLVMIntUGE, above, gen_i(above, 0x7f000000));
+}
+
+/* `log`, or the logarithm of u if u is not an ordinary number: infinity and NaN yield themselves. */
+static gen_ssa log_or_special(gen_emit *e, gen_ssa u, gen_ssa ordinary, gen_ssa log)
+{
+  gen_ssa special = gen_select(e, lt(e, u, 0), gen_f(u, __builtin_nan("")), u);
+
+  special = gen_select(e, eq(e, u, 0), gen_f(u, -__builtin_inf()), special);
+  return gen_select(e, ordinary, log, special);
+}
+
+/* log(x) of f32, for a positive, normal and finite x. */
+static gen_ssa log_of_normal(gen_emit *e, gen_ssa x, int steps)
+{
+  gen_ssa down = steps_down(e, x), m = from_bits(e, gen_bin(e, LLVMAdd, to_bits(e, x), down));
+  return log_of_parts(e, sub(e, m, gen_f(m, 1)), steps ? i_bin(e, LLVMAdd, down, (int64_t)steps << 23) : down);
+}
+
+static gen_ssa log_of_denormals(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
+{
+  (void)op;
+  return gen_select(e, lt(e, x, 0x1p-126), log_of_normal(e, mul(e, x, gen_f(x, 0x1p23)), 23), near);
+}
+
+static gen_ssa log_of_specials(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
+{
+  gen_ssa positive = gt(e, x, 0), denormal = gen_bin(e, LLVMAnd, positive, lt(e, x, 0x1p-126));
+
+  near = where_any(e, denormal, op, x, near, log_of_denormals);
+  return log_or_special(e, x, gen_bin(e, LLVMAnd, positive, lt(e, x, __builtin_inf())), near);
+}
+
+static gen_ssa short_log(gen_emit *e, gen_ssa x)
+{
+  return where_any(e, is_special(e, x), HLO_LOG, x, log_of_normal(e, x, 0), log_of_specials);
+}
+
+static gen_ssa log1p_of_specials(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
+{
+  gen_ssa u = add(e, x, gen_f(x, 1));
+
+  (void)op;
+  return log_or_special(e, u, i_bin(e, LLVMXor, is_special(e, u), -1), near);
+}
+
+/* log(1 + x) of f32. With 1 + x = m 2^n (rounded), f is x 2^-n - (1 - 2^-n). All three are exact: the terms of the
+ * difference are within a factor of two unless n is 0. */
+static gen_ssa short_log1p(gen_emit *e, gen_ssa x)
+{
+  gen_ssa u = add(e, x, gen_f(x, 1)), down = steps_down(e, u);
+  gen_ssa moved = from_bits(e, gen_bin(e, LLVMAdd, to_bits(e, x), down));
+  gen_ssa scale = from_bits(e, i_bin(e, LLVMAdd, down, 0x40800000)); /* 4 2^-n, which is normal */
+  gen_ssa near = log_of_parts(e, sub(e, moved, gen_fma(e, scale, gen_f(x, -0.25), gen_f(x, 1))), down);
+
+  return where_any(e, is_special(e, u), HLO_LOG1P, x, near, log1p_of_specials);
+}
+
+/* log(x + low) of f64, where `low` (NULL: 0) is the rounding error of x. */
+static gen_ssa log_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
+{
+  gen_ssa n, m = mantissa_of(e, x, INT64_C(0x3fe6a09e00000000), &n); /* sqrt(1/2) */
+  gen_ssa f = sub(e, m, gen_f(m, 1)), f2 = mul(e, f, f);
+  gen_ssa k = gen_cast(e, LLVMSIToFP, gen_cast(e, LLVMTrunc, n, e->part->i32), e->part->f64);
+  gen_ssa s = quo(e, f, add(e, f, gen_f(f, 2))), z = mul(e, s, s), half = mul(e, f2, gen_f(f, 0.5));
+  gen_ssa t = mul(e, s, gen_fma(e, POLY(e, z, log_f64), z, half));
+
+  t = gen_fma(e, k, gen_f(k, 0x1.a39ef35793c76p-33), t);
+  if (low) t = add(e, t, quo(e, low, x));
+  gen_ssa ordinary = gen_bin(e, LLVMAnd, gt(e, x, 0), lt(e, x, __builtin_inf()));
+  return log_or_special(e, x, ordinary, gen_fma(e, k, gen_f(k, 0x1.62e42feep-1), sub(e, f, sub(e, half, t))));
+}
+
+static gen_ssa log_(gen_emit *e, gen_ssa x) { return is_f64(e, x) ? log_of_sum(e, x, NULL) : short_log(e, x); }
 
 static gen_ssa log1p_(gen_emit *e, gen_ssa x)
 {
+  if (!is_f64(e, x)) return short_log1p(e, x);
   gen_ssa one = gen_f(x, 1), u = add(e, x, one), d = sub(e, u, one);
   gen_ssa lost = gen_select(e, lt(e, abs_(e, x), 1), sub(e, x, d), sub(e, one, sub(e, u, x)));
 
@@ -678,21 +766,9 @@ static gen_ssa short_sin_of_rest(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa 
 }
 
 /* `near`, or what `compute` makes of it where the argument of any lane is beyond `limit`. */
-typedef gen_ssa far_lanes(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near);
-static gen_ssa unless_far(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near, double limit, far_lanes *compute)
+static gen_ssa unless_far(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near, double limit, rare_lanes *compute)
 {
-  gen_ssa any = gt(e, abs_(e, x), limit); /* NaN does not count */
-  gen_if block;
-
-  if (gen_is_vector(any)) any = gen_intrinsic1(e, "llvm.vector.reduce.or", any);
-  LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
-  gen_if_begin(e, &block, any);
-  gen_ssa far = compute(e, op, x, near);
-  LLVMBasicBlockRef there = LLVMGetInsertBlock(e->b);
-  gen_if_end(e, &block);
-  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(near), "");
-  LLVMAddIncoming(phi, (gen_ssa[]){near, far}, (LLVMBasicBlockRef[]){here, there}, 2);
-  return phi;
+  return where_any(e, gt(e, abs_(e, x), limit), op, x, near, compute); /* NaN does not count */
 }
 
 /* Lanes beyond REDUCE_LIMIT, in f64. */
