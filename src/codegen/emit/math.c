@@ -35,10 +35,10 @@ static const double cos_f64[] = {0.0416666666666666, -0.0013888888888874125, 2.4
 static const double sin_short[] = {-0.16666666641607233, 0.008333329383604662, -0.000198393340883875, 2.718304265747259e-06};
 static const double cos_short[] = {0.04166666662279364, -0.0013888883750372565, 2.4799519192100893e-05,
                                    -2.721016923729394e-07};
-/* (sin(r)/r - 1) / r^2 in r^2 and (cos(r) - 1 + r^2/2) / r^4 in r^2, |r| <= 0.8, for f32: 2^-28, 2^-34 */
-static const double sin_f32[] = {-0.16666653752326965, 0.008332090452313423, -0.000195052387425676};
-static const double cos_f32[] = {0.04166661947965622, -0.001388660166412592, 2.4375143766519614e-05};
-/* The same, and (cos(r) - 1) / r^2, for bf16: sin and cos to 2^-18, and for every bf16 the bf16 next to the result */
+/* (sin(r)/r - 1) / r^2 and (cos(r) - 1) / r^2 in r^2, |r| <= 0.825, for f32: 2^-27.4, 2^-32 */
+static const double sin_f32[] = {-0.16666650772094727, 0.00833191815763712, -0.00019482863717712462};
+static const double cos_f32[] = {-0.5, 0.04166663810610771, -0.0013886959059163928, 2.439365016471129e-05};
+/* The same for |r| <= 0.8 and bf16: sin and cos to 2^-18, and for every bf16 the bf16 next to the result */
 static const double sin_bf16[] = {-0.16663382947444916, 0.008162645623087883};
 static const double cos_bf16[] = {-0.49999889731407166, 0.04165605083107948, -0.001359443529509008};
 /* erf(x)/x - 1 in x^2, x <= 0.93: 2^-31; -log(erfc(x)), 0.91 <= x <= 4: 2^-34 */
@@ -663,17 +663,26 @@ static void reduce_angle(gen_emit *e, gen_ssa x, bool brief, gen_ssa *r, gen_ssa
   *lo = add(e, sub(e, first, *r), rest);
 }
 
-/* The same for an x of f32. */
-static void reduce_short_angle(gen_emit *e, gen_ssa x, gen_ssa *r, gen_ssa *lo, gen_ssa *q)
+/* t, whose low bits are n + `turn` where x is near n * pi/2. The further x, the further: up to 0.825 beyond pi/4 for
+ * REDUCE_LIMIT, since 2/pi is rounded. */
+static gen_ssa turns_of(gen_emit *e, gen_ssa x, int turn, gen_ssa *n)
+{
+  gen_ssa magic = gen_f(x, 0x1.8p23 + turn), t = gen_fma(e, x, gen_f(x, 0.6366197723675814), magic);
+
+  *n = sub(e, t, magic);
+  return to_bits(e, t);
+}
+
+/* reduce_angle for an x of f32, with n + turn in the low bits of *q. */
+static void reduce_short_angle(gen_emit *e, gen_ssa x, int turn, gen_ssa *r, gen_ssa *lo, gen_ssa *q)
 {
   /* pi/2 = first + second + third */
-  gen_ssa first = gen_f(x, 0x1.921fb6p+0), second = gen_f(x, -0x1.777a5cp-25), third = gen_f(x, -0x1.ee59dap-50);
-  gen_ssa magic = gen_f(x, 0x1.8p23), t = gen_fma(e, x, gen_f(x, 0.6366197723675814), magic), n = sub(e, t, magic),
-          rest;
+  gen_ssa first = gen_f(x, 0x1.921fb6p+0), second = gen_f(x, -0x1.777a5cp-25), third = gen_f(x, -0x1.ee59dap-50), n, rest;
+
+  *q = turns_of(e, x, turn, &n);
   gen_ssa near = gen_fma(e, n, neg(e, first), x); /* exact, as n has 20 bits */
   gen_ssa product = mul(e, n, second), lost = gen_fma(e, n, second, neg(e, product));
 
-  *q = to_bits(e, t);
   near = two_diff(e, near, product, &rest);
   rest = gen_fma(e, n, neg(e, third), sub(e, rest, lost));
   *r = add(e, near, rest);
@@ -728,41 +737,37 @@ static gen_ssa sin_(gen_emit *e, hlo_opcode op, gen_ssa x, bool brief)
   return sin_of_rest(e, op, x, near[0], near[1], near[2], brief);
 }
 
-/* The same for |x| <= NEAR_LIMIT, where the products of n, which has 11 bits, with the first two pieces are exact. */
-static void reduce_near_angle(gen_emit *e, gen_ssa x, gen_ssa *r, gen_ssa *lo, gen_ssa *q)
+/* The same for |x| <= NEAR_LIMIT, where the products of n, which has 11 bits, with the first two pieces are exact. A
+ * zero keeps its sign in *r, and *lo is then +0. */
+static void reduce_near_angle(gen_emit *e, gen_ssa x, int turn, gen_ssa *r, gen_ssa *lo, gen_ssa *q)
 {
   /* pi/2 = first + second + third; second has 13 bits */
-  gen_ssa first = gen_f(x, -0x1.921fb6p+0), second = gen_f(x, 0x1.777p-25), third = gen_f(x, 0x1.4b9ee6p-38);
-  gen_ssa magic = gen_f(x, 0x1.8p23), t = gen_fma(e, x, gen_f(x, 0.6366197723675814), magic), n = sub(e, t, magic);
+  gen_ssa first = gen_f(x, -0x1.921fb4p+0), second = gen_f(x, -0x1.444p-24), third = gen_f(x, -0x1.68c234p-39), n;
+
+  *q = turns_of(e, x, turn, &n);
   gen_ssa near = gen_fma(e, n, first, x), sum = gen_fma(e, n, second, near);
-
-  /* what the sum lost, as in two_diff */
-  gen_ssa d = sub(e, near, sum), b = gen_fma(e, n, second, d), a = sub(e, near, add(e, sum, d));
-  *q = to_bits(e, t);
+  /* What the sum lost. `near - sum` is exact: near is 0 or a multiple of 2^-24, and if it is less than the product, both
+   * are so small that the sum lost one bit at most. */
+  gen_ssa lost = gen_fma(e, n, second, sub(e, near, sum));
   *r = sum;
-  *lo = gen_fma(e, n, third, add(e, a, b));
+  *lo = gen_fma(e, n, third, lost);
 }
 
-/* s or c, whichever sin (or cos) of q * pi/2 + ... needs, with its sign. */
-static gen_ssa of_quadrant(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa s, gen_ssa c, gen_ssa q)
+/* sin(q * pi/2 + ...), of which s or c is the magnitude and nearly the sign. */
+static gen_ssa of_quadrant(gen_emit *e, gen_ssa s, gen_ssa c, gen_ssa q)
 {
-  gen_ssa odd = gen_icmp(e, LLVMIntNE, i_bin(e, LLVMAnd, q, 1), gen_i(q, 0));
-  gen_ssa v = op == HLO_SIN ? gen_select(e, odd, c, s) : gen_select(e, odd, s, c);
-  gen_ssa turn = op == HLO_SIN ? q : i_bin(e, LLVMAdd, q, 1);
-
-  v = from_bits(e, gen_bin(e, LLVMXor, to_bits(e, v), i_bin(e, LLVMShl, i_bin(e, LLVMAnd, turn, 2), 30)));
-  return op == HLO_SIN ? gen_select(e, eq(e, x, 0), x, v) : v;
+  gen_ssa odd = gen_icmp(e, LLVMIntNE, i_bin(e, LLVMAnd, q, 1), gen_i(q, 0)), v = gen_select(e, odd, c, s);
+  return from_bits(e, gen_bin(e, LLVMXor, to_bits(e, v), i_bin(e, LLVMAnd, i_bin(e, LLVMShl, q, 30), INT32_MIN)));
 }
 
-/* sin (or cos) of x = q * pi/2 + (r + lo), of f32. */
-static gen_ssa short_sin_of_rest(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa r, gen_ssa lo, gen_ssa q)
+/* sin(q * pi/2 + (r + lo)) of f32. A zero r keeps its sign if q is 0 and lo is +0. */
+static gen_ssa short_sin_of_rest(gen_emit *e, gen_ssa r, gen_ssa lo, gen_ssa q)
 {
-  gen_ssa one = gen_f(x, 1), half = gen_f(x, -0.5), z = mul(e, r, r);
-  gen_ssa s = add(e, r, gen_fma(e, mul(e, z, r), POLY(e, z, sin_f32), lo));
-  gen_ssa w = gen_fma(e, z, half, one), lost = gen_fma(e, z, half, sub(e, one, w)); /* 1 - z/2 = w + lost */
-  gen_ssa c = gen_fma(e, mul(e, z, z), POLY(e, z, cos_f32), gen_fma(e, neg(e, r), lo, lost));
+  gen_ssa z = mul(e, r, r), less = neg(e, lo);
+  gen_ssa s = sub(e, r, gen_fma(e, mul(e, z, r), neg(e, POLY(e, z, sin_f32)), less));
+  gen_ssa c = gen_fma(e, r, gen_fma(e, r, POLY(e, z, cos_f32), less), gen_f(r, 1));
 
-  return of_quadrant(e, op, x, s, add(e, w, c), q);
+  return of_quadrant(e, s, c, q);
 }
 
 /* `near`, or what `compute` makes of it where the argument of any lane is beyond `limit`. */
@@ -785,8 +790,9 @@ static gen_ssa large_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
 {
   gen_ssa r, lo, q;
 
-  reduce_short_angle(e, x, &r, &lo, &q);
-  near = gen_select(e, gt(e, abs_(e, x), NEAR_LIMIT), short_sin_of_rest(e, op, x, r, lo, q), near);
+  /* four turns more, so that LLVM finds nothing in common with what comes first, and keeps nothing in registers there */
+  reduce_short_angle(e, x, (op == HLO_COS) + 4, &r, &lo, &q);
+  near = gen_select(e, gt(e, abs_(e, x), NEAR_LIMIT), short_sin_of_rest(e, r, lo, q), near);
   return unless_far(e, op, x, near, REDUCE_LIMIT, huge_sin);
 }
 
@@ -795,20 +801,21 @@ static gen_ssa short_sin(gen_emit *e, hlo_opcode op, gen_ssa x)
 {
   gen_ssa r, lo, q;
 
-  reduce_near_angle(e, x, &r, &lo, &q);
-  return unless_far(e, op, x, short_sin_of_rest(e, op, x, r, lo, q), NEAR_LIMIT, large_sin);
+  reduce_near_angle(e, x, op == HLO_COS, &r, &lo, &q);
+  return unless_far(e, op, x, short_sin_of_rest(e, r, lo, q), NEAR_LIMIT, large_sin);
 }
 
 /* sin or cos of f32 for operands and results of bf16. */
 static gen_ssa brief_sin(gen_emit *e, hlo_opcode op, gen_ssa x)
 {
-  gen_ssa magic = gen_f(x, 0x1.8p23), t = gen_fma(e, x, gen_f(x, 0.6366197723675814), magic), n = sub(e, t, magic);
+  gen_ssa n, q = turns_of(e, x, op == HLO_COS, &n);
   gen_ssa near = gen_fma(e, n, gen_f(x, -0x1.921fb6p+0), x); /* exact, as n has 20 bits */
   gen_ssa r = gen_fma(e, n, gen_f(x, 0x1.777a5cp-25), near), z = mul(e, r, r);
   gen_ssa s = gen_fma(e, mul(e, z, r), POLY(e, z, sin_bf16), r);
-  gen_ssa c = gen_fma(e, z, POLY(e, z, cos_bf16), gen_f(z, 1));
+  gen_ssa v = of_quadrant(e, s, gen_fma(e, z, POLY(e, z, cos_bf16), gen_f(z, 1)), q);
 
-  return unless_far(e, op, x, of_quadrant(e, op, x, s, c, to_bits(e, t)), REDUCE_LIMIT, huge_sin);
+  if (op == HLO_SIN) v = gen_select(e, eq(e, x, 0), x, v); /* a zero keeps its sign */
+  return unless_far(e, op, x, v, REDUCE_LIMIT, huge_sin);
 }
 
 static gen_ssa atan2_(gen_emit *e, gen_ssa y, gen_ssa x, bool brief) /* f64 */
