@@ -27,6 +27,10 @@ static const double log_f32[] = {-0.4999999701976776, 0.3333333134651184, -0.250
 static const double log_f64[] = {0.6666666666666734, 0.39999999999414604, 0.2857142874240732, 0.22222198570883814,
                                  0.1818356445834741, 0.15314046879621146, 0.1479598909457754};
 static const double log_short[] = {0.6666666564547995, 0.40000335186536506, 0.28537308770227293, 0.23582147580249851};
+/* (log2((1+s)/(1-s)) - 2s/ln 2) / s^3 in s^2, |s| <= 0.1716: 2^-36; (2^r - 1) / r, |r| <= 1/2: 2^-28 */
+static const double log2_f32[] = {0.9617967009544373, 0.5770788192749023, 0.41192731261253357, 0.33648842573165894};
+static const double exp2_f32[] = {0.6931471824645996, 0.24022647738456726, 0.05550359934568405, 0.009618505835533142,
+                                  0.0013390806270763278, 0.0001532646274426952};
 /* (sin(r)/r - 1) / r^2 and (cos(r) - 1 + r^2/2) / r^4 in r^2, |r| <= pi/4: 2^-58, 2^-64; short: 2^-37, 2^-43 */
 static const double sin_f64[] = {-0.16666666666666632, 0.008333333333322413, -0.00019841269829807737,
                                  2.755731369190013e-06, -2.505075811311524e-08, 1.5896795552811166e-10};
@@ -118,16 +122,17 @@ static gen_ssa clamp(gen_emit *e, gen_ssa x, double lo, double hi)
   return gen_select(e, gt(e, x, hi), gen_f(x, hi), x);
 }
 
-/* `near`, or what `compute` makes of it where `any` is true, of some lane if it is a vector. */
-typedef gen_ssa rare_lanes(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near);
-static gen_ssa where_any(gen_emit *e, gen_ssa any, hlo_opcode op, gen_ssa x, gen_ssa near, rare_lanes *compute)
+/* The operation's result `near`, or what `compute` makes of it where `any` is true, of some lane if it is a vector. y is
+ * the second operand, if there is one. */
+typedef gen_ssa rare_lanes(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near);
+static gen_ssa where_any(gen_emit *e, gen_ssa any, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near, rare_lanes *compute)
 {
   gen_if block;
 
   if (gen_is_vector(any)) any = gen_intrinsic1(e, "llvm.vector.reduce.or", any);
   LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
   gen_if_begin(e, &block, any);
-  gen_ssa far = compute(e, op, x, near);
+  gen_ssa far = compute(e, op, x, y, near);
   LLVMBasicBlockRef there = LLVMGetInsertBlock(e->b);
   gen_if_end(e, &block);
   gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(near), "");
@@ -355,16 +360,25 @@ static gen_ssa mantissa_of(gen_emit *e, gen_ssa x, int64_t least, gen_ssa *out_n
 
 /* ---- log of f32 */
 
-/* u = m 2^n for a positive, normal u: the bits of f32 that are -n in the exponent's place. 3/4 <= m < 3/2. */
-static gen_ssa steps_down(gen_emit *e, gen_ssa u)
+enum { THREE_QUARTERS = 0x3f400000, ROOT_OF_HALF = 0x3f3504f3 };
+/* u = m 2^n for a positive, normal u: the bits of f32 that are -n in the exponent's place. `least` is the bits of the
+ * least m; the greatest is below twice that. */
+static gen_ssa steps_down(gen_emit *e, gen_ssa u, int32_t least)
 {
-  enum { THREE_QUARTERS = 0x3f400000, MANTISSA = 0x7fffff };
-  gen_ssa bits = to_bits(e, u), least = gen_i(bits, THREE_QUARTERS + MANTISSA);
+  enum { MANTISSA = 0x7fffff };
+  gen_ssa bits = to_bits(e, u);
 
-  return i_bin(e, LLVMAnd, gen_bin(e, LLVMSub, least, bits), ~(int64_t)MANTISSA);
+  return i_bin(e, LLVMAnd, gen_bin(e, LLVMSub, gen_i(bits, least + MANTISSA), bits), ~(int64_t)MANTISSA);
 }
 
-/* log((1 + f) 2^n) of f32, where `down` is -n in the exponent's place. If n is 0, a zero keeps its sign. */
+/* The number whose exponent is greater by what `steps` has in the exponent's place. */
+static gen_ssa scaled_by(gen_emit *e, gen_ssa x, gen_ssa steps)
+{
+  return from_bits(e, gen_bin(e, LLVMAdd, to_bits(e, x), steps));
+}
+
+/* log((1 + f) 2^n) of f32 for -1/4 <= f < 1/2, where `down` is -n in the exponent's place. If n is 0, a zero keeps its
+ * sign. */
 static gen_ssa log_of_parts(gen_emit *e, gen_ssa f, gen_ssa down)
 {
   gen_ssa k = gen_cast(e, LLVMSIToFP, down, e->part->f32), f2 = mul(e, f, f); /* -n 2^23 */
@@ -392,34 +406,34 @@ static gen_ssa log_or_special(gen_emit *e, gen_ssa u, gen_ssa ordinary, gen_ssa 
 /* log(x) of f32, for a positive, normal and finite x. */
 static gen_ssa log_of_normal(gen_emit *e, gen_ssa x, int steps)
 {
-  gen_ssa down = steps_down(e, x), m = from_bits(e, gen_bin(e, LLVMAdd, to_bits(e, x), down));
+  gen_ssa down = steps_down(e, x, THREE_QUARTERS), m = scaled_by(e, x, down);
   return log_of_parts(e, sub(e, m, gen_f(m, 1)), steps ? i_bin(e, LLVMAdd, down, (int64_t)steps << 23) : down);
 }
 
-static gen_ssa log_of_denormals(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
+static gen_ssa log_of_denormals(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
 {
-  (void)op;
+  (void)op, (void)y;
   return gen_select(e, lt(e, x, 0x1p-126), log_of_normal(e, mul(e, x, gen_f(x, 0x1p23)), 23), near);
 }
 
-static gen_ssa log_of_specials(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
+static gen_ssa log_of_specials(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
 {
   gen_ssa positive = gt(e, x, 0), denormal = gen_bin(e, LLVMAnd, positive, lt(e, x, 0x1p-126));
 
-  near = where_any(e, denormal, op, x, near, log_of_denormals);
+  near = where_any(e, denormal, op, x, y, near, log_of_denormals);
   return log_or_special(e, x, gen_bin(e, LLVMAnd, positive, lt(e, x, __builtin_inf())), near);
 }
 
 static gen_ssa short_log(gen_emit *e, gen_ssa x)
 {
-  return where_any(e, is_special(e, x), HLO_LOG, x, log_of_normal(e, x, 0), log_of_specials);
+  return where_any(e, is_special(e, x), HLO_LOG, x, NULL, log_of_normal(e, x, 0), log_of_specials);
 }
 
-static gen_ssa log1p_of_specials(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
+static gen_ssa log1p_of_specials(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
 {
   gen_ssa u = add(e, x, gen_f(x, 1));
 
-  (void)op;
+  (void)op, (void)y;
   return log_or_special(e, u, i_bin(e, LLVMXor, is_special(e, u), -1), near);
 }
 
@@ -427,12 +441,11 @@ static gen_ssa log1p_of_specials(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa 
  * difference are within a factor of two unless n is 0. */
 static gen_ssa short_log1p(gen_emit *e, gen_ssa x)
 {
-  gen_ssa u = add(e, x, gen_f(x, 1)), down = steps_down(e, u);
-  gen_ssa moved = from_bits(e, gen_bin(e, LLVMAdd, to_bits(e, x), down));
+  gen_ssa u = add(e, x, gen_f(x, 1)), down = steps_down(e, u, THREE_QUARTERS), moved = scaled_by(e, x, down);
   gen_ssa scale = from_bits(e, i_bin(e, LLVMAdd, down, 0x40800000)); /* 4 2^-n, which is normal */
   gen_ssa near = log_of_parts(e, sub(e, moved, gen_fma(e, scale, gen_f(x, -0.25), gen_f(x, 1))), down);
 
-  return where_any(e, is_special(e, u), HLO_LOG1P, x, near, log1p_of_specials);
+  return where_any(e, is_special(e, u), HLO_LOG1P, x, NULL, near, log1p_of_specials);
 }
 
 /* log(x + low) of f64, where `low` (NULL: 0) is the rounding error of x. */
@@ -590,12 +603,39 @@ static gen_ssa power_short(gen_emit *e, gen_ssa a, gen_ssa y)
   return gen_select(e, ordinary, power, gen_select(e, lt(e, edge, 0), gen_f(a, 0), edge));
 }
 
-/* |x|^y and its sign. */
-static gen_ssa power_(gen_emit *e, gen_ssa x, gen_ssa y)
+/* log2 of a positive, normal and finite f32 to 2^-34 of it, as a sum: with s = (m - 1) / (m + 1), log2(m) is
+ * 2s / ln 2 + s^3 P(s^2). */
+static pair log2_pair(gen_emit *e, gen_ssa x)
 {
-  gen_unify(e, &x, &y);
+  gen_ssa down = steps_down(e, x, ROOT_OF_HALF), m = scaled_by(e, x, down), f = sub(e, m, gen_f(m, 1)), two = gen_f(m, 2);
+  gen_ssa k = mul(e, gen_cast(e, LLVMSIToFP, down, e->part->f32), gen_f(m, -0x1p-23));
+
+  /* s */
+  gen_ssa d = add(e, f, two), d_lost = sub(e, f, sub(e, d, two)), inverse = quo(e, gen_f(m, 1), d), hi = mul(e, f, inverse);
+  gen_ssa rest = exact_fma(e, neg(e, hi), d_lost, exact_fma(e, neg(e, hi), d, f));
+  pair s = {hi, mul(e, rest, inverse)};
+  /* w = s^2, p = P(w) */
+  gen_ssa square = mul(e, s.hi, s.hi), low = exact_fma(e, s.hi, s.hi, neg(e, square));
+  pair w = {square, exact_fma(e, add(e, s.hi, s.hi), s.lo, low)};
+  gen_ssa tail = poly(e, w.hi, log2_f32 + 1, (int)WEFT_COUNT(log2_f32) - 1), first = gen_f(m, log2_f32[0]);
+  gen_ssa sum = exact_fma(e, w.hi, tail, first);
+  pair p = {sum, exact_fma(e, w.hi, tail, sub(e, first, sum))};
+  /* q = 2 / ln 2 + w p */
+  gen_ssa twice = gen_f(m, 0x1.715476p+1), product = mul(e, w.hi, p.hi);
+  low = exact_fma(e, w.hi, p.hi, neg(e, product));
+  low = exact_fma(e, w.lo, p.hi, exact_fma(e, w.hi, p.lo, add(e, low, gen_f(m, 0x1.4ae0bf86p-25))));
+  pair q = sum_of(e, twice, product, low);
+  /* k + s q */
+  product = mul(e, s.hi, q.hi);
+  low = exact_fma(e, s.hi, q.lo, exact_fma(e, s.lo, q.hi, exact_fma(e, s.hi, q.hi, neg(e, product))));
+  return sum_of(e, k, product, low);
+}
+
+/* x^y of f32 for x < 0, and for the operands that power_f32 leaves out. */
+static gen_ssa power_of_specials(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa r)
+{
+  (void)op;
   gen_ssa a = abs_(e, x), half = mul(e, y, gen_f(y, 0.5));
-  gen_ssa r = is_f64(e, x) ? power_wide(e, a, y) : power_short(e, a, y);
   gen_ssa is_int = gen_fcmp(e, LLVMRealOEQ, gen_intrinsic1(e, "llvm.floor", y), y);
   gen_ssa even = gen_fcmp(e, LLVMRealOEQ, gen_intrinsic1(e, "llvm.floor", half), half);
   gen_ssa odd = gen_bin(e, LLVMAnd, is_int, i_bin(e, LLVMXor, even, -1));
@@ -605,8 +645,48 @@ static gen_ssa power_(gen_emit *e, gen_ssa x, gen_ssa y)
   r = gen_select(e, eq(e, a, 1), gen_select(e, gen_fcmp(e, LLVMRealUNO, y, y), y, one), r);
   r = gen_select(e, gen_bin(e, LLVMAnd, negative, odd), neg(e, r), r);
   r = gen_select(e, gen_bin(e, LLVMAnd, below, i_bin(e, LLVMXor, is_int, -1)), gen_f(x, __builtin_nan("")), r);
-  r = gen_select(e, gen_bin(e, LLVMOr, eq(e, y, 0), eq(e, x, 1)), one, r);
-  return r;
+  return gen_select(e, gen_bin(e, LLVMOr, eq(e, y, 0), eq(e, x, 1)), one, r);
+}
+
+/* The least product y log2|x| whose power is left to power_short: all lesser ones are normal numbers. */
+enum { POWER_LIMIT = 125 };
+
+static gen_ssa is_rare_power(gen_emit *e, gen_ssa a, gen_ssa exponent)
+{
+  gen_ssa tame = gen_fcmp(e, LLVMRealOLE, abs_(e, exponent), gen_f(exponent, POWER_LIMIT)); /* false for NaN */
+  return gen_bin(e, LLVMOr, is_special(e, a), i_bin(e, LLVMXor, tame, -1));
+}
+
+/* |x|^y of f32 where log2|x| or the power is not ordinary. */
+static gen_ssa rare_powers(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
+{
+  gen_ssa a = abs_(e, x);
+
+  (void)op;
+  return gen_select(e, is_rare_power(e, a, mul(e, y, log2_pair(e, a).hi)), power_short(e, a, y), near);
+}
+
+/* x^y of f32 without f64. */
+static gen_ssa power_f32(gen_emit *e, gen_ssa x, gen_ssa y)
+{
+  gen_ssa a = abs_(e, x), magic = gen_f(x, 0x1.8p23);
+  pair log = log2_pair(e, a);
+  gen_ssa hi = mul(e, y, log.hi), lo = exact_fma(e, y, log.lo, exact_fma(e, y, log.hi, neg(e, hi)));
+  gen_ssa t = add(e, hi, magic), r = add(e, sub(e, hi, sub(e, t, magic)), lo);
+  gen_ssa p = exact_fma(e, POLY(e, r, exp2_f32), r, gen_f(r, 1));
+  gen_ssa near = scaled_by(e, p, i_bin(e, LLVMShl, to_bits(e, t), 23)), rare = is_rare_power(e, a, hi);
+  gen_ssa negative = gen_icmp(e, LLVMIntSLT, to_bits(e, x), gen_i(to_bits(e, x), 0));
+
+  near = where_any(e, rare, HLO_POWER, x, y, near, rare_powers);
+  return where_any(e, gen_bin(e, LLVMOr, rare, negative), HLO_POWER, x, y, near, power_of_specials);
+}
+
+static gen_ssa power_(gen_emit *e, gen_ssa x, gen_ssa y)
+{
+  gen_unify(e, &x, &y);
+  if (!is_f64(e, x) && e->part->target->has_fma) return power_f32(e, x, y);
+  gen_ssa a = abs_(e, x);
+  return power_of_specials(e, HLO_POWER, x, y, is_f64(e, x) ? power_wide(e, a, y) : power_short(e, a, y));
 }
 
 static gen_ssa erf_(gen_emit *e, gen_ssa x) /* f32 */
@@ -773,12 +853,13 @@ static gen_ssa short_sin_of_rest(gen_emit *e, gen_ssa r, gen_ssa lo, gen_ssa q)
 /* `near`, or what `compute` makes of it where the argument of any lane is beyond `limit`. */
 static gen_ssa unless_far(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near, double limit, rare_lanes *compute)
 {
-  return where_any(e, gt(e, abs_(e, x), limit), op, x, near, compute); /* NaN does not count */
+  return where_any(e, gt(e, abs_(e, x), limit), op, x, NULL, near, compute); /* NaN does not count */
 }
 
 /* Lanes beyond REDUCE_LIMIT, in f64. */
-static gen_ssa huge_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
+static gen_ssa huge_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
 {
+  (void)y;
   gen_ssa wide = widen(e, x), r = gen_f(wide, 0), lo = r, q = gen_i(to_bits(e, wide), 0);
 
   gen_reduce_angle(e, wide, REDUCE_LIMIT, &r, &lo, &q);
@@ -786,8 +867,9 @@ static gen_ssa huge_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
 }
 
 /* Lanes beyond NEAR_LIMIT. Each lane has the same bits whatever its neighbours are. */
-static gen_ssa large_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa near)
+static gen_ssa large_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
 {
+  (void)y;
   gen_ssa r, lo, q;
 
   /* four turns more, so that LLVM finds nothing in common with what comes first, and keeps nothing in registers there */
