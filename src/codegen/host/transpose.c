@@ -10,6 +10,7 @@
 
 enum {
   DEEP = 8,                              /* tiles of a unit along loop h */
+  LINE_BYTES = 64,
   ENOUGH_UNITS = 16, LEAST_COLUMNS = 64, /* fewer units than that are cut into parts of so many columns, at least */
 };
 
@@ -24,10 +25,48 @@ typedef struct tiles {
   bool is_cut;                /* into parts of the columns */
 } tiles;
 
+static int scalar_bytes(gen_ssa v)
+{
+  LLVMTypeRef type = gen_scalar_type(v);
+
+  switch (LLVMGetTypeKind(type)) {
+  case LLVMHalfTypeKind: case LLVMBFloatTypeKind: return 2;
+  case LLVMFloatTypeKind: return 4;
+  case LLVMIntegerTypeKind: return (int)(LLVMGetIntTypeWidth(type) + 7) / 8;
+  default: return 8;
+  }
+}
+
+/* Turns the squares of `side` x `side` elements that lie side by side in `side` vectors. In each step the vectors of the
+ * first half are interleaved with those of the second. A square is as wide as the processor's unpacking instructions
+ * are, so that each shuffle is one of them. */
+static void turn_squares(gen_emit *e, gen_ssa *v, int width, int side)
+{
+  int low[64], high[64];
+  gen_ssa next[64];
+
+  for (int m = 0; m < width; m++) {
+    int square = m - m % side, at = square + m % side / 2;
+    low[m] = m & 1 ? width + at : at;
+    high[m] = low[m] + side / 2;
+  }
+  for (int s = 1; s < side; s *= 2) {
+    for (int i = 0; i < side / 2; i++) {
+      next[2 * i] = gen_shuffle(e, v[i], v[i + side / 2], width, low);
+      next[2 * i + 1] = gen_shuffle(e, v[i], v[i + side / 2], width, high);
+    }
+    memcpy(v, next, sizeof *v * (size_t)side);
+  }
+}
+
 /* Turns W vectors: element (i, j) goes to (j, i). */
 static void turn(gen_emit *e, gen_ssa *v, int width)
 {
-  for (int s = 1; s < width; s *= 2) {
+  enum { UNPACKED_BYTES = 16 };
+  int side = WEFT_MIN(width, WEFT_MAX(UNPACKED_BYTES / scalar_bytes(v[0]), 1));
+
+  for (int i = 0; i < width && side > 1; i += side) turn_squares(e, v + i, width, side);
+  for (int s = side; s < width; s *= 2) {
     int low[64], high[64];
     for (int m = 0; m < width; m++) {
       low[m] = m & s ? width + m - s : m;
@@ -51,6 +90,10 @@ static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
 
   e->lanes = w;
   e->vars[h_var].lane = true;
+  /* The columns from col to col + W - 1 exist; without this bound, the digits of their indices would be divisions, and
+   * the loads gathers. */
+  int64_t end_col = e->vars[col_var].hi;
+  e->vars[col_var].hi = end_col - (w - 1);
   int unturned = gen_memo_push(e); /* values in the memo have their lanes along h */
   for (int k = 0; k < t->form.turned_count; k++) {
     const hlo_instr *x = t->form.turned[k];
@@ -69,6 +112,7 @@ static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
   }
   gen_memo_pop(e, unturned);
   e->vars[h_var].lane = false;
+  e->vars[col_var].hi = end_col;
   e->vars[col_var].lane = true;
   for (int j = 0; j < w; j++) {
     int mark = gen_memo_push(e);
@@ -117,7 +161,7 @@ static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
 {
   int last = t->form.nest.count - 1, w = t->width;
   int64_t rows = t->form.nest.extent[t->form.h], cols = t->form.nest.extent[last], full = rows - rows % w;
-  gen_loop loop, one;
+  gen_loop loop, one, lines;
   gen_affine outer = t->outer;
 
   while (g == t->form.h) g++;
@@ -139,15 +183,24 @@ static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
   gen_ssa end = t->end_col; /* of the tiles */
   if (cols % w && t->is_cut) end = gen_intrinsic2(e, "llvm.smin", end, gen_i64(e, cols - cols % w));
   else if (cols % w) end = gen_i64(e, cols - cols % w);
-  gen_loop_begin(e, &loop, t->first_col, end, w, 0, cols - cols % w, w);
+  /* The tiles of columns that fill a cache line of the result come one after another: a line that is stored in pieces
+   * may have to leave the first cache in between, since rows are often a power of two apart. */
+  int64_t span = WEFT_MAX(w, LINE_BYTES / (int64_t)weft_dtype_bytes(t->shape->type));
+  gen_loop_begin(e, &lines, t->first_col, end, span, 0, cols - cols % w, w);
   int mark = gen_memo_push(e);
+  gen_ssa line_end = LLVMBuildNSWAdd(e->b, e->vars[lines.var].value, gen_i64(e, span), "");
+  line_end = gen_intrinsic2(e, "llvm.smin", line_end, end);
   gen_loop_begin(e, &one, from, whole, w, 0, full, w);
   int inner = gen_memo_push(e);
+  gen_loop_begin(e, &loop, e->vars[lines.var].value, line_end, w, 0, cols - cols % w, w);
+  int innermost = gen_memo_push(e);
   WEFT_TRY(emit_tile(t, e, one.var, loop.var));
+  gen_memo_pop(e, innermost);
+  gen_loop_end(e, &loop);
   gen_memo_pop(e, inner);
   gen_loop_end(e, &one);
   gen_memo_pop(e, mark);
-  gen_loop_end(e, &loop);
+  gen_loop_end(e, &lines);
   WEFT_TRY(emit_plain(t, e, from, whole, end, cols - cols % w));
   if (rows != full) {
     gen_ssa last_row = gen_intrinsic2(e, "llvm.smin", to, gen_i64(e, rows));
@@ -156,16 +209,35 @@ static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
   return NULL;
 }
 
+/* The width of tiles. Where elements are only moved, each row of a tile is a whole cache line of operand and result if
+ * the extents allow it. Narrower rows come back to a line that may have left the first cache, since the rows of an array
+ * are often a power of two apart. */
+static int choose_width(const gen_turned *form, const hlo_computation *comp)
+{
+  enum { WIDEST = 32 };
+  int64_t rows = form->nest.extent[form->h], cols = form->nest.extent[form->nest.count - 1], bytes = 1;
+
+  HLO_FOREACH(x, comp) {
+    if (x->op != HLO_PARAMETER && x->op != HLO_TRANSPOSE && x->op != HLO_RESHAPE && x->op != HLO_BITCAST && x->op != HLO_COPY)
+      return GEN_TURNED_WIDTH;
+    bytes = WEFT_MAX(bytes, (int64_t)weft_dtype_bytes(x->shape->type));
+  }
+  int width = (int)WEFT_MIN(WIDEST, WEFT_MAX(LINE_BYTES / bytes, GEN_TURNED_WIDTH));
+  while (width > GEN_TURNED_WIDTH && (rows % width || cols % width)) width /= 2;
+  return width;
+}
+
 weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec)
 {
   gen_kernel *info = spec->info;
-  tiles t = {.shape = hlo_shape_leaf(spec->fusion->shape, 0), .width = GEN_TURNED_WIDTH};
+  tiles t = {.shape = hlo_shape_leaf(spec->fusion->shape, 0)};
   gen_frame f;
   gen_loop loop;
   bool is_turned;
 
   WEFT_TRY(gen_turned_of(part->arena, spec->fusion, &t.form, &is_turned));
   if (!is_turned) return gen_wrong_form(spec->info->strategy);
+  t.width = choose_width(&t.form, spec->fusion->called[0]);
   WEFT_TRY(gen_frame_open(part, spec, 0, &f));
   gen_emit *e = &f.e;
   t.f = &f;
