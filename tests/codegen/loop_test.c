@@ -180,6 +180,16 @@ static const struct { const char *params, *body, *result; } cases[] = {
   /* columns in several parts: whole tiles, and tiles that do not cover the columns, the rows or both */
   {"f32[256,32]", "  ROOT r = f32[32,256] transpose(p0), dimensions={1,0}", "f32[32,256]"},
   {"f32[203,16]", "  ROOT r = f32[16,203] transpose(p0), dimensions={1,0}", "f32[16,203]"},
+  /* tiles of whole cache lines, and of parts of them */
+  {"bf16[96,64]", "  ROOT r = bf16[64,96] transpose(p0), dimensions={1,0}", "bf16[64,96]"},
+  {"f16[2,48,32]", "  ROOT r = f16[2,32,48] transpose(p0), dimensions={0,2,1}", "f16[2,32,48]"},
+  {"s8[64,160]", "  ROOT r = s8[160,64] transpose(p0), dimensions={1,0}", "s8[160,64]"},
+  {"u8[40,56]", "  ROOT r = u8[56,40] transpose(p0), dimensions={1,0}", "u8[56,40]"},
+  {"s32[80,32]", "  ROOT r = s32[32,80] transpose(p0), dimensions={1,0}", "s32[32,80]"},
+  {"f64[24,40]", "  ROOT r = f64[40,24] transpose(p0), dimensions={1,0}", "f64[40,24]"},
+  {"c64[32,16]", "  ROOT r = c64[16,32] transpose(p0), dimensions={1,0}", "c64[16,32]"},
+  {"bf16[64,40]", "  t = bf16[40,64] transpose(p0), dimensions={1,0}\n"
+                  "  ROOT r = bf16[40,64] negate(t)", "bf16[40,64]"},
   {"f32[192,13]", "  ROOT r = f32[13,192] transpose(p0), dimensions={1,0}", "f32[13,192]"},
   {"c64[131,9]", "  ROOT r = c64[9,131] transpose(p0), dimensions={1,0}", "c64[9,131]"},
   {"f64[5,150,11]", "  ROOT r = f64[11,5,150] transpose(p0), dimensions={2,0,1}", "f64[11,5,150]"},
@@ -617,6 +627,21 @@ TEST(channels_of_pixels)
     }
 }
 
+/* A tile's rows are loaded and stored in one piece. */
+TEST(transposes_gather_nothing)
+{
+  static const struct { const char *in, *out; } transposes[] = {
+    {"f32[64,128]", "f32[128,64]"}, {"bf16[64,128]", "bf16[128,64]"}, {"f32[40,24]", "f32[24,40]"}, {"s8[64,64]", "s8[64,64]"}};
+
+  for (size_t i = 0; i < WEFT_COUNT(transposes); i++) {
+    char body[160];
+    snprintf(body, sizeof body, "  ROOT r = %s transpose(p0), dimensions={1,0}", transposes[i].out);
+    const char *program = fusion(transposes[i].in, body, transposes[i].out);
+    if (is_in_code(program, "gather") || is_in_code(program, "insertelement"))
+      fail_msg("%s to %s gathers", transposes[i].in, transposes[i].out);
+  }
+}
+
 /* So that threads can share it, a transpose is cut along its longest loops. */
 TEST(transposes_have_many_units)
 {
@@ -675,7 +700,8 @@ int main(void)
     UNIT(data_movement_alone_and_fused),
     UNIT(neighbours_that_differ), UNIT(dots_have_the_same_bits_in_all_ranges), UNIT(columns_of_small_dots_are_added_up_side_by_side), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks), UNIT(rounding_to_bf16_asks_once), UNIT(elements_of_a_small_loop_are_vectors),
     UNIT(channels_of_pixels),
-    UNIT(concatenations_of_the_same_again_and_again), UNIT(transposes_have_many_units),
+    UNIT(concatenations_of_the_same_again_and_again), UNIT(transposes_gather_nothing),
+    UNIT(transposes_have_many_units),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }

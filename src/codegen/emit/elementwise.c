@@ -194,13 +194,50 @@ static gen_ssa float_subtract(gen_emit *e, gen_ssa a, gen_ssa b)
   return step ? step : gen_bin(e, LLVMFSub, a, b);
 }
 
+/* a / b where all lanes have one divisor, in the bits of the division. With y = 1 / b rounded, a quotient within one ULP
+ * and its exact remainder, q + remainder * y rounds as a / b does (Markstein). That needs operands from which neither a
+ * remainder nor a quotient is denormal; +0 is one too. LLVM computes y once where b is the same in all rounds. */
+static gen_ssa divide_by_one(gen_emit *e, gen_ssa a, gen_ssa b)
+{
+  enum { LEAST_A = (127 - 76) << 23, END_A = (127 + 76) << 23, LEAST_B = (127 - 30) << 23, END_B = (127 + 30) << 23 };
+  LLVMBasicBlockRef from[2];
+  gen_ssa r[2], bits = gen_cast(e, LLVMBitCast, a, e->part->i32), size = gen_bin(e, LLVMAnd, bits, gen_i(bits, INT32_MAX));
+  gen_ssa within = gen_icmp(e, LLVMIntULT, gen_bin(e, LLVMSub, size, gen_i(size, LEAST_A)), gen_i(size, END_A - LEAST_A));
+  gen_ssa divisor = gen_cast(e, LLVMBitCast, b, e->part->i32);
+  gen_if block;
+
+  divisor = gen_bin(e, LLVMSub, gen_bin(e, LLVMAnd, divisor, gen_i(divisor, INT32_MAX)), gen_i(divisor, LEAST_B));
+  within = gen_bin(e, LLVMOr, within, gen_icmp(e, LLVMIntEQ, bits, gen_i(bits, 0)));
+  within = gen_bin(e, LLVMAnd, gen_intrinsic1(e, "llvm.vector.reduce.and", within),
+                   gen_icmp(e, LLVMIntULT, divisor, gen_i(divisor, END_B - LEAST_B)));
+  gen_ssa y = gen_bin(e, LLVMFDiv, gen_f(b, 1), b), minus = LLVMBuildFNeg(e->b, b, "");
+  gen_if_begin(e, &block, within);
+  r[0] = gen_bin(e, LLVMFMul, a, y);
+  for (int i = 0; i < 2; i++) r[0] = gen_fma(e, gen_fma(e, r[0], minus, a), y, r[0]);
+  from[0] = LLVMGetInsertBlock(e->b);
+  gen_if_else(e, &block);
+  r[1] = gen_bin(e, LLVMFDiv, a, b);
+  from[1] = LLVMGetInsertBlock(e->b);
+  gen_if_end(e, &block);
+  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(a), "");
+  LLVMAddIncoming(phi, r, from, 2);
+  return phi;
+}
+
+static gen_ssa divide(gen_emit *e, gen_ssa a, gen_ssa b)
+{
+  bool one = e->part->target->has_avx512 && e->part->target->has_fma && gen_is_vector(a) && !gen_is_vector(b) &&
+             gen_scalar_type(a) == e->part->f32;
+  return one ? divide_by_one(e, a, b) : gen_bin(e, LLVMFDiv, a, b);
+}
+
 static gen_ssa float_op(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, gen_ssa c)
 {
   switch (op) {
   case HLO_ADD: return float_add(e, a, b);
   case HLO_SUBTRACT: return float_subtract(e, a, b);
   case HLO_MULTIPLY: return gen_bin(e, LLVMFMul, a, b);
-  case HLO_DIVIDE: return gen_bin(e, LLVMFDiv, a, b);
+  case HLO_DIVIDE: return divide(e, a, b);
   case HLO_REMAINDER: return gen_remainder(e, a, b);
   case HLO_NEGATE: return LLVMBuildFNeg(e->b, a, "");
   case HLO_ABS: return gen_intrinsic1(e, "llvm.fabs", a);

@@ -128,8 +128,32 @@ static weft_status *keep_values(pass_ctx_ *p, gen_emit *e, gen_affine col)
   return NULL;
 }
 
+/* Asks for the same columns of the operands' next row. The second pass over a row finds it in the cache and leaves the
+ * memory idle, and the first pass over the next one would wait for it. */
+static void fetch_next_row(rows *r, gen_emit *e, gen_affine col)
+{
+  enum { LEAST_BYTES = 1024 }; /* of a row */
+  const gen_rows *form = &r->base.form;
+  int64_t lane_coef;
+  gen_ssa at, varying;
+
+  gen_affine next = gen_affine_scale(e, gen_affine_offset(r->base.at, 1), form->cols);
+  gen_affine_split(e, gen_affine_add(e, next, col), &at, &lane_coef, &varying);
+  for (int i = 0; i < r->base.f->operand_count; i++) {
+    const gen_buffer *operand = &r->base.f->operands[i];
+    int64_t bytes = (int64_t)weft_dtype_bytes(operand->type);
+    if (operand->elems != form->rows * form->cols || form->cols * bytes < LEAST_BYTES) continue;
+    gen_ssa offset = LLVMBuildMul(e->b, at, gen_i64(e, bytes), "");
+    gen_ssa ptr = LLVMBuildGEP2(e->b, LLVMInt8TypeInContext(e->part->ctx), operand->ptr, &offset, 1, "");
+    LLVMTypeRef i32 = e->part->i32;
+    /* read, into every cache, data */
+    gen_intrinsic(e, "llvm.prefetch", 4, (gen_ssa[]){ptr, LLVMConstInt(i32, 0, 0), LLVMConstInt(i32, 3, 0), LLVMConstInt(i32, 1, 0)});
+  }
+}
+
 static weft_status *step(pass_ctx_ *p, gen_emit *e, gen_affine col, gen_value *slots)
 {
+  if (p->stage == 1 && e->lanes > 1) fetch_next_row(p->r, e, col);
   WEFT_TRY(gen_row_step(&p->r->base, e, col, p->accs, p->count, slots));
   return keep_values(p, e, col);
 }
