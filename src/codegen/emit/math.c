@@ -753,8 +753,8 @@ static gen_ssa turns_of(gen_emit *e, gen_ssa x, int turn, gen_ssa *n)
   return to_bits(e, t);
 }
 
-/* reduce_angle for an x of f32, with n + turn in the low bits of *q. */
-static void reduce_short_angle(gen_emit *e, gen_ssa x, int turn, gen_ssa *r, gen_ssa *lo, gen_ssa *q)
+/* x = n * pi/2 + (*r - *less) for an x of f32, with n + turn in the low bits of *q. */
+static void reduce_short_angle(gen_emit *e, gen_ssa x, int turn, gen_ssa *r, gen_ssa *less, gen_ssa *q)
 {
   /* pi/2 = first + second + third */
   gen_ssa first = gen_f(x, 0x1.921fb6p+0), second = gen_f(x, -0x1.777a5cp-25), third = gen_f(x, -0x1.ee59dap-50), n, rest;
@@ -766,7 +766,7 @@ static void reduce_short_angle(gen_emit *e, gen_ssa x, int turn, gen_ssa *r, gen
   near = two_diff(e, near, product, &rest);
   rest = gen_fma(e, n, neg(e, third), sub(e, rest, lost));
   *r = add(e, near, rest);
-  *lo = add(e, sub(e, near, *r), rest);
+  *less = sub(e, sub(e, *r, near), rest);
 }
 
 /* sin (or cos, or tan) of x = q * pi/2 + (r + lo). */
@@ -818,19 +818,19 @@ static gen_ssa sin_(gen_emit *e, hlo_opcode op, gen_ssa x, bool brief)
 }
 
 /* The same for |x| <= NEAR_LIMIT, where the products of n, which has 11 bits, with the first two pieces are exact. A
- * zero keeps its sign in *r, and *lo is then +0. */
-static void reduce_near_angle(gen_emit *e, gen_ssa x, int turn, gen_ssa *r, gen_ssa *lo, gen_ssa *q)
+ * zero keeps its sign in *r, and *less is then +0. */
+static void reduce_near_angle(gen_emit *e, gen_ssa x, int turn, gen_ssa *r, gen_ssa *less, gen_ssa *q)
 {
   /* pi/2 = first + second + third; second has 13 bits */
-  gen_ssa first = gen_f(x, -0x1.921fb4p+0), second = gen_f(x, -0x1.444p-24), third = gen_f(x, -0x1.68c234p-39), n;
+  gen_ssa first = gen_f(x, -0x1.921fb4p+0), second = gen_f(x, 0x1.444p-24), third = gen_f(x, 0x1.68c234p-39), n;
 
   *q = turns_of(e, x, turn, &n);
-  gen_ssa near = gen_fma(e, n, first, x), sum = gen_fma(e, n, second, near);
-  /* What the sum lost. `near - sum` is exact: near is 0 or a multiple of 2^-24, and if it is less than the product, both
+  gen_ssa near = gen_fma(e, n, first, x), sum = gen_fma(e, n, neg(e, second), near);
+  /* What the sum has too much. `sum - near` is exact: near is 0 or a multiple of 2^-24, and if it is less than the product, both
    * are so small that the sum lost one bit at most. */
-  gen_ssa lost = gen_fma(e, n, second, sub(e, near, sum));
+  gen_ssa above = gen_fma(e, n, second, sub(e, sum, near));
   *r = sum;
-  *lo = gen_fma(e, n, third, lost);
+  *less = gen_fma(e, n, third, above);
 }
 
 /* sin(q * pi/2 + ...), of which s or c is the magnitude and nearly the sign. */
@@ -840,10 +840,10 @@ static gen_ssa of_quadrant(gen_emit *e, gen_ssa s, gen_ssa c, gen_ssa q)
   return from_bits(e, gen_bin(e, LLVMXor, to_bits(e, v), i_bin(e, LLVMAnd, i_bin(e, LLVMShl, q, 30), INT32_MIN)));
 }
 
-/* sin(q * pi/2 + (r + lo)) of f32. A zero r keeps its sign if q is 0 and lo is +0. */
-static gen_ssa short_sin_of_rest(gen_emit *e, gen_ssa r, gen_ssa lo, gen_ssa q)
+/* sin(q * pi/2 + (r - less)) of f32. A zero r keeps its sign if q is 0 and less is +0. */
+static gen_ssa short_sin_of_rest(gen_emit *e, gen_ssa r, gen_ssa less, gen_ssa q)
 {
-  gen_ssa z = mul(e, r, r), less = neg(e, lo);
+  gen_ssa z = mul(e, r, r);
   gen_ssa s = sub(e, r, gen_fma(e, mul(e, z, r), neg(e, POLY(e, z, sin_f32)), less));
   gen_ssa c = gen_fma(e, r, gen_fma(e, r, POLY(e, z, cos_f32), less), gen_f(r, 1));
 
@@ -870,21 +870,21 @@ static gen_ssa huge_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ss
 static gen_ssa large_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
 {
   (void)y;
-  gen_ssa r, lo, q;
+  gen_ssa r, less, q;
 
   /* four turns more, so that LLVM finds nothing in common with what comes first, and keeps nothing in registers there */
-  reduce_short_angle(e, x, (op == HLO_COS) + 4, &r, &lo, &q);
-  near = gen_select(e, gt(e, abs_(e, x), NEAR_LIMIT), short_sin_of_rest(e, r, lo, q), near);
+  reduce_short_angle(e, x, (op == HLO_COS) + 4, &r, &less, &q);
+  near = gen_select(e, gt(e, abs_(e, x), NEAR_LIMIT), short_sin_of_rest(e, r, less, q), near);
   return unless_far(e, op, x, near, REDUCE_LIMIT, huge_sin);
 }
 
 /* sin or cos of f32. */
 static gen_ssa short_sin(gen_emit *e, hlo_opcode op, gen_ssa x)
 {
-  gen_ssa r, lo, q;
+  gen_ssa r, less, q;
 
-  reduce_near_angle(e, x, op == HLO_COS, &r, &lo, &q);
-  return unless_far(e, op, x, short_sin_of_rest(e, r, lo, q), NEAR_LIMIT, large_sin);
+  reduce_near_angle(e, x, op == HLO_COS, &r, &less, &q);
+  return unless_far(e, op, x, short_sin_of_rest(e, r, less, q), NEAR_LIMIT, large_sin);
 }
 
 /* sin or cos of f32 for operands and results of bf16. */
