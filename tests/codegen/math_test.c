@@ -363,9 +363,14 @@ TEST(functions_do_not_depend_on_their_neighbours)
 {
   static const float wild[] = {NAN, INFINITY, -INFINITY, -1, -2.5f, 0, -0.0f, 0x1p-140f, 3300, -2e6f, 0x1p127f};
   static const struct { const char *body; plain_fn *f; } rows[] = {
-    {"  y = f32[65536] log(x)\n", log}, {"  y = f32[65536] log-plus-one(x)\n", log1p},
-    {"  y = f32[65536] sine(x)\n", sin}, {"  y = f32[65536] cosine(x)\n", cos},
-    {"  s = f32[] constant(1.75)\n  p = f32[65536] broadcast(s), dimensions={}\n  y = f32[65536] power(x, p)\n", NULL}};
+    {"  y = f32[65536] log(x)\n", log},
+    {"  y = f32[65536] log-plus-one(x)\n", log1p},
+    {"  y = f32[65536] sine(x)\n", sin},
+    {"  y = f32[65536] cosine(x)\n", cos},
+    {"  s = f32[] constant(1.75)\n"
+     "  p = f32[65536] broadcast(s), dimensions={}\n"
+     "  y = f32[65536] power(x, p)\n", NULL},
+  };
   float *x = aligned_alloc(64, BLOCK * sizeof *x), *mixed = aligned_alloc(64, BLOCK * sizeof *x);
   float *got = aligned_alloc(64, BLOCK * sizeof *x), *want = aligned_alloc(64, BLOCK * sizeof *x);
 
@@ -380,7 +385,8 @@ TEST(functions_do_not_depend_on_their_neighbours)
       double exact = rows[k].f ? rows[k].f(mixed[i]) : pow(mixed[i], 1.75);
       bool same = i % 5 == 3 ? error_f32(got[i], exact) <= 1 && !signbit(got[i]) == !signbit(exact)
                              : memcmp(&got[i], &want[i], sizeof *got) == 0;
-      if (!same && !(isnan(exact) && isnan(got[i]))) fail_msg("%s of %a: got %a, alone %a", rows[k].body, mixed[i], got[i], want[i]);
+      if (!same && !(isnan(exact) && isnan(got[i])))
+        fail_msg("%s of %a: got %a, alone %a", rows[k].body, mixed[i], got[i], want[i]);
     }
   }
   free(x), free(mixed), free(got), free(want);
@@ -400,13 +406,14 @@ TEST(sines_of_large_angles)
       compute(cosine ? "  y = f32[65536] cosine(x)\n" : "  y = f32[65536] sine(x)\n", x, y);
       for (int i = 0; i < BLOCK; i++) {
         double want = cosine ? cos(x[i]) : sin(x[i]), error = error_f32(y[i], want);
-        if (!(error <= 1)) fail_msg("%s(%a): got %a, want %a (%g ULP)", cosine ? "cos" : "sin", x[i], y[i], want, error);
+        if (!(error <= 1))
+          fail_msg("%s(%a): got %a, want %a (%g ULP)", cosine ? "cos" : "sin", x[i], y[i], want, error);
       }
     }
   free(x), free(y);
 }
 
-/* Where all lanes have one divisor, most quotients are products that are corrected. Their bits are those of a division. */
+/* Where all lanes have one divisor, most quotients are corrected products. Their bits are those of a division. */
 TEST(quotients_by_one_divisor_are_divisions)
 {
   static const float divisors[] = {3, -7, 1024, 0x1.fffffep+0f, 0x1.000002p+0f, -0x1.8p-20f, 1e-12f, 1e30f, 0x1p-130f, 0, INFINITY, NAN};
@@ -417,18 +424,24 @@ TEST(quotients_by_one_divisor_are_divisions)
     for (int i = 0; i < BLOCK; i++) {
       uint32_t bits = (uint32_t)(i * UINT64_C(65537) + (uint64_t)k * 7919); /* every exponent and sign */
       memcpy(&x[i], &bits, sizeof bits);
-      if (i / 16 % 2) x[i] = i % 16 ? (float)((uniform() - 0.5) * ldexp(1, i % 64 - 32)) : 0.0f; /* vectors without specials */
+      if (i / 16 % 2)
+        x[i] = i % 16 ? (float)((uniform() - 0.5) * ldexp(1, i % 64 - 32)) : 0.0f; /* vectors without specials */
     }
     char body[256], number[64];
     if (isnan(d)) snprintf(number, sizeof number, "nan");
     else if (isinf(d)) snprintf(number, sizeof number, "inf");
     else snprintf(number, sizeof number, "%.9g", d);
-    snprintf(body, sizeof body, "  d = f32[] constant(%s)\n  b = f32[65536] broadcast(d), dimensions={}\n  y = f32[65536] divide(x, b)\n", number);
+    snprintf(body, sizeof body,
+             "  d = f32[] constant(%s)\n"
+             "  b = f32[65536] broadcast(d), dimensions={}\n"
+             "  y = f32[65536] divide(x, b)\n",
+             number);
     compute(body, x, y);
     for (int i = 0; i < BLOCK; i++) {
       volatile float want = x[i] / d;
       float exact = want;
-      if (memcmp(&y[i], &exact, sizeof exact) != 0 && !(isnan(y[i]) && isnan(exact))) fail_msg("%a / %a: got %a, want %a", x[i], d, y[i], exact);
+      if (memcmp(&y[i], &exact, sizeof exact) != 0 && !(isnan(y[i]) && isnan(exact)))
+        fail_msg("%a / %a: got %a, want %a", x[i], d, y[i], exact);
     }
   }
   free(x), free(y);

@@ -194,15 +194,17 @@ static gen_ssa float_subtract(gen_emit *e, gen_ssa a, gen_ssa b)
   return step ? step : gen_bin(e, LLVMFSub, a, b);
 }
 
-/* a / b where all lanes have one divisor, in the bits of the division. With y = 1 / b rounded, a quotient within one ULP
- * and its exact remainder, q + remainder * y rounds as a / b does (Markstein). That needs operands from which neither a
- * remainder nor a quotient is denormal; +0 is one too. LLVM computes y once where b is the same in all rounds. */
+/* a / b where all lanes have one divisor, in the bits of the division. If y is 1 / b rounded, q is within one ULP of
+ * the quotient and r is its exact remainder, then q + r y rounds as a / b does (Markstein). Operands are taken for which
+ * neither remainder nor quotient is denormal, and +0. LLVM computes y once where b is the same in all rounds. */
 static gen_ssa divide_by_one(gen_emit *e, gen_ssa a, gen_ssa b)
 {
   enum { LEAST_A = (127 - 76) << 23, END_A = (127 + 76) << 23, LEAST_B = (127 - 30) << 23, END_B = (127 + 30) << 23 };
   LLVMBasicBlockRef from[2];
-  gen_ssa r[2], bits = gen_cast(e, LLVMBitCast, a, e->part->i32), size = gen_bin(e, LLVMAnd, bits, gen_i(bits, INT32_MAX));
-  gen_ssa within = gen_icmp(e, LLVMIntULT, gen_bin(e, LLVMSub, size, gen_i(size, LEAST_A)), gen_i(size, END_A - LEAST_A));
+  gen_ssa r[2], bits = gen_cast(e, LLVMBitCast, a, e->part->i32),
+                size = gen_bin(e, LLVMAnd, bits, gen_i(bits, INT32_MAX));
+  gen_ssa within =
+    gen_icmp(e, LLVMIntULT, gen_bin(e, LLVMSub, size, gen_i(size, LEAST_A)), gen_i(size, END_A - LEAST_A));
   gen_ssa divisor = gen_cast(e, LLVMBitCast, b, e->part->i32);
   gen_if block;
 

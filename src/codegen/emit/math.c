@@ -1,7 +1,7 @@
 /* codegen/emit/math.c -- transcendental functions of f32 and f64 as branch-free polynomials on scalars or vectors.
  *
- * f32: exp, log, log1p, tanh, erf, rsqrt and logistic are computed in f32, and so are sin and cos where the processor
- * multiplies and adds in one step; the others are computed in f64 and rounded once, power with shorter polynomials.
+ * f32: exp, log, log1p, tanh, erf, rsqrt and logistic are computed in f32, and so are sin, cos and power where the
+ * processor multiplies and adds in one step; the others are computed in f64 and rounded once.
  * f64: the argument is reduced in two parts where an ULP depends on it; power takes a logarithm of twice the
  * precision. Coefficients are minimax fits (Remez) of the form named beside each; the power of two is their error.
  * Small functions are inlined, the others become functions of the part. */
@@ -122,10 +122,11 @@ static gen_ssa clamp(gen_emit *e, gen_ssa x, double lo, double hi)
   return gen_select(e, gt(e, x, hi), gen_f(x, hi), x);
 }
 
-/* The operation's result `near`, or what `compute` makes of it where `any` is true, of some lane if it is a vector. y is
- * the second operand, if there is one. */
+/* The operation's result `near`, or what `compute` makes of it where `any` is true, of some lane if it is a vector.
+ * y is the second operand, if there is one. */
 typedef gen_ssa rare_lanes(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near);
-static gen_ssa where_any(gen_emit *e, gen_ssa any, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near, rare_lanes *compute)
+static gen_ssa where_any(gen_emit *e, gen_ssa any, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near,
+                         rare_lanes *compute)
 {
   gen_if block;
 
@@ -607,11 +608,13 @@ static gen_ssa power_short(gen_emit *e, gen_ssa a, gen_ssa y)
  * 2s / ln 2 + s^3 P(s^2). */
 static pair log2_pair(gen_emit *e, gen_ssa x)
 {
-  gen_ssa down = steps_down(e, x, ROOT_OF_HALF), m = scaled_by(e, x, down), f = sub(e, m, gen_f(m, 1)), two = gen_f(m, 2);
+  gen_ssa down = steps_down(e, x, ROOT_OF_HALF), m = scaled_by(e, x, down), f = sub(e, m, gen_f(m, 1)),
+          two = gen_f(m, 2);
   gen_ssa k = mul(e, gen_cast(e, LLVMSIToFP, down, e->part->f32), gen_f(m, -0x1p-23));
 
   /* s */
-  gen_ssa d = add(e, f, two), d_lost = sub(e, f, sub(e, d, two)), inverse = quo(e, gen_f(m, 1), d), hi = mul(e, f, inverse);
+  gen_ssa d = add(e, f, two), d_lost = sub(e, f, sub(e, d, two)), inverse = quo(e, gen_f(m, 1), d),
+          hi = mul(e, f, inverse);
   gen_ssa rest = exact_fma(e, neg(e, hi), d_lost, exact_fma(e, neg(e, hi), d, f));
   pair s = {hi, mul(e, rest, inverse)};
   /* w = s^2, p = P(w) */
@@ -757,7 +760,8 @@ static gen_ssa turns_of(gen_emit *e, gen_ssa x, int turn, gen_ssa *n)
 static void reduce_short_angle(gen_emit *e, gen_ssa x, int turn, gen_ssa *r, gen_ssa *less, gen_ssa *q)
 {
   /* pi/2 = first + second + third */
-  gen_ssa first = gen_f(x, 0x1.921fb6p+0), second = gen_f(x, -0x1.777a5cp-25), third = gen_f(x, -0x1.ee59dap-50), n, rest;
+  gen_ssa first = gen_f(x, 0x1.921fb6p+0), second = gen_f(x, -0x1.777a5cp-25), third = gen_f(x, -0x1.ee59dap-50), n,
+          rest;
 
   *q = turns_of(e, x, turn, &n);
   gen_ssa near = gen_fma(e, n, neg(e, first), x); /* exact, as n has 20 bits */
@@ -826,8 +830,8 @@ static void reduce_near_angle(gen_emit *e, gen_ssa x, int turn, gen_ssa *r, gen_
 
   *q = turns_of(e, x, turn, &n);
   gen_ssa near = gen_fma(e, n, first, x), sum = gen_fma(e, n, neg(e, second), near);
-  /* What the sum has too much. `sum - near` is exact: near is 0 or a multiple of 2^-24, and if it is less than the product, both
-   * are so small that the sum lost one bit at most. */
+  /* What the sum has too much. `sum - near` is exact: near is 0 or a multiple of 2^-24, and if it is less than the
+   * product, both are so small that the sum lost one bit at most. */
   gen_ssa above = gen_fma(e, n, second, sub(e, sum, near));
   *r = sum;
   *less = gen_fma(e, n, third, above);
@@ -872,7 +876,7 @@ static gen_ssa large_sin(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_s
   (void)y;
   gen_ssa r, less, q;
 
-  /* four turns more, so that LLVM finds nothing in common with what comes first, and keeps nothing in registers there */
+  /* four turns more, so that LLVM finds nothing in common with what comes first, and keeps nothing of it */
   reduce_short_angle(e, x, (op == HLO_COS) + 4, &r, &less, &q);
   near = gen_select(e, gt(e, abs_(e, x), NEAR_LIMIT), short_sin_of_rest(e, r, less, q), near);
   return unless_far(e, op, x, near, REDUCE_LIMIT, huge_sin);

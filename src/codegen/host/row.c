@@ -147,7 +147,8 @@ static void fetch_next_row(rows *r, gen_emit *e, gen_affine col)
     gen_ssa ptr = LLVMBuildGEP2(e->b, LLVMInt8TypeInContext(e->part->ctx), operand->ptr, &offset, 1, "");
     LLVMTypeRef i32 = e->part->i32;
     /* read, into every cache, data */
-    gen_intrinsic(e, "llvm.prefetch", 4, (gen_ssa[]){ptr, LLVMConstInt(i32, 0, 0), LLVMConstInt(i32, 3, 0), LLVMConstInt(i32, 1, 0)});
+    gen_intrinsic(e, "llvm.prefetch", 4,
+                  (gen_ssa[]){ptr, LLVMConstInt(i32, 0, 0), LLVMConstInt(i32, 3, 0), LLVMConstInt(i32, 1, 0)});
   }
 }
 

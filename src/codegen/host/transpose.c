@@ -37,9 +37,9 @@ static int scalar_bytes(gen_ssa v)
   }
 }
 
-/* Turns the squares of `side` x `side` elements that lie side by side in `side` vectors. In each step the vectors of the
- * first half are interleaved with those of the second. A square is as wide as the processor's unpacking instructions
- * are, so that each shuffle is one of them. */
+/* Turns the squares of `side` x `side` elements that lie side by side in `side` vectors. In each step the vectors of
+ * the first half are interleaved with those of the second. A square is as wide as the processor's unpacking
+ * instructions are, so that each shuffle is one of them. */
 static void turn_squares(gen_emit *e, gen_ssa *v, int width, int side)
 {
   int low[64], high[64];
@@ -210,15 +210,16 @@ static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
 }
 
 /* The width of tiles. Where elements are only moved, each row of a tile is a whole cache line of operand and result if
- * the extents allow it. Narrower rows come back to a line that may have left the first cache, since the rows of an array
- * are often a power of two apart. */
+ * the extents allow it. Narrower rows come back to a line that may have left the first cache, since the rows of an
+ * array are often a power of two apart. */
 static int choose_width(const gen_turned *form, const hlo_computation *comp)
 {
   enum { WIDEST = 32 };
   int64_t rows = form->nest.extent[form->h], cols = form->nest.extent[form->nest.count - 1], bytes = 1;
 
   HLO_FOREACH(x, comp) {
-    if (x->op != HLO_PARAMETER && x->op != HLO_TRANSPOSE && x->op != HLO_RESHAPE && x->op != HLO_BITCAST && x->op != HLO_COPY)
+    if (x->op != HLO_PARAMETER && x->op != HLO_TRANSPOSE && x->op != HLO_RESHAPE && x->op != HLO_BITCAST &&
+        x->op != HLO_COPY)
       return GEN_TURNED_WIDTH;
     bytes = WEFT_MAX(bytes, (int64_t)weft_dtype_bytes(x->shape->type));
   }
