@@ -195,8 +195,8 @@ static gen_ssa float_subtract(gen_emit *e, gen_ssa a, gen_ssa b)
 }
 
 /* a / b where all lanes have one divisor, in the bits of the division. If y is 1 / b rounded, q is within one ULP of
- * the quotient and r is its exact remainder, then q + r y rounds as a / b does (Markstein). Operands are taken for which
- * neither remainder nor quotient is denormal, and +0. LLVM computes y once where b is the same in all rounds. */
+ * the quotient and r is its exact remainder, then q + r y rounds as a / b does (Markstein). Operands are taken for
+ * which neither remainder nor quotient is denormal, and +0. LLVM computes y once where b is the same in all rounds. */
 static gen_ssa divide_by_one(gen_emit *e, gen_ssa a, gen_ssa b)
 {
   enum { LEAST_A = (127 - 76) << 23, END_A = (127 + 76) << 23, LEAST_B = (127 - 30) << 23, END_B = (127 + 30) << 23 };
