@@ -30,6 +30,7 @@ typedef struct cpu_conv_first {
 
 /* The plan of the form of conv_lines.c. */
 typedef struct cpu_conv_lines {
+  int64_t width;                      /* pixels of a panel */
   int64_t images;                     /* whose planes are spread at a time */
   int64_t channels;                   /* input features of a block of k */
   int64_t features, panels;           /* of a task */
@@ -82,7 +83,7 @@ typedef struct cpu_conv {
   cpu_conv_plane plane;
   bool by_first;                        /* features before pixels: conv_first.c */
   cpu_conv_first first_plan;
-  bool by_lines;                        /* the same with vectors of 256 bits: conv_lines.c, with `plane`'s layout */
+  bool by_lines;                        /* the same by panels of lines: conv_lines.c, with `plane`'s layout */
   cpu_conv_lines lines;
   bool by_tiles;                        /* the same on AMX tiles: conv_tiles.c */
   cpu_conv_tiles tiles;
