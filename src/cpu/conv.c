@@ -23,6 +23,7 @@
 #include "cpu/conv_lines.h"
 #include "cpu/conv_plane.h"
 #include "cpu/conv_tiles.h"
+#include "cpu/conv_turned.h"
 #include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
 #include "cpu/hot.h"
@@ -323,7 +324,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->by_first = !c->by_plane && cpu_conv_first_init(c, attrs);
   if (c->by_first) {
     c->order_lhs = c->order_out = false;
-    c->scratch_bytes = c->by_lines ? c->lines.scratch_bytes : c->first_plan.shared_bytes;
+    c->scratch_bytes = c->by_lines ? c->lines.scratch_bytes : c->by_turned ? 0 : c->first_plan.shared_bytes;
     return NULL;
   }
   if (c->by_plane) c->order_lhs = c->order_out = false;
@@ -817,6 +818,7 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     return NULL;
   }
   if (c->by_tiles) return cpu_conv_tiles_run(c, pool, lhs, rhs, packed, out, scratch);
+  if (c->by_turned) return cpu_conv_turned_run(c, pool, lhs, rhs, packed, out);
   if (c->by_lines) return cpu_conv_lines_run(c, pool, lhs, rhs, packed, out, scratch);
   if (c->by_first) return cpu_conv_first_run(c, pool, lhs, rhs, out, scratch);
   if (c->order_lhs) {

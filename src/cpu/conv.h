@@ -39,6 +39,11 @@ typedef struct cpu_conv_lines {
   int64_t panels_at, kernel_at, scratch_bytes; /* scratch: planes, shared panels, the kernel if it is not f32 */
 } cpu_conv_lines;
 
+/* The plan of the form of conv_turned.c. */
+typedef struct cpu_conv_turned {
+  int64_t pixels, parts; /* of a task; parts of an image */
+} cpu_conv_turned;
+
 /* The plan of the form of conv_tiles.c. */
 typedef struct cpu_conv_tiles {
   bool gathers;                       /* panels are gathered from planes of one feature; else planes have two */
@@ -87,6 +92,8 @@ typedef struct cpu_conv {
   cpu_conv_lines lines;
   bool by_tiles;                        /* the same on AMX tiles: conv_tiles.c */
   cpu_conv_tiles tiles;
+  bool by_turned;                       /* the same with features in the lanes: conv_turned.c */
+  cpu_conv_turned turned;
   bool by_last;                         /* features last, without patches: conv_last.c */
   cpu_conv_last last;
   cpu_onednn *onednn;                   /* oneDNN computes it; NULL: Weft's own kernels do */

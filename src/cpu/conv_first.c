@@ -15,6 +15,7 @@
 
 #include "base/macros.h"
 #include "cpu/conv_lines.h"
+#include "cpu/conv_turned.h"
 #include "cpu/hot.h"
 
 enum {
@@ -60,6 +61,7 @@ bool cpu_conv_first_init(cpu_conv *c, const hlo_conv_attrs *attrs)
   bool same_type = c->lhs_type == c->out_type;
 
   if (!cpu_conv_is_first(c, attrs)) return false;
+  if (cpu_conv_turned_init(c)) return c->by_turned = true;
   if (!(c->plain && c->lhs_type == WEFT_F32) && cpu_conv_lines_init(c)) return c->by_lines = true;
   if (!same_type || c->out_features < LEAST_FEATURES) return false;
 
