@@ -71,8 +71,7 @@ AMX void cpu_conv_amx_multiply(const cpu_amx_walk *w, const char *kernel, const 
   else if (wide)
     WALK(_tile_loadd(4, a, ROW_BYTES); _tile_loadd(6, b, w->row_bytes); _tile_loadd(7, b + ROW_BYTES, w->row_bytes);
          _tile_dpbf16ps(0, 4, 6); _tile_dpbf16ps(1, 4, 7);)
-  else
-    WALK(_tile_loadd(4, a, ROW_BYTES); _tile_loadd(6, b, w->row_bytes); _tile_dpbf16ps(0, 4, 6);)
+  else WALK(_tile_loadd(4, a, ROW_BYTES); _tile_loadd(6, b, w->row_bytes); _tile_dpbf16ps(0, 4, 6);)
   _tile_stored(0, to, SUMS_BYTES);
   if (wide) _tile_stored(1, to + ROW_BYTES, SUMS_BYTES);
   if (tall) _tile_stored(2, below, SUMS_BYTES);

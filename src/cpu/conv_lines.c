@@ -204,8 +204,9 @@ static void make_panel(const lines_job *job, int64_t image, int64_t ch, int64_t 
   line_run runs[MOST_WIDTH];
   int count = list_runs(c, pixel, runs);
 
-  (c->lines.width == CPU_NARROW_WIDTH ? gather_narrow : gather_wide)(job->planes + (image * c->in_features + ch) * c->plane.elems, c->plane.elems,
-         WEFT_MIN(c->lines.channels, c->in_features - ch), job->taps, c->taps, runs, count, to);
+  (c->lines.width == CPU_NARROW_WIDTH ? gather_narrow : gather_wide)(
+    job->planes + (image * c->in_features + ch) * c->plane.elems, c->plane.elems,
+    WEFT_MIN(c->lines.channels, c->in_features - ch), job->taps, c->taps, runs, count, to);
 }
 
 /* The panels of one panel's pixels, of all blocks. */
@@ -226,8 +227,9 @@ static void multiply_task(void *ctx, int64_t task)
   const cpu_conv *c = job->c;
   const cpu_conv_lines *p = &c->lines;
   const cpu_dense_kernel *kernel = cpu_dense_kernel_of(WEFT_F32);
-  int64_t width = p->width, lanes = width / CPU_MICRO_VECTORS, part = task % p->feature_tasks, tile = task / p->feature_tasks % p->panel_tasks,
-          image = task / p->feature_tasks / p->panel_tasks, k = c->taps * c->in_features;
+  int64_t width = p->width, lanes = width / CPU_MICRO_VECTORS, part = task % p->feature_tasks,
+          tile = task / p->feature_tasks % p->panel_tasks, image = task / p->feature_tasks / p->panel_tasks,
+          k = c->taps * c->in_features;
   int64_t feature = part * p->features, features = WEFT_MIN(p->features, c->out_features - feature),
           first = tile * p->panels * width, pixels = WEFT_MIN(p->panels * width, c->out_pixels - first);
   bool widens = job->type != WEFT_F32;

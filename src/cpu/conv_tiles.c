@@ -80,7 +80,8 @@ static void plan_tasks(cpu_conv *c)
   cpu_conv_tiles *p = &c->tiles;
   int64_t panels = panels_of(c), most = WEFT_MAX(1, KERNEL_BYTES / (2 * strip_bytes(c))) * FEATURES;
 
-  if (panels < FEW_PANELS) most = WEFT_MIN(most, WEFT_ALIGN_UP((c->out_features + FEW_TASKS - 1) / FEW_TASKS, FEATURES));
+  if (panels < FEW_PANELS)
+    most = WEFT_MIN(most, WEFT_ALIGN_UP((c->out_features + FEW_TASKS - 1) / FEW_TASKS, FEATURES));
   p->features = WEFT_MIN(most, WEFT_ALIGN_UP(cpu_even_part(c->out_features, most), FEATURES));
   p->feature_tasks = (c->out_features + p->features - 1) / p->features;
   p->panels = WEFT_MAX(1, WEFT_MIN(MOST_PANELS, panels * p->feature_tasks / FEW_TASKS));
@@ -155,8 +156,7 @@ static CPU_HOT void form_task(void *ctx, int64_t strip)
     const half *from = job->from + (strip * STRIP + i) * k;
     half *row = (half *)(void *)to + i * K;
     if (c->tiles.gathers)
-      for (int64_t l = 0; l < k; l += K)
-        memcpy(row + l * STRIP, from + l, (size_t)WEFT_MIN(K, k - l) * sizeof *from);
+      for (int64_t l = 0; l < k; l += K) memcpy(row + l * STRIP, from + l, (size_t)WEFT_MIN(K, k - l) * sizeof *from);
     else
       for (int64_t ch = 0; ch < c->in_features; ch++) {
         half *first = row + ch / K * taps * (CPU_AMX_TILE_BYTES / 2) + ch % K;
@@ -291,7 +291,8 @@ static void spread_task(void *ctx, int64_t task)
   const tiles_job *job = ctx;
   const cpu_conv *c = job->c;
   const cpu_conv_tiles *p = &c->tiles;
-  int64_t parts = (p->planes + SPREAD_PLANES - 1) / SPREAD_PLANES, image = task / parts, first = task % parts * SPREAD_PLANES;
+  int64_t parts = (p->planes + SPREAD_PLANES - 1) / SPREAD_PLANES, image = task / parts,
+          first = task % parts * SPREAD_PLANES;
   const half *lhs = (const half *)(const void *)job->lhs + image * c->in_features * c->in_pixels;
 
   for (int64_t i = first; i < WEFT_MIN(first + SPREAD_PLANES, p->planes); i++) {
@@ -386,14 +387,15 @@ static void multiply_task(void *ctx, int64_t task)
     for (int64_t f = first; f < end; f += FEATURES) {
       cpu_conv_amx_multiply(&walk, kernel + f / STRIP * strip_bytes(c), pixels, end - f > STRIP, which >> STRIP, sums);
       cpu_conv_amx_store(sums, WEFT_MIN(FEATURES, end - f), which, c->out_type,
-                         job->out + ((image * c->out_features + f) * c->out_pixels + pixel) * bytes, c->out_pixels * bytes);
+                         job->out + ((image * c->out_features + f) * c->out_pixels + pixel) * bytes,
+                         c->out_pixels * bytes);
     }
   }
   cpu_conv_amx_end();
 }
 
-weft_status *cpu_conv_tiles_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs, const rt_form *packed,
-                                void *out, void *scratch)
+weft_status *cpu_conv_tiles_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs,
+                                const rt_form *packed, void *out, void *scratch)
 {
   const cpu_conv_tiles *p = &c->tiles;
   tiles_job job = {.c = c, .planes = scratch, .panels = (char *)scratch + p->panels_at, .pool = pool};

@@ -78,8 +78,8 @@ bool cpu_conv_turned_init(cpu_conv *c)
   c->turned.parts = (c->out_pixels + c->turned.pixels - 1) / c->turned.pixels;
   memcpy(c->packing.key, key, sizeof key);
   c->packing.plan = c;
-  c->packing.base = (rt_packing){.key = c->packing.key, .key_bytes = sizeof key, .pack = pack_kernel,
-                                 .bytes = panels_of(c) * panel_bytes(c)};
+  c->packing.base = (rt_packing){
+    .key = c->packing.key, .key_bytes = sizeof key, .pack = pack_kernel, .bytes = panels_of(c) * panel_bytes(c)};
   return true;
 }
 
