@@ -8,7 +8,8 @@
 
 #include "base/dtype.h"
 
-/* A block of sums: so many output features by so many pixels.  A tile of the kernel has 16 features by 32 elements of k. */
+/* A block of sums: so many output features by so many pixels.  A tile of the kernel has 16 features by 32 elements of
+ * k. */
 enum { CPU_AMX_FEATURES = 32, CPU_AMX_PIXELS = 32, CPU_AMX_STRIP = 16, CPU_AMX_K = 32, CPU_AMX_TILE_BYTES = 1024 };
 
 /* The way through k: `blocks` blocks of `taps` tiles each.  A tile of pixels is 16 rows, `row_bytes` apart, of 32-bit
@@ -29,8 +30,8 @@ void cpu_conv_amx_end(void);
 void cpu_conv_amx_multiply(const cpu_amx_walk *walk, const char *kernel, const char *pixels, bool tall, bool wide,
                            float *sums);
 
-/* Writes those of the CPU_AMX_PIXELS sums of each of `features` rows whose bit is set in `which`, side by side, as f32 or
- * bf16, to rows that are `row_bytes` apart. */
+/* Writes those of the CPU_AMX_PIXELS sums of each of `features` rows whose bit is set in `which`, side by side, as f32
+ * or bf16, to rows that are `row_bytes` apart. */
 void cpu_conv_amx_store(const float *sums, int64_t features, uint32_t which, weft_dtype type, char *to,
                         int64_t row_bytes);
 

@@ -127,9 +127,9 @@ static int list_runs(const cpu_conv *c, int64_t pixel, line_run runs[MOST_WIDTH]
   return count;
 }
 
-/* to[channels][taps][two vectors] = what the taps of the runs' pixels read in the planes from `plane` on. A run is copied
- * in whole vectors: what is beyond its end is overwritten by the next run or row. Writes up to two vectors beyond the
- * end. */
+/* to[channels][taps][two vectors] = what the taps of the runs' pixels read in the planes from `plane` on. A run is
+ * copied in whole vectors: what is beyond its end is overwritten by the next run or row. Writes up to two vectors
+ * beyond the end. */
 #define GATHER(name, bytes)                                                                                             \
   static CPU_HOT void name(const float *plane, int64_t elems, int64_t channels, const int64_t *taps, int64_t tap_count, \
                            const line_run *runs, int run_count, float *to)                                              \

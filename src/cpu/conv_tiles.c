@@ -10,8 +10,8 @@
  *
  *   pairs    a plane holds two input features, in words: k is made of blocks of 32 features, in each block of the taps,
  *            and a tile is loaded where it lies, its rows a plane apart
- *   gathers  few input features, or a window of one element, which needs no planes: k lies as in the kernel, and a panel
- *            is gathered from the planes, two rows of k at a time
+ *   gathers  few input features, or a window of one element, which needs no planes: k lies as in the kernel, and a
+ *            panel is gathered from the planes, two rows of k at a time
  *
  * Tasks take some features and some panels.  Sums are f32, and are rounded once. */
 #include <config.h>
@@ -85,6 +85,8 @@ static void plan_tasks(cpu_conv *c)
   p->features = WEFT_MIN(most, WEFT_ALIGN_UP(cpu_even_part(c->out_features, most), FEATURES));
   p->feature_tasks = (c->out_features + p->features - 1) / p->features;
   p->panels = WEFT_MAX(1, WEFT_MIN(MOST_PANELS, panels * p->feature_tasks / FEW_TASKS));
+  /* reading a part of the kernel takes longer than its product with a few panels */
+  if (panels < FEW_PANELS && p->feature_tasks >= FEW_TASKS / 2) p->panels = panels;
   p->panel_tasks = (panels + p->panels - 1) / p->panels;
   p->shared = p->gathers && panels < FEW_PANELS;
 }

@@ -6,7 +6,8 @@
 #include "cpu/conv.h"
 
 /* Plans c->tiles and the packed form of the kernel; false if the convolution or this machine is of another kind. c has
- * its sizes and types; its arrays are of one type and in the order of conv_first.h, its result is of that type or f32. */
+ * its sizes and types; its arrays are of one type and in the order of conv_first.h, its result is of that type or
+ * f32. */
 bool cpu_conv_tiles_init(cpu_conv *c);
 
 /* `packed`: the form of the kernel, or NULL. `scratch`: c->tiles.scratch_bytes. Errors: RESOURCE_EXHAUSTED. */
