@@ -3,8 +3,8 @@
  *   sums[pixels, features] = pixels[pixels, in] . kernel[in, features]
  *
  * with the loops of gemm_dense.c.  The numbers of the image are broadcast where they lie: those of neighbouring pixels
- * are neighbours.  A panel of the kernel, two vectors of output features wide, is packed.  A task takes one panel and some
- * pixels, and turns its sums as it writes them.  Sums are added up in the order of gemm_dense.c. */
+ * are neighbours.  A panel of the kernel, two vectors of output features wide, is packed.  A task takes one panel and
+ * some pixels, and turns its sums as it writes them.  Sums are added up in the order of gemm_dense.c. */
 #include <config.h>
 
 #include "cpu/conv_turned.h"
