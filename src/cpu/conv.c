@@ -22,6 +22,8 @@
 #include "cpu/conv_last.h"
 #include "cpu/conv_lines.h"
 #include "cpu/conv_plane.h"
+#include "cpu/conv_tiles.h"
+#include "cpu/conv_turned.h"
 #include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
 #include "cpu/hot.h"
@@ -306,6 +308,12 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->plain = is_plain(c); /* holds for convolutions without spatial dimensions too */
   c->order_lhs = plan_order(&c->lhs_order, lhs, lhs_dims);
   c->order_out = plan_result_order(&c->out_order, out, out_dims);
+  c->by_tiles = cpu_conv_is_first(c, attrs) && cpu_conv_tiles_init(c);
+  if (c->by_tiles) {
+    c->order_lhs = c->order_out = false;
+    c->scratch_bytes = c->tiles.scratch_bytes;
+    return NULL;
+  }
   if (plan_onednn(c, attrs, rhs)) {
     c->rhs_at = c->order_lhs ? WEFT_ALIGN_UP(hlo_shape_bytes(lhs), 64) : 0;
     c->out_at = c->rhs_at + (cpu_onednn_wants_form(c->onednn) ? c->packing.base.bytes : 0);
@@ -316,7 +324,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->by_first = !c->by_plane && cpu_conv_first_init(c, attrs);
   if (c->by_first) {
     c->order_lhs = c->order_out = false;
-    c->scratch_bytes = c->by_lines ? c->lines.scratch_bytes : c->first_plan.shared_bytes;
+    c->scratch_bytes = c->by_lines ? c->lines.scratch_bytes : c->by_turned ? 0 : c->first_plan.shared_bytes;
     return NULL;
   }
   if (c->by_plane) c->order_lhs = c->order_out = false;
@@ -809,6 +817,8 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     memset(out, 0, (size_t)(rows * c->all_features) * weft_dtype_bytes(c->out_type));
     return NULL;
   }
+  if (c->by_tiles) return cpu_conv_tiles_run(c, pool, lhs, rhs, packed, out, scratch);
+  if (c->by_turned) return cpu_conv_turned_run(c, pool, lhs, rhs, packed, out);
   if (c->by_lines) return cpu_conv_lines_run(c, pool, lhs, rhs, packed, out, scratch);
   if (c->by_first) return cpu_conv_first_run(c, pool, lhs, rhs, out, scratch);
   if (c->order_lhs) {

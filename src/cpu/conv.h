@@ -30,6 +30,7 @@ typedef struct cpu_conv_first {
 
 /* The plan of the form of conv_lines.c. */
 typedef struct cpu_conv_lines {
+  int64_t width;                      /* pixels of a panel */
   int64_t images;                     /* whose planes are spread at a time */
   int64_t channels;                   /* input features of a block of k */
   int64_t features, panels;           /* of a task */
@@ -37,6 +38,26 @@ typedef struct cpu_conv_lines {
   bool shared;                        /* the panels of all pixels are made before the products */
   int64_t panels_at, kernel_at, scratch_bytes; /* scratch: planes, shared panels, the kernel if it is not f32 */
 } cpu_conv_lines;
+
+/* The plan of the form of conv_turned.c. */
+typedef struct cpu_conv_turned {
+  int64_t pixels, parts; /* of a task; parts of an image */
+} cpu_conv_turned;
+
+/* The plan of the form of conv_tiles.c. */
+typedef struct cpu_conv_tiles {
+  bool gathers;                       /* panels are gathered from planes of one feature; else planes have two */
+  int64_t phases[HLO_MAX_RANK], size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* of a plane; of each phase */
+  int64_t all_phases, phase_elems, plane; /* plane: elements from one plane to the next */
+  int64_t planes;                     /* of an image */
+  int64_t columns;                    /* pixels of the result, with those between its lines */
+  int64_t k_tiles;
+  int64_t images;                     /* whose planes are spread at a time */
+  int64_t features, panels;           /* of a task */
+  int64_t feature_tasks, panel_tasks; /* of an image */
+  bool shared;                        /* the panels of all pixels are gathered before the products */
+  int64_t panels_at, kernel_at, scratch_bytes; /* scratch: planes, shared panels, the kernel unless it is packed */
+} cpu_conv_tiles;
 
 /* The plan of the form of conv_last.c. */
 typedef struct cpu_conv_last {
@@ -67,8 +88,12 @@ typedef struct cpu_conv {
   cpu_conv_plane plane;
   bool by_first;                        /* features before pixels: conv_first.c */
   cpu_conv_first first_plan;
-  bool by_lines;                        /* the same with vectors of 256 bits: conv_lines.c, with `plane`'s layout */
+  bool by_lines;                        /* the same by panels of lines: conv_lines.c, with `plane`'s layout */
   cpu_conv_lines lines;
+  bool by_tiles;                        /* the same on AMX tiles: conv_tiles.c */
+  cpu_conv_tiles tiles;
+  bool by_turned;                       /* the same with features in the lanes: conv_turned.c */
+  cpu_conv_turned turned;
   bool by_last;                         /* features last, without patches: conv_last.c */
   cpu_conv_last last;
   cpu_onednn *onednn;                   /* oneDNN computes it; NULL: Weft's own kernels do */

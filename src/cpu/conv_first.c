@@ -15,6 +15,7 @@
 
 #include "base/macros.h"
 #include "cpu/conv_lines.h"
+#include "cpu/conv_turned.h"
 #include "cpu/hot.h"
 
 enum {
@@ -36,15 +37,13 @@ static bool is_in_order(hlo_ints spatial)
   return true;
 }
 
-bool cpu_conv_first_init(cpu_conv *c, const hlo_conv_attrs *attrs)
+bool cpu_conv_is_first(const cpu_conv *c, const hlo_conv_attrs *attrs)
 {
-  cpu_conv_first *p = &c->first_plan;
-  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), k = c->taps * c->in_features;
   bool same_type = c->lhs_type == c->out_type;
 
   if (c->spatial == 0 || c->groups != 1 || c->batch_groups != 1 || c->lhs_type != c->rhs_type ||
-      (!same_type && c->out_type != WEFT_F32) || (c->lhs_type != WEFT_F32 && c->lhs_type != WEFT_BF16) || k == 0 ||
-      c->batch * c->out_pixels == 0 || c->in_pixels == 0)
+      (!same_type && c->out_type != WEFT_F32) || (c->lhs_type != WEFT_F32 && c->lhs_type != WEFT_BF16) ||
+      c->taps * c->in_features == 0 || c->batch * c->out_pixels == 0 || c->in_pixels == 0)
     return false;
   if (attrs->lhs_batch != 0 || attrs->lhs_feature != 1 || attrs->out_batch != 0 || attrs->out_feature != 1 ||
       attrs->rhs_out_feature != 0 || attrs->rhs_in_feature != 1 || !is_in_order(attrs->lhs_spatial) ||
@@ -52,6 +51,17 @@ bool cpu_conv_first_init(cpu_conv *c, const hlo_conv_attrs *attrs)
     return false;
   for (int d = 0; d < c->spatial; d++)
     if (c->window[d].base_dilation != 1 || c->window[d].reversal) return false;
+  return true;
+}
+
+bool cpu_conv_first_init(cpu_conv *c, const hlo_conv_attrs *attrs)
+{
+  cpu_conv_first *p = &c->first_plan;
+  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), k = c->taps * c->in_features;
+  bool same_type = c->lhs_type == c->out_type;
+
+  if (!cpu_conv_is_first(c, attrs)) return false;
+  if (cpu_conv_turned_init(c)) return c->by_turned = true;
   if (!(c->plain && c->lhs_type == WEFT_F32) && cpu_conv_lines_init(c)) return c->by_lines = true;
   if (!same_type || c->out_features < LEAST_FEATURES) return false;
 

@@ -5,6 +5,10 @@
 
 #include "cpu/conv.h"
 
+/* True if the arrays are f32 or bf16, and have features before pixels in the one order that conv_lines.c and
+ * conv_tiles.c know, too; and if the window has neither holes nor reversal. c has its sizes and types. */
+bool cpu_conv_is_first(const cpu_conv *c, const hlo_conv_attrs *attrs);
+
 /* Plans c->first_plan; false if the convolution is of another form. c has its sizes and types. */
 bool cpu_conv_first_init(cpu_conv *c, const hlo_conv_attrs *attrs);
 

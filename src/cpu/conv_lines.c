@@ -25,7 +25,7 @@
 #include "cpu/hot.h"
 
 enum {
-  WIDTH = CPU_NARROW_WIDTH, /* pixels of a panel */
+  MOST_WIDTH = CPU_MICRO_VECTORS * CPU_VECTOR_BYTES / sizeof(float), /* pixels of a panel */
   MOST_TAPS = 512,
   MOST_PLANE = 1 << 26,   /* elements */
   ROUND_BYTES = 4 << 20,  /* of scratch of several images: so many are computed at a time */
@@ -41,9 +41,9 @@ enum {
 #define MOST_BYTES 1e12 /* of an array in scratch: more is not planned */
 
 /* Panels of an image, blocks of k, and elements of a panel of a block with the vectors that are written beyond it. */
-static int64_t panels_of(const cpu_conv *c) { return (c->out_pixels + WIDTH - 1) / WIDTH; }
+static int64_t panels_of(const cpu_conv *c) { return (c->out_pixels + c->lines.width - 1) / c->lines.width; }
 static int64_t blocks_of(const cpu_conv *c) { return (c->in_features + c->lines.channels - 1) / c->lines.channels; }
-static int64_t panel_elems(const cpu_conv *c) { return (c->lines.channels * c->taps + 2) * WIDTH; }
+static int64_t panel_elems(const cpu_conv *c) { return (c->lines.channels * c->taps + 2) * c->lines.width; }
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
@@ -73,8 +73,12 @@ static void plan_packing(cpu_conv *c)
 bool cpu_conv_lines_init(cpu_conv *c)
 {
   cpu_conv_lines *p = &c->lines;
+  const cpu_dense_kernel *kernel = cpu_dense_kernel_of(WEFT_F32);
 
-  if (!cpu_dense_narrow_kernel() || c->taps > MOST_TAPS) return false;
+  if (!kernel || c->taps > MOST_TAPS) return false;
+  /* with longer vectors there are better products of bf16 */
+  if (kernel != cpu_dense_narrow_kernel() && c->rhs_type != WEFT_F32) return false;
+  p->width = CPU_MICRO_VECTORS * kernel->lanes;
   c->plane.compute = WEFT_F32;
   if (!cpu_conv_plane_layout(c, MOST_PLANE)) return false;
   p->channels = cpu_even_part(c->in_features, WEFT_MAX(1, CPU_DENSE_BLOCK_K / c->taps));
@@ -89,7 +93,7 @@ bool cpu_conv_lines_init(cpu_conv *c)
   p->feature_tasks = (c->out_features + p->features - 1) / p->features;
   p->panels = p->shared ? panels : WEFT_MAX(1, WEFT_MIN(MOST_PANELS, panels * p->feature_tasks / FEW_TASKS));
   p->panel_tasks = (panels + p->panels - 1) / p->panels;
-  p->panels_at = WEFT_ALIGN_UP(p->images * (int64_t)planes + 2 * WIDTH * bytes, 64);
+  p->panels_at = WEFT_ALIGN_UP(p->images * (int64_t)planes + 2 * p->width * bytes, 64);
   p->kernel_at = p->panels_at + (p->shared ? p->images * (int64_t)shared : 0);
   p->scratch_bytes = p->kernel_at + (c->rhs_type == WEFT_F32 || p->shared ? 0 : (int64_t)form);
   if (c->rhs_type != WEFT_F32) plan_packing(c);
@@ -102,12 +106,12 @@ bool cpu_conv_lines_init(cpu_conv *c)
  * element `from` of a plane on. */
 typedef struct line_run { int64_t from, column; } line_run;
 
-/* The runs of the WIDTH pixels from `pixel` on, or of those that there are; their number. */
-static int list_runs(const cpu_conv *c, int64_t pixel, line_run runs[WIDTH])
+/* The runs of a panel's pixels, from `pixel` on, or of those that there are; their number. */
+static int list_runs(const cpu_conv *c, int64_t pixel, line_run runs[MOST_WIDTH])
 {
   const cpu_conv_plane *p = &c->plane;
   int last = c->spatial - 1, count = 0;
-  int64_t end = WEFT_MIN(pixel + WIDTH, c->out_pixels);
+  int64_t end = WEFT_MIN(pixel + c->lines.width, c->out_pixels);
 
   if (c->plain) {
     runs[0] = (line_run){pixel, 0};
@@ -123,40 +127,43 @@ static int list_runs(const cpu_conv *c, int64_t pixel, line_run runs[WIDTH])
   return count;
 }
 
-/* to[channels][taps][WIDTH] = what the taps of the runs' pixels read in the planes from `plane` on. A run is copied in
- * whole vectors: what is beyond its end is overwritten by the next run or row. Writes up to two vectors beyond the end.
- */
-static CPU_HOT void gather(const float *plane, int64_t elems, int64_t channels, const int64_t *taps, int64_t tap_count,
-                           const line_run *runs, int run_count, float *to)
-{
-  typedef float vec __attribute__((vector_size(CPU_NARROW_BYTES), aligned(sizeof(float)), may_alias));
-
-  for (int64_t ch = 0; ch < channels; ch++, plane += elems)
-    if (run_count == 1)
-      for (int64_t t = 0; t < tap_count; t++, to += WIDTH) {
-        const vec *from = (const vec *)(plane + taps[t] + runs[0].from);
-        ((vec *)to)[0] = from[0];
-        ((vec *)to)[1] = from[1];
-      }
-    else if (run_count == 2)
-      for (int64_t t = 0; t < tap_count; t++, to += WIDTH) {
-        const vec *from = (const vec *)(plane + taps[t] + runs[0].from),
-                  *then = (const vec *)(plane + taps[t] + runs[1].from);
-        vec *second = (vec *)(to + runs[1].column);
-        ((vec *)to)[0] = from[0];
-        ((vec *)to)[1] = from[1];
-        second[0] = then[0];
-        if (runs[1].column < CPU_NARROW_LANES) second[1] = then[1];
-      }
-    else
-      for (int64_t t = 0; t < tap_count; t++, to += WIDTH)
-        for (int r = 0; r < run_count; r++) {
-          const vec *from = (const vec *)(plane + taps[t] + runs[r].from);
-          vec *at = (vec *)(to + runs[r].column);
-          at[0] = from[0];
-          if (runs[r].column < CPU_NARROW_LANES) at[1] = from[1];
-        }
-}
+/* to[channels][taps][two vectors] = what the taps of the runs' pixels read in the planes from `plane` on. A run is
+ * copied in whole vectors: what is beyond its end is overwritten by the next run or row. Writes up to two vectors
+ * beyond the end. */
+#define GATHER(name, bytes)                                                                                             \
+  static CPU_HOT void name(const float *plane, int64_t elems, int64_t channels, const int64_t *taps, int64_t tap_count, \
+                           const line_run *runs, int run_count, float *to)                                              \
+  {                                                                                                                     \
+    typedef float vec __attribute__((vector_size(bytes), aligned(sizeof(float)), may_alias));                           \
+    enum { LANES = bytes / sizeof(float), WIDTH = 2 * LANES };                                                          \
+    for (int64_t ch = 0; ch < channels; ch++, plane += elems)                                                           \
+      if (run_count == 1)                                                                                               \
+        for (int64_t t = 0; t < tap_count; t++, to += WIDTH) {                                                          \
+          const vec *from = (const vec *)(plane + taps[t] + runs[0].from);                                              \
+          ((vec *)to)[0] = from[0];                                                                                     \
+          ((vec *)to)[1] = from[1];                                                                                     \
+        }                                                                                                               \
+      else if (run_count == 2)                                                                                          \
+        for (int64_t t = 0; t < tap_count; t++, to += WIDTH) {                                                          \
+          const vec *from = (const vec *)(plane + taps[t] + runs[0].from),                                              \
+                    *then = (const vec *)(plane + taps[t] + runs[1].from);                                              \
+          vec *second = (vec *)(to + runs[1].column);                                                                   \
+          ((vec *)to)[0] = from[0];                                                                                     \
+          ((vec *)to)[1] = from[1];                                                                                     \
+          second[0] = then[0];                                                                                          \
+          if (runs[1].column < LANES) second[1] = then[1];                                                              \
+        }                                                                                                               \
+      else                                                                                                              \
+        for (int64_t t = 0; t < tap_count; t++, to += WIDTH)                                                            \
+          for (int r = 0; r < run_count; r++) {                                                                         \
+            const vec *from = (const vec *)(plane + taps[t] + runs[r].from);                                            \
+            vec *at = (vec *)(to + runs[r].column);                                                                     \
+            at[0] = from[0];                                                                                            \
+            if (runs[r].column < LANES) at[1] = from[1];                                                                \
+          }                                                                                                             \
+  }
+GATHER(gather_wide, CPU_VECTOR_BYTES)
+GATHER(gather_narrow, CPU_NARROW_BYTES)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
@@ -194,11 +201,12 @@ static void spread_task(void *ctx, int64_t task)
 static void make_panel(const lines_job *job, int64_t image, int64_t ch, int64_t pixel, float *to)
 {
   const cpu_conv *c = job->c;
-  line_run runs[WIDTH];
+  line_run runs[MOST_WIDTH];
   int count = list_runs(c, pixel, runs);
 
-  gather(job->planes + (image * c->in_features + ch) * c->plane.elems, c->plane.elems,
-         WEFT_MIN(c->lines.channels, c->in_features - ch), job->taps, c->taps, runs, count, to);
+  (c->lines.width == CPU_NARROW_WIDTH ? gather_narrow : gather_wide)(
+    job->planes + (image * c->in_features + ch) * c->plane.elems, c->plane.elems,
+    WEFT_MIN(c->lines.channels, c->in_features - ch), job->taps, c->taps, runs, count, to);
 }
 
 /* The panels of one panel's pixels, of all blocks. */
@@ -210,7 +218,7 @@ static void gather_task(void *ctx, int64_t task)
   float *to = job->panels + task * panel_elems(c) * blocks_of(c);
 
   for (int64_t ch = 0; ch < c->in_features; ch += c->lines.channels, to += panel_elems(c))
-    make_panel(job, image, ch, at * WIDTH, to);
+    make_panel(job, image, ch, at * c->lines.width, to);
 }
 
 static void multiply_task(void *ctx, int64_t task)
@@ -219,10 +227,11 @@ static void multiply_task(void *ctx, int64_t task)
   const cpu_conv *c = job->c;
   const cpu_conv_lines *p = &c->lines;
   const cpu_dense_kernel *kernel = cpu_dense_kernel_of(WEFT_F32);
-  int64_t part = task % p->feature_tasks, tile = task / p->feature_tasks % p->panel_tasks,
-          image = task / p->feature_tasks / p->panel_tasks, k = c->taps * c->in_features;
+  int64_t width = p->width, lanes = width / CPU_MICRO_VECTORS, part = task % p->feature_tasks,
+          tile = task / p->feature_tasks % p->panel_tasks, image = task / p->feature_tasks / p->panel_tasks,
+          k = c->taps * c->in_features;
   int64_t feature = part * p->features, features = WEFT_MIN(p->features, c->out_features - feature),
-          first = tile * p->panels * WIDTH, pixels = WEFT_MIN(p->panels * WIDTH, c->out_pixels - first);
+          first = tile * p->panels * width, pixels = WEFT_MIN(p->panels * width, c->out_pixels - first);
   bool widens = job->type != WEFT_F32;
   int64_t panel_bytes = (p->shared ? 0 : panel_elems(c)) * (int64_t)sizeof(float),
           rows_bytes = (widens ? features * p->channels * c->taps : 0) * (int64_t)sizeof(float),
@@ -236,24 +245,24 @@ static void multiply_task(void *ctx, int64_t task)
   const char *weights = job->packed.data ? rt_form_near(job->packed, job->pool) : job->kernel;
   float *sums = narrow ? (float *)(scratch + panel_bytes + rows_bytes) : (float *)out,
         *wide = (float *)(scratch + panel_bytes);
-  cpu_micro_steps steps = {widens ? p->channels * c->taps : k, 1, WIDTH, narrow ? pixels : c->out_pixels};
+  cpu_micro_steps steps = {widens ? p->channels * c->taps : k, 1, width, narrow ? pixels : c->out_pixels};
   for (int64_t ch = 0; ch < c->in_features; ch += p->channels) {
     int64_t block = WEFT_MIN(p->channels, c->in_features - ch) * c->taps, at = feature * k + ch * c->taps;
     const float *rows_of = widens ? wide : (const float *)(const void *)weights + at;
     for (int64_t i = 0; widens && i < features; i++)
       cpu_convert(WEFT_F32, wide + i * steps.a_row, job->type,
                   weights + (at + i * k) * (int64_t)weft_dtype_bytes(job->type), 1, block);
-    for (int64_t x = 0; x < pixels; x += WIDTH) {
-      int64_t columns = WEFT_MIN(WIDTH, pixels - x), vectors = (columns + CPU_NARROW_LANES - 1) / CPU_NARROW_LANES;
+    for (int64_t x = 0; x < pixels; x += width) {
+      int64_t columns = WEFT_MIN(width, pixels - x), vectors = (columns + lanes - 1) / lanes;
       float *panel = p->shared ? job->panels +
-                                   ((image * panels_of(c) + (first + x) / WIDTH) * blocks_of(c) + ch / p->channels) *
+                                   ((image * panels_of(c) + (first + x) / width) * blocks_of(c) + ch / p->channels) *
                                      panel_elems(c)
                                : (float *)scratch;
       if (!p->shared) make_panel(job, image, ch, first + x, panel);
       for (int64_t i = 0, rows; i < features; i += rows) { /* in parts of nearly the same size */
         rows = cpu_even_part(features - i, kernel->rows);
         kernel->micro[rows][vectors](block, rows_of + i * steps.a_row, panel, sums + i * steps.c_row + x, &steps,
-                                     columns - (vectors - 1) * CPU_NARROW_LANES, ch > 0);
+                                     columns - (vectors - 1) * lanes, ch > 0);
       }
     }
   }

@@ -50,16 +50,23 @@ static void detect(void)
   have_int8 = gen_processor_has("amx-int8", missing);
 }
 
-bool cpu_amx_fits(const cpu_gemm *g)
+bool cpu_amx_has_bf16(void)
 {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
 
   pthread_once(&once, detect);
+  return have_bf16;
+}
+
+bool cpu_amx_fits(const cpu_gemm *g)
+{
+  bool bf16 = cpu_amx_has_bf16();
+
   if (WEFT_MIN(g->m, g->n) < 2 || WEFT_MAX(g->m, g->n) < TILE || g->k < LEAST_DEPTH ||
       (g->via != WEFT_INVALID && g->via != g->a_type))
     return false;
   if (g->a_type == WEFT_BF16 && g->b_type == WEFT_BF16)
-    return have_bf16 && (g->c_type == WEFT_F32 || g->c_type == WEFT_BF16);
+    return bf16 && (g->c_type == WEFT_F32 || g->c_type == WEFT_BF16);
   return g->a_type == WEFT_S8 && g->b_type == WEFT_S8 && g->c_type == WEFT_S32 && have_int8;
 }
 
@@ -445,6 +452,7 @@ const cpu_packed_ops cpu_amx_packed = {packed_column_bytes, pack_form, packed_ti
 
 const cpu_packed_ops cpu_amx_packed;
 
+bool cpu_amx_has_bf16(void) { return false; }
 void cpu_amx_hold(const cpu_gemm *gemm) { (void)gemm; }
 void cpu_amx_let_go(void) {}
 

@@ -4,6 +4,8 @@
 
 #include "cpu/gemm.h"
 
+/* True if this machine and its kernel let us multiply tiles of bf16. */
+bool cpu_amx_has_bf16(void);
 /* True if the types and sizes suit the tiles, and this machine and its kernel let us use them. */
 bool cpu_amx_fits(const cpu_gemm *gemm);
 

@@ -7,8 +7,10 @@
 #include "codegen/model/processor.h"
 #include "codegen/model/strategy.h"
 #include "cpu/conv.h"
+#include "cpu/conv_amx.h"
 #include "cpu/dot.h"
 #include "cpu/fft.h"
+#include "cpu/gemm_dense.h"
 #include "cpu/linalg.h"
 #include "cpu/scan.h"
 #include "cpu/sort.h"
@@ -170,6 +172,7 @@ static void check_instr(rt_pool *pool, const char *shapes_and_root, double toler
   char *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(scratch_bytes, 64) + 64);
   T_TRUE(out && scratch);
   memset(out, 0x5a, (size_t)bytes + 2 * GUARD);
+  memset(scratch, 0xff, (size_t)scratch_bytes); /* NaNs */
   T_OK(run_kernel(pool, &arena, root, a, b, out + GUARD, scratch, &scratch_bytes));
   for (int i = 0; i < GUARD; i++)
     if (out[i] != 0x5a || out[GUARD + bytes + i] != 0x5a) fail_msg("%s: wrote outside the result", text);
@@ -299,6 +302,24 @@ TEST(convolution_of_every_form_and_type)
     {"2,4,40,1", "18,4,3,1", "2,18,40,1", "window={size=3x1 pad=1_1x0_0}, dim_labels=bf01_oi01->bf01"},
     {"1,3,20,20", "131,3,3,3", "1,131,20,20", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
     {"4,20,160,180", "16,20,1,1", "4,16,80,90", "window={size=1x1 stride=2x2}, dim_labels=bf01_oi01->bf01"},
+    /* features in the lanes: pixels and panels in parts, the last of which have four features; two blocks of k */
+    {"2,70,7,7", "100,70,1,1", "2,100,7,7", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
+    {"1,70,14,14", "64,70,1,1", "1,64,14,14", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
+    {"1,300,9,5", "65,300,1,1", "1,65,9,5", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
+    /* tiles, by planes of pairs: an odd number of features, padding of one side, strides and holes, features in two
+     * tasks, one dimension and three, phases that no tap reads */
+    {"2,51,9,11", "20,51,3,3", "2,20,9,11", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
+    {"2,60,19,23", "35,60,3,2", "2,35,8,9", "window={size=3x2 stride=2x3 pad=1_0x-1_4 rhs_dilate=2x1}, dim_labels=bf01_oi01->bf01"},
+    {"1,64,7,7", "80,64,3,3", "1,80,7,7", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
+    {"2,64,70", "40,64,5", "2,40,68", "window={size=5 pad=2_0}, dim_labels=bf0_oi0->bf0"},
+    {"1,32,5,6,7", "20,32,2,3,2", "1,20,4,4,6", "window={size=2x3x2}, dim_labels=bf012_oi012->bf012"},
+    {"2,64,15,12", "33,64,1,1", "2,33,8,6", "window={size=1x1 stride=2x2}, dim_labels=bf01_oi01->bf01"},
+    {"1,64,40,37", "33,64,3,3", "1,33,40,37", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
+    /* tiles, by gathered panels: an odd k, panels of each task, panels that are shared, images in two rounds */
+    {"2,3,40,41", "17,3,5,5", "2,17,20,21", "window={size=5x5 stride=2x2 pad=2_2x2_2}, dim_labels=bf01_oi01->bf01"},
+    {"1,33,25,23", "24,33,1,1", "1,24,25,23", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
+    {"2,70,6,9", "40,70,1,1", "2,40,6,9", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
+    {"5,3,400,400", "2,3,4,4", "5,2,100,100", "window={size=4x4 stride=4x4}, dim_labels=bf01_oi01->bf01"},
     /* features last, in place: strides and holes, lines in several tasks, runs with holes, groups, few features with
      * and without a rest of the run, negative padding */
     {"2,11,19,20", "3,3,20,24", "2,6,19,24", "window={size=3x3 stride=2x1 pad=1_1x1_1 rhs_dilate=1x1}, dim_labels=b01f_01io->b01f"},
@@ -331,6 +352,10 @@ TEST(convolution_of_every_form_and_type)
                "  ROOT r = %s[%s] convolution(a, b), %s",
                types[t].in, forms[i].lhs, types[t].in, forms[i].rhs, types[t].out, forms[i].out, forms[i].attrs);
       check_instr(pool, text, types[t].tolerance);
+      if (strcmp(types[t].in, "f32") != 0) continue;
+      cpu_dense_narrow = true; /* as with AVX2 alone */
+      check_instr(pool, text, types[t].tolerance);
+      cpu_dense_narrow = false;
     }
 }
 
@@ -362,7 +387,7 @@ static void check_taken(const char *shapes_and_root, bool wanted)
   T_OK(hlo_parse(text, strlen(text), &module));
   const hlo_instr *root = module->entry->root;
   T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
-  if ((conv.onednn != NULL) != (wanted && cpu_onednn_is_there()))
+  if ((conv.onednn != NULL) != (wanted && cpu_onednn_is_there() && !conv.by_tiles))
     fail_msg("%s: oneDNN's: %d", text, conv.onednn != NULL);
   cpu_conv_fini(&conv);
 }
@@ -491,21 +516,26 @@ TEST(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads)
 TEST(convolutions_are_the_same_bits_on_any_number_of_threads)
 {
   static const struct { const char *text; int in, kernel, out; weft_dtype type; } cases[] = {
-#define CASE(type, in, kernel, out, labels)                                                                   \
+#define CASE(type, in, kernel, out, labels) WINDOW(type, in, kernel, out, "3x3 pad=1_1x1_1", labels)
+#define WINDOW(type, in, kernel, out, window, labels)                                                                   \
   "HloModule m\n"                                                                                             \
   "ENTRY e {\n"                                                                                               \
   "  a = " type "[" in "] parameter(0)\n"                                                                     \
   "  b = " type "[" kernel "] parameter(1)\n"                                                                 \
-  "  ROOT r = " type "[" out "] convolution(a, b), window={size=3x3 pad=1_1x1_1}, dim_labels=" labels "\n"    \
+  "  ROOT r = " type "[" out "] convolution(a, b), window={size=" window "}, dim_labels=" labels "\n"    \
   "}\n"
     {CASE("f32", "2,20,40,24", "40,20,3,3", "2,40,40,24", "bf01_oi01->bf01"), 2 * 20 * 40 * 24, 40 * 20 * 9, 2 * 40 * 40 * 24, WEFT_F32},
     {CASE("bf16", "2,20,40,24", "40,20,3,3", "2,40,40,24", "bf01_oi01->bf01"), 2 * 20 * 40 * 24, 40 * 20 * 9, 2 * 40 * 40 * 24, WEFT_BF16},
     {CASE("bf16", "2,20,8,9", "80,20,3,3", "2,80,8,9", "bf01_oi01->bf01"), 2 * 20 * 8 * 9, 80 * 20 * 9, 2 * 80 * 8 * 9, WEFT_BF16},
+    {CASE("bf16", "2,64,20,24", "80,64,3,3", "2,80,20,24", "bf01_oi01->bf01"), 2 * 64 * 20 * 24, 80 * 64 * 9, 2 * 80 * 20 * 24, WEFT_BF16},
+    {WINDOW("bf16", "2,64,30,24", "80,64,1,1", "2,80,30,24", "1x1", "bf01_oi01->bf01"), 2 * 64 * 30 * 24, 80 * 64, 2 * 80 * 30 * 24, WEFT_BF16},
+    {WINDOW("f32", "2,300,14,14", "80,300,1,1", "2,80,14,14", "1x1", "bf01_oi01->bf01"), 2 * 300 * 14 * 14, 80 * 300, 2 * 80 * 14 * 14, WEFT_F32},
     {CASE("f32", "2,40,24,40", "3,3,40,48", "2,40,24,48", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 48 * 9, 2 * 48 * 40 * 24, WEFT_F32},
     {CASE("bf16", "2,40,24,40", "3,3,40,48", "2,40,24,48", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 48 * 9, 2 * 48 * 40 * 24, WEFT_BF16},
     {CASE("f32", "2,40,24,40", "3,3,40,3", "2,40,24,3", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 3 * 9, 2 * 3 * 40 * 24, WEFT_F32},
     {CASE("bf16", "2,40,24,40", "3,3,40,3", "2,40,24,3", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 3 * 9, 2 * 3 * 40 * 24, WEFT_BF16},
 #undef CASE
+#undef WINDOW
   };
   static const int threads[] = {1, 2, 7};
 
@@ -525,6 +555,8 @@ TEST(convolutions_are_the_same_bits_on_any_number_of_threads)
     T_OK(hlo_parse(cases[i].text, strlen(cases[i].text), &module));
     const hlo_instr *root = module->entry->root;
     T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
+    T_TRUE(conv.by_tiles ==
+           (cases[i].type == WEFT_BF16 && strstr(cases[i].text, "bf01_oi01") != NULL && cpu_conv_amx_fits()));
     void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(conv.scratch_bytes + 1, 64));
     T_TRUE(scratch);
     for (size_t q = 0; q < 2 * WEFT_COUNT(threads); q++) {
