@@ -32,6 +32,8 @@
 enum {
   TILE = 16, TILE_BYTES = 1024, ROW_BYTES = 64,
   PANEL_BYTES = 1 << 20, /* bytes of packed B: half of the L2 cache */
+  KEPT_BYTES = 3 << 19,  /* of packed A, that all columns of a tile read: three quarters of it */
+  LINE = 64,
   ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18,
 };
 
@@ -208,10 +210,21 @@ static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
     }
 }
 
+/* What is read next, of which each pair of tiles asks the memory for some lines. NULL: nothing. */
+typedef struct ahead {
+  const char *next;
+  int64_t lines;
+} ahead;
+
+static AMX inline void ask_for(ahead *what)
+{
+  for (int64_t q = 0; q < what->lines; q++, what->next += LINE) _mm_prefetch(what->next, _MM_HINT_T1);
+}
+
 /* Computes one block of 2 x 2 tiles. `wide` and `tall` say whether the second tiles exist. The rows of the tiles of
  * sums, to[0] to to[3], are `row_bytes` apart. */
 static AMX void multiply(const product *p, const char *a, const char *b, bool tall, bool wide, char *const to[4],
-                         int64_t row_bytes)
+                         int64_t row_bytes, ahead what)
 {
   const char *a1 = a + p->strip, *b1 = wide ? b + p->strip : b;
 
@@ -222,6 +235,7 @@ static AMX void multiply(const product *p, const char *a, const char *b, bool ta
   _tile_zero(3);
   if (!tall) { /* a product of few rows takes as long as its loads */
     for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+      ask_for(&what);
       _tile_loadd(4, a + t, ROW_BYTES);
       _tile_loadd(6, b + t, ROW_BYTES);
       _tile_loadd(7, b1 + t, ROW_BYTES);
@@ -238,6 +252,7 @@ static AMX void multiply(const product *p, const char *a, const char *b, bool ta
     return;
   }
   for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+    ask_for(&what);
     _tile_loadd(4, a + t, ROW_BYTES);
     _tile_loadd(6, b + t, ROW_BYTES);
     _tile_loadd(5, a1 + t, ROW_BYTES);
@@ -309,50 +324,82 @@ static AMX void store_tile(const cpu_gemm *g, const product *p, const uint32_t *
 
 static bool is_swapped(const cpu_gemm *g, int64_t m, int64_t n) { return g->b_row == 1 && m < n; }
 
+/* Bytes of all rows of A, packed. */
+static int64_t whole_a(const product *p) { return WEFT_ALIGN_UP(p->a.count, 2 * TILE) / TILE * p->strip; }
+
+/* True if all rows of A are packed before the first column is multiplied, and stay in L2. Then a panel of B is read
+ * once for all of them. */
+static bool keeps_a(const product *p) { return whole_a(p) <= KEPT_BYTES; }
+
+static int64_t bytes_of_a(const product *p) { return keeps_a(p) ? whole_a(p) : 2 * p->strip; }
+
 int64_t cpu_amx_scratch(const cpu_gemm *g)
 {
   product p = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, is_swapped(g, g->tile_m, g->tile_n));
+  product packed = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, false);
 
-  return (2 + p.panel / TILE) * p.strip;
+  return WEFT_MAX(bytes_of_a(&p) + p.panel / TILE * p.strip, bytes_of_a(&packed));
 }
 
-/* The columns from j0 to `end` of c, for all rows.  `b`: these columns of B, packed. */
-static AMX void multiply_panel(const cpu_gemm *g, const product *p, int64_t j0, int64_t end, const char *b, char *c,
-                               char *packed_a)
+/* The 32 rows from i on and 32 columns from j on of c, which ends at column `end`. */
+static AMX void multiply_block(const cpu_gemm *g, const product *p, int64_t i, int64_t j, int64_t end, const char *a,
+                               const char *b, char *c, ahead what)
 {
   _Alignas(64) uint32_t sums[4][TILE * TILE];
   char *const apart[4] = {(char *)sums[0], (char *)sums[1], (char *)sums[2], (char *)sums[3]};
   bool in_place = !p->swapped && weft_dtype_bytes(g->c_type) == 4; /* C takes whole tiles as they are */
   int64_t row_bytes = g->c_row * 4;
 
+  if (in_place && i + 2 * TILE <= p->a.count && j + 2 * TILE <= end) {
+    char *at = c + (i * g->c_row + j) * 4, *below = at + TILE * row_bytes;
+    multiply(p, a, b, true, true, (char *[]){at, at + ROW_BYTES, below, below + ROW_BYTES}, row_bytes, what);
+    return;
+  }
+  multiply(p, a, b, i + TILE < p->a.count, j + TILE < end, apart, ROW_BYTES, what);
+  for (int part = 0; part < 4; part++)
+    if (i + part / 2 * TILE < p->a.count && j + part % 2 * TILE < end)
+      store_tile(g, p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
+}
+
+/* The columns from j0 to `end` of c, for all rows.  `b`: these columns of B, packed; `is_far`: they come from memory,
+ * and what lies behind them is read next.  `packed_a`: all of A (keeps_a), or memory for two strips. */
+static AMX void multiply_panel(const cpu_gemm *g, const product *p, int64_t j0, int64_t end, const char *b, bool is_far,
+                               char *c, char *packed_a)
+{
+  int64_t blocks = WEFT_MAX((p->a.count + 2 * TILE - 1) / (2 * TILE), 1);
+  int64_t lines = (2 * TILE_BYTES / LINE + blocks - 1) / blocks;
+
+  if (keeps_a(p)) {
+    for (int64_t j = j0; j < end; j += 2 * TILE, b += 2 * p->strip)
+      for (int64_t i = 0; i < p->a.count; i += 2 * TILE) {
+        ahead what = {.next = b + 2 * p->strip + i / (2 * TILE) * lines * LINE * p->k_tiles, .lines = is_far ? lines : 0};
+        multiply_block(g, p, i, j, end, packed_a + i / TILE * p->strip, b, c, what);
+      }
+    return;
+  }
   for (int64_t i = 0; i < p->a.count; i += 2 * TILE) {
     pack_a(p, i, packed_a);
-    for (int64_t j = j0; j < end; j += 2 * TILE) {
-      const char *strips = b + (j - j0) / TILE * p->strip;
-      bool tall = i + TILE < p->a.count;
-      if (in_place && i + 2 * TILE <= p->a.count && j + 2 * TILE <= end) {
-        char *at = c + (i * g->c_row + j) * 4, *below = at + TILE * row_bytes;
-        multiply(p, packed_a, strips, true, true, (char *[]){at, at + ROW_BYTES, below, below + ROW_BYTES}, row_bytes);
-        continue;
-      }
-      multiply(p, packed_a, strips, tall, j + TILE < end, apart, ROW_BYTES);
-      for (int part = 0; part < 4; part++)
-        if (i + part / 2 * TILE < p->a.count && j + part % 2 * TILE < end)
-          store_tile(g, p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
-    }
+    for (int64_t j = j0; j < end; j += 2 * TILE)
+      multiply_block(g, p, i, j, end, packed_a, b + (j - j0) / TILE * p->strip, c, (ahead){0});
   }
+}
+
+static void pack_kept_a(const product *p, char *to)
+{
+  for (int64_t i = 0; keeps_a(p) && i < p->a.count; i += 2 * TILE) pack_a(p, i, to + i / TILE * p->strip);
 }
 
 void cpu_amx_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
 {
   product p = plan_product(g, m, n, a, b, is_swapped(g, m, n));
-  char *packed_a = scratch, *packed_b = packed_a + 2 * p.strip;
+  char *packed_a = scratch, *packed_b = packed_a + bytes_of_a(&p);
 
   configure_tiles();
+  pack_kept_a(&p, packed_a);
   for (int64_t j = 0; j < p.b.count; j += p.panel) {
     int64_t end = WEFT_MIN(j + p.panel, p.b.count);
     pack_b(&p, j, end - j, packed_b);
-    multiply_panel(g, &p, j, end, packed_b, c, packed_a);
+    multiply_panel(g, &p, j, end, packed_b, false, c, packed_a);
   }
   release_tiles();
 }
@@ -377,8 +424,9 @@ static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, 
   product p = plan_product(g, m, n, a, NULL, false);
 
   configure_tiles();
+  pack_kept_a(&p, scratch);
   for (int64_t j = 0; j < n; j += p.panel)
-    multiply_panel(g, &p, j, WEFT_MIN(j + p.panel, n), packed + j / TILE * p.strip, c, scratch);
+    multiply_panel(g, &p, j, WEFT_MIN(j + p.panel, n), packed + j / TILE * p.strip, true, c, scratch);
   release_tiles();
 }
 
