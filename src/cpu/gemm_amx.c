@@ -327,18 +327,16 @@ static bool is_swapped(const cpu_gemm *g, int64_t m, int64_t n) { return g->b_ro
 /* Bytes of all rows of A, packed. */
 static int64_t whole_a(const product *p) { return WEFT_ALIGN_UP(p->a.count, 2 * TILE) / TILE * p->strip; }
 
-/* True if all rows of A are packed before the first column is multiplied, and stay in L2. Then a panel of B is read
- * once for all of them. */
+/* True if, beside a packed form of B, all rows of A are packed before the first column is multiplied, and stay in L2.
+ * Then the form is read once for all of them. */
 static bool keeps_a(const product *p) { return whole_a(p) <= KEPT_BYTES; }
-
-static int64_t bytes_of_a(const product *p) { return keeps_a(p) ? whole_a(p) : 2 * p->strip; }
 
 int64_t cpu_amx_scratch(const cpu_gemm *g)
 {
   product p = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, is_swapped(g, g->tile_m, g->tile_n));
   product packed = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, false);
 
-  return WEFT_MAX(bytes_of_a(&p) + p.panel / TILE * p.strip, bytes_of_a(&packed));
+  return WEFT_MAX((2 + p.panel / TILE) * p.strip, keeps_a(&packed) ? whole_a(&packed) : 0);
 }
 
 /* The 32 rows from i on and 32 columns from j on of c, which ends at column `end`. */
@@ -361,45 +359,40 @@ static AMX void multiply_block(const cpu_gemm *g, const product *p, int64_t i, i
       store_tile(g, p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
 }
 
-/* The columns from j0 to `end` of c, for all rows.  `b`: these columns of B, packed; `is_far`: they come from memory,
- * and what lies behind them is read next.  `packed_a`: all of A (keeps_a), or memory for two strips. */
-static AMX void multiply_panel(const cpu_gemm *g, const product *p, int64_t j0, int64_t end, const char *b, bool is_far,
-                               char *c, char *packed_a)
+/* The columns from j0 to `end` of c, for all rows.  `b`: these columns of B, packed; `a`: memory for two strips. */
+static AMX void multiply_panel(const cpu_gemm *g, const product *p, int64_t j0, int64_t end, const char *b, char *c,
+                               char *a)
+{
+  for (int64_t i = 0; i < p->a.count; i += 2 * TILE) {
+    pack_a(p, i, a);
+    for (int64_t j = j0; j < end; j += 2 * TILE)
+      multiply_block(g, p, i, j, end, a, b + (j - j0) / TILE * p->strip, c, (ahead){0});
+  }
+}
+
+/* All columns of c.  `b`: a packed form, which comes from memory: while two of its strips are multiplied by all rows of
+ * A, which are packed in `a`, the next two are asked for. */
+static AMX void multiply_form(const cpu_gemm *g, const product *p, const char *b, char *c, const char *a)
 {
   int64_t blocks = WEFT_MAX((p->a.count + 2 * TILE - 1) / (2 * TILE), 1);
   int64_t lines = (2 * TILE_BYTES / LINE + blocks - 1) / blocks;
 
-  if (keeps_a(p)) {
-    for (int64_t j = j0; j < end; j += 2 * TILE, b += 2 * p->strip)
-      for (int64_t i = 0; i < p->a.count; i += 2 * TILE) {
-        ahead what = {.next = b + 2 * p->strip + i / (2 * TILE) * lines * LINE * p->k_tiles, .lines = is_far ? lines : 0};
-        multiply_block(g, p, i, j, end, packed_a + i / TILE * p->strip, b, c, what);
-      }
-    return;
-  }
-  for (int64_t i = 0; i < p->a.count; i += 2 * TILE) {
-    pack_a(p, i, packed_a);
-    for (int64_t j = j0; j < end; j += 2 * TILE)
-      multiply_block(g, p, i, j, end, packed_a, b + (j - j0) / TILE * p->strip, c, (ahead){0});
-  }
-}
-
-static void pack_kept_a(const product *p, char *to)
-{
-  for (int64_t i = 0; keeps_a(p) && i < p->a.count; i += 2 * TILE) pack_a(p, i, to + i / TILE * p->strip);
+  for (int64_t j = 0; j < p->b.count; j += 2 * TILE, b += 2 * p->strip)
+    for (int64_t i = 0; i < blocks; i++)
+      multiply_block(g, p, i * 2 * TILE, j, p->b.count, a + i * 2 * p->strip, b, c,
+                     (ahead){b + 2 * p->strip + i * lines * LINE * p->k_tiles, lines});
 }
 
 void cpu_amx_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
 {
   product p = plan_product(g, m, n, a, b, is_swapped(g, m, n));
-  char *packed_a = scratch, *packed_b = packed_a + bytes_of_a(&p);
+  char *packed_a = scratch, *packed_b = packed_a + 2 * p.strip;
 
   configure_tiles();
-  pack_kept_a(&p, packed_a);
   for (int64_t j = 0; j < p.b.count; j += p.panel) {
     int64_t end = WEFT_MIN(j + p.panel, p.b.count);
     pack_b(&p, j, end - j, packed_b);
-    multiply_panel(g, &p, j, end, packed_b, false, c, packed_a);
+    multiply_panel(g, &p, j, end, packed_b, c, packed_a);
   }
   release_tiles();
 }
@@ -424,9 +417,13 @@ static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, 
   product p = plan_product(g, m, n, a, NULL, false);
 
   configure_tiles();
-  pack_kept_a(&p, scratch);
-  for (int64_t j = 0; j < n; j += p.panel)
-    multiply_panel(g, &p, j, WEFT_MIN(j + p.panel, n), packed + j / TILE * p.strip, true, c, scratch);
+  if (keeps_a(&p)) {
+    for (int64_t i = 0; i < m; i += 2 * TILE) pack_a(&p, i, (char *)scratch + i / TILE * p.strip);
+    multiply_form(g, &p, packed, c, scratch);
+  } else {
+    for (int64_t j = 0; j < n; j += p.panel)
+      multiply_panel(g, &p, j, WEFT_MIN(j + p.panel, n), packed + j / TILE * p.strip, c, scratch);
+  }
   release_tiles();
 }
 
