@@ -236,22 +236,35 @@ static __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void add_
                                                                                             const char *b, float *c)
 {
   const char *b0 = b, *b1 = b0 + quads * ROW_BYTES, *b2 = b1 + quads * ROW_BYTES, *b3 = b2 + quads * ROW_BYTES;
-#define PANEL_CLEAR(p) __m512 s##p##0 = _mm512_setzero_ps(), s##p##1 = s##p##0;
-#define PANEL_ADD(p)                                                                         \
-  _mm_prefetch(b##p + AHEAD_BYTES, _MM_HINT_T0);                                             \
-  _mm_prefetch(b##p + AHEAD_BYTES + ROW_BYTES / 2, _MM_HINT_T0);                             \
-  s##p##0 = _mm512_dpbf16_ps(s##p##0, x, (__m512bh)_mm512_loadu_si512(b##p));                  \
-  s##p##1 = _mm512_dpbf16_ps(s##p##1, x, (__m512bh)_mm512_loadu_si512(b##p + ROW_BYTES / 2));  \
-  b##p += ROW_BYTES;
+#define PANEL_CLEAR(p) __m512 s##p##0 = _mm512_setzero_ps(), s##p##1 = s##p##0
+#define PANEL_ADD(p)                                                                             \
+  {                                                                                              \
+    _mm_prefetch(b##p + AHEAD_BYTES, _MM_HINT_T0);                                               \
+    _mm_prefetch(b##p + AHEAD_BYTES + ROW_BYTES / 2, _MM_HINT_T0);                               \
+    s##p##0 = _mm512_dpbf16_ps(s##p##0, x, (__m512bh)_mm512_loadu_si512(b##p));                   \
+    s##p##1 = _mm512_dpbf16_ps(s##p##1, x, (__m512bh)_mm512_loadu_si512(b##p + ROW_BYTES / 2));   \
+    b##p += ROW_BYTES;                                                                           \
+  }
 #define PANEL_STORE(p)                                        \
-  _mm512_storeu_ps(c + p * WIDTH, s##p##0);                   \
-  _mm512_storeu_ps(c + p * WIDTH + LANE_COUNT, s##p##1);
-  PANEL_CLEAR(0) PANEL_CLEAR(1) PANEL_CLEAR(2) PANEL_CLEAR(3)
+  {                                                           \
+    _mm512_storeu_ps(c + p * WIDTH, s##p##0);                 \
+    _mm512_storeu_ps(c + p * WIDTH + LANE_COUNT, s##p##1);    \
+  }
+  PANEL_CLEAR(0);
+  PANEL_CLEAR(1);
+  PANEL_CLEAR(2);
+  PANEL_CLEAR(3);
   for (int64_t l = 0; l < quads; l++) {
     __m512bh x = (__m512bh)_mm512_set1_epi32(a[l]);
-    PANEL_ADD(0) PANEL_ADD(1) PANEL_ADD(2) PANEL_ADD(3)
+    PANEL_ADD(0)
+    PANEL_ADD(1)
+    PANEL_ADD(2)
+    PANEL_ADD(3)
   }
-  PANEL_STORE(0) PANEL_STORE(1) PANEL_STORE(2) PANEL_STORE(3)
+  PANEL_STORE(0)
+  PANEL_STORE(1)
+  PANEL_STORE(2)
+  PANEL_STORE(3)
 }
 
 /* ---- the types --------------------------------------------------------------------------------------------------- */

@@ -118,8 +118,8 @@ static hlo_instr *dot_like(pass_build *b, const hlo_instr *dot, hlo_instr *lhs, 
                            const int64_t *dims)
 {
   hlo_instr *operands[] = {lhs, rhs};
-  hlo_instr *result = pb_instr(b, HLO_DOT, hlo_shape_array(&dot->parent->module->arena, type, dot->shape->rank, dims), 2,
-                               operands);
+  hlo_instr *result =
+    pb_instr(b, HLO_DOT, hlo_shape_array(&dot->parent->module->arena, type, dot->shape->rank, dims), 2, operands);
 
   if (result) {
     result->u.dot = dot->u.dot;
