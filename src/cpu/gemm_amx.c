@@ -35,6 +35,8 @@ enum {
   TILE = 16, TILE_BYTES = 1024, ROW_BYTES = 64,
   LEAST_DEPTH = 16,      /* of k */
   PANEL_BYTES = 1 << 20, /* bytes of packed B: half of the L2 cache */
+  KEPT_BYTES = 3 << 19,  /* of packed A, that all columns of a tile read: three quarters of it */
+  LINE = 64,
   ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18,
 };
 
@@ -245,10 +247,21 @@ typedef struct tile_rows {
 #define TWO(add) ONE(add) _tile_##add(1, 4, 7);
 #define FOUR(add) TWO(add) _tile_##add(2, 5, 6); _tile_##add(3, 5, 7);
 
+/* What is read next, of which each pair of tiles asks the memory for some lines. NULL: nothing. */
+typedef struct ahead {
+  const char *next;
+  int64_t lines;
+} ahead;
+
+static AMX inline void ask_for(ahead *what)
+{
+  for (int64_t q = 0; q < what->lines; q++, what->next += LINE) _mm_prefetch(what->next, _MM_HINT_T1);
+}
+
 /* Computes one block of 2 x 2 tiles of sums, to[0] to to[3]. `wide` and `tall` say whether the second tiles exist. The
  * tiles of A are `a` and `a1`, whose rows are `a_row` bytes apart, and those that follow them. */
 static AMX void multiply(const product *p, const char *a, const char *a1, int64_t a_row, const char *b, bool tall,
-                         bool wide, const tile_rows to[4])
+                         bool wide, const tile_rows to[4], ahead what)
 {
   const char *b1 = wide ? b + p->strip : b;
 
@@ -256,6 +269,7 @@ static AMX void multiply(const product *p, const char *a, const char *a1, int64_
   _tile_zero(0);
   if (!tall && !wide) {
     for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+      ask_for(&what);
       _tile_loadd(4, a + t, a_row);
       _tile_loadd(6, b + t, ROW_BYTES);
       ADD_TILES(ONE)
@@ -266,6 +280,7 @@ static AMX void multiply(const product *p, const char *a, const char *a1, int64_
   _tile_zero(1);
   if (!tall) { /* a product of few rows takes as long as its loads */
     for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+      ask_for(&what);
       _tile_loadd(4, a + t, a_row);
       _tile_loadd(6, b + t, ROW_BYTES);
       _tile_loadd(7, b1 + t, ROW_BYTES);
@@ -278,6 +293,7 @@ static AMX void multiply(const product *p, const char *a, const char *a1, int64_
   _tile_zero(2);
   _tile_zero(3);
   for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+    ask_for(&what);
     _tile_loadd(4, a + t, a_row);
     _tile_loadd(6, b + t, ROW_BYTES);
     _tile_loadd(5, a1 + t, a_row);
@@ -369,42 +385,81 @@ static AMX void store_tile(const cpu_gemm *g, const product *p, const uint32_t *
 
 static bool is_swapped(const cpu_gemm *g, int64_t m, int64_t n) { return g->b_row == 1 && m < n; }
 
+/* Bytes of all rows of A, packed. */
+static int64_t whole_a(const product *p) { return WEFT_ALIGN_UP(p->a.count, 2 * TILE) / TILE * p->strip; }
+
+/* True if, beside a packed form of B, all rows of A are packed before the first column is multiplied, and stay in L2.
+ * Then the form is read once for all of them. */
+static bool keeps_a(const product *p) { return whole_a(p) <= KEPT_BYTES; }
+
 int64_t cpu_amx_scratch(const cpu_gemm *g)
 {
   product p = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, is_swapped(g, g->tile_m, g->tile_n));
+  product packed = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, false);
 
-  return (2 + p.panel / TILE) * p.strip;
+  return WEFT_MAX((2 + p.panel / TILE) * p.strip, keeps_a(&packed) ? whole_a(&packed) : 0);
 }
 
-/* The columns from j0 to `end` of c, for all rows.  `b`: these columns of B, packed. */
-static AMX void multiply_panel(const cpu_gemm *g, const product *p, int64_t j0, int64_t end, const char *b, char *c,
-                               char *packed_a)
+/* Two tiles of rows of A, or one: the first rows of each, and the bytes between rows. */
+typedef struct left_tiles {
+  const char *data[2];
+  int64_t step;
+} left_tiles;
+
+/* Two strips of packed A. */
+static left_tiles strips_of(const product *p, const char *packed)
+{
+  return (left_tiles){{packed, packed + p->strip}, ROW_BYTES};
+}
+
+/* The 32 rows from i on and 32 columns from j on of c, which ends at column `end`. */
+static AMX void multiply_block(const cpu_gemm *g, const product *p, int64_t i, int64_t j, int64_t end, left_tiles a,
+                               const char *b, char *c, ahead what)
 {
   _Alignas(64) uint32_t sums[4][TILE * TILE];
   bool in_place = !p->swapped && weft_dtype_bytes(g->c_type) == 4; /* C takes whole tiles as they are */
+  tile_rows to[4];
+
+  for (int part = 0; part < 4; part++) {
+    int64_t i1 = i + part / 2 * TILE, j1 = j + part % 2 * TILE;
+    bool whole = in_place && i1 + TILE <= p->a.count && j1 + TILE <= end;
+    to[part] = whole ? (tile_rows){c + (i1 * g->c_row + j1) * 4, g->c_row * 4}
+                     : (tile_rows){(char *)sums[part], ROW_BYTES};
+  }
+  multiply(p, a.data[0], a.data[1], a.step, b, i + TILE < p->a.count, j + TILE < end, to, what);
+  for (int part = 0; part < 4; part++)
+    if (to[part].data == (char *)sums[part] && i + part / 2 * TILE < p->a.count && j + part % 2 * TILE < end)
+      store_tile(g, p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
+}
+
+/* The columns from j0 to `end` of c, for all rows.  `b`: these columns of B, packed; `packed_a`: memory for two strips. */
+static AMX void multiply_panel(const cpu_gemm *g, const product *p, int64_t j0, int64_t end, const char *b, char *c,
+                               char *packed_a)
+{
   bool reads_in_place = p->a.along == 1 && p->k_tiles == 1 && p->tile_row == p->k * p->bytes;
   int64_t a_row = p->a.across * p->bytes;
 
   for (int64_t i = 0; i < p->a.count; i += 2 * TILE) {
-    int64_t rows = WEFT_MIN(2 * TILE, p->a.count - i);
-    bool direct = reads_in_place && rows % TILE == 0;
-    const char *from = direct ? p->a.data + i * a_row : packed_a;
-    if (!direct) pack_a(p, i, packed_a);
-    for (int64_t j = j0; j < end; j += 2 * TILE) {
-      tile_rows to[4];
-      for (int part = 0; part < 4; part++) {
-        int64_t i1 = i + part / 2 * TILE, j1 = j + part % 2 * TILE;
-        bool whole = in_place && i1 + TILE <= p->a.count && j1 + TILE <= end;
-        to[part] = whole ? (tile_rows){c + (i1 * g->c_row + j1) * 4, g->c_row * 4}
-                         : (tile_rows){(char *)sums[part], ROW_BYTES};
-      }
-      multiply(p, from, direct ? from + TILE * a_row : from + p->strip, direct ? a_row : ROW_BYTES,
-               b + (j - j0) / TILE * p->strip, rows > TILE, j + TILE < end, to);
-      for (int part = 0; part < 4; part++)
-        if (to[part].data == (char *)sums[part] && i + part / 2 * TILE < p->a.count && j + part % 2 * TILE < end)
-          store_tile(g, p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
-    }
+    left_tiles a = strips_of(p, packed_a);
+    if (reads_in_place && WEFT_MIN(2 * TILE, p->a.count - i) % TILE == 0)
+      a = (left_tiles){{p->a.data + i * a_row, p->a.data + (i + TILE) * a_row}, a_row};
+    else pack_a(p, i, packed_a);
+    for (int64_t j = j0; j < end; j += 2 * TILE)
+      multiply_block(g, p, i, j, end, a, b + (j - j0) / TILE * p->strip, c, (ahead){0});
   }
+}
+
+/* All columns of c.  `b`: a packed form, which comes from memory: while two of its strips are multiplied by all rows of
+ * A, which are packed in `a`, the next two are asked for. */
+static AMX void multiply_form(const cpu_gemm *g, const product *p, const char *b, char *c, const char *a)
+{
+  int64_t blocks = WEFT_MAX((p->a.count + 2 * TILE - 1) / (2 * TILE), 1);
+  int64_t lines = (2 * TILE_BYTES / LINE + blocks - 1) / blocks;
+
+  for (int64_t j = 0; j < p->b.count; j += 2 * TILE, b += 2 * p->strip)
+    for (int64_t i = 0; i < blocks; i++)
+      multiply_block(g, p, i * 2 * TILE, j, p->b.count, strips_of(p, a + i * 2 * p->strip), b, c,
+                     (ahead){b + 2 * p->strip + i * lines * LINE * p->k_tiles, lines});
 }
 
 void cpu_amx_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
@@ -441,8 +496,13 @@ static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, 
   product p = plan_product(g, m, n, a, NULL, false);
 
   configure_tiles(&p);
-  for (int64_t j = 0; j < n; j += p.panel)
-    multiply_panel(g, &p, j, WEFT_MIN(j + p.panel, n), packed + j / TILE * p.strip, c, scratch);
+  if (keeps_a(&p)) {
+    for (int64_t i = 0; i < m; i += 2 * TILE) pack_a(&p, i, (char *)scratch + i / TILE * p.strip);
+    multiply_form(g, &p, packed, c, scratch);
+  } else {
+    for (int64_t j = 0; j < n; j += p.panel)
+      multiply_panel(g, &p, j, WEFT_MIN(j + p.panel, n), packed + j / TILE * p.strip, c, scratch);
+  }
   release_tiles();
 }
 

@@ -35,6 +35,7 @@ enum {
   TILES = 32,                              /* tiles wanted, for many threads or threads of uneven speed */
   FETCH_AHEAD = 256,                       /* bytes from what is packed of a dense column to what is asked for */
   PAGE = 4096,                             /* rows that are a multiple of this apart share a set of the L1 cache, */
+  NARROW_BYTES = 32,                       /* of a vector of AVX2 */
   LEAST_COPIED = 9, MOST_COPIED = 48,      /* and so many of them are copied (more do not stay in L1 in any case) */
 };
 #define LEAST_TILE_FLOPS 1e6 /* some 8 us */
@@ -49,6 +50,7 @@ typedef float f32 __attribute__((may_alias));
 #define EACH_VARIANT UP_TO_14
 #define TABLE cpu_micro_table cpu_micro_f32
 #define NAME(x) f32_512_##x
+#define PREFETCH(p, step) __builtin_prefetch(p, 0, 2), p += step; /* into L2: a panel fills most of L1 */
 #define ELEM f32
 #define VEC __m512
 #define LANES 16
@@ -65,6 +67,7 @@ typedef float f32 __attribute__((may_alias));
 
 #define TABLE static cpu_micro_table micro_f64_512
 #define NAME(x) f64_512_##x
+#define PREFETCH(p, step) __builtin_prefetch(p, 0, 2), p += step;
 #define ELEM double
 #define VEC __m512d
 #define LANES 8
@@ -260,15 +263,18 @@ void cpu_dense_plan(cpu_gemm *g)
   g->scratch_bytes = cpu_dense_panel_scratch(g);
 }
 
-/* The panel of a packed form that is read after `panel`, of `k` rows from row l on; NULL: none. */
+/* The panel of a packed form that is read after `panel`, of `k` rows from row l on; NULL: none.  The next tile's first
+ * panel lies behind the tile's last; it is asked for where it goes into L2. */
 static const char *panel_after(const cpu_gemm *g, int64_t l, int64_t k, bool more_columns, const char *packed,
                                const char *panel)
 {
-  int64_t row = VECTORS * cpu_dense_kernel_of(g->c_type)->lanes * (int64_t)weft_dtype_bytes(g->c_type);
+  const cpu_dense_kernel *kernel = cpu_dense_kernel_of(g->c_type);
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), row = VECTORS * kernel->lanes * bytes;
 
   if (!packed) return NULL;
   if (more_columns) return panel + g->k * row;
-  return l + k < g->k ? packed + (l + k) * row : NULL;
+  if (l + k < g->k) return packed + (l + k) * row;
+  return kernel->lanes * bytes > NARROW_BYTES ? panel - l * row + g->k * row : NULL;
 }
 
 /* The product of a tile.  `packed`: the tile's part of B's packed form, or NULL. */

@@ -47,6 +47,9 @@ enum {
   FEW = 16,           /* rows that are multiplied as B is read */
   LEAST_FEW_COLUMNS = 128,
   DEEP = 8,           /* rows of B at a time */
+  PANELS = 4,         /* of B at a time, for one row */
+  ROW_BYTES = WIDTH * QUAD_BYTES,
+  AHEAD_BYTES = 8 * ROW_BYTES, /* that are asked for before they are read */
   TILES = 32,         /* tiles wanted, for many threads or threads of uneven speed */
   PAGE = 4096,        /* rows that are a multiple of this apart share a set of the L1 cache */
 };
@@ -199,6 +202,44 @@ static __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void add_
   }
 }
 
+/* c[cols] = a . b for one row of `quads` quads and PANELS panels of B beside each other, of which each is read as it
+ * lies: as many streams as the memory answers at once. */
+static __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void add_panels_bf16(int64_t quads,
+                                                                                            const quad *a,
+                                                                                            const char *b, float *c)
+{
+  const char *b0 = b, *b1 = b0 + quads * ROW_BYTES, *b2 = b1 + quads * ROW_BYTES, *b3 = b2 + quads * ROW_BYTES;
+#define PANEL_CLEAR(p) __m512 s##p##0 = _mm512_setzero_ps(), s##p##1 = s##p##0
+#define PANEL_ADD(p)                                                                             \
+  {                                                                                              \
+    _mm_prefetch(b##p + AHEAD_BYTES, _MM_HINT_T0);                                               \
+    _mm_prefetch(b##p + AHEAD_BYTES + ROW_BYTES / 2, _MM_HINT_T0);                               \
+    s##p##0 = _mm512_dpbf16_ps(s##p##0, x, (__m512bh)_mm512_loadu_si512(b##p));                   \
+    s##p##1 = _mm512_dpbf16_ps(s##p##1, x, (__m512bh)_mm512_loadu_si512(b##p + ROW_BYTES / 2));   \
+    b##p += ROW_BYTES;                                                                           \
+  }
+#define PANEL_STORE(p)                                        \
+  {                                                           \
+    _mm512_storeu_ps(c + p * WIDTH, s##p##0);                 \
+    _mm512_storeu_ps(c + p * WIDTH + LANE_COUNT, s##p##1);    \
+  }
+  PANEL_CLEAR(0);
+  PANEL_CLEAR(1);
+  PANEL_CLEAR(2);
+  PANEL_CLEAR(3);
+  for (int64_t l = 0; l < quads; l++) {
+    __m512bh x = (__m512bh)_mm512_set1_epi32(a[l]);
+    PANEL_ADD(0)
+    PANEL_ADD(1)
+    PANEL_ADD(2)
+    PANEL_ADD(3)
+  }
+  PANEL_STORE(0)
+  PANEL_STORE(1)
+  PANEL_STORE(2)
+  PANEL_STORE(3)
+}
+
 /* ---- the types --------------------------------------------------------------------------------------------------- */
 
 /* Packs `quads` rows of quads of `cols` columns (at most WIDTH) whose rows of numbers are dense: to[quads][width]. */
@@ -211,6 +252,8 @@ typedef __m512i sum_lanes_fn(__m512i s[16]);
 typedef void add_rows_fn(int64_t m, int64_t cols, int64_t rows, const char *a, int64_t a_row, const char *b,
                          int64_t b_row, quad *sums, int64_t sum_row);
 
+typedef void add_panels_fn(int64_t quads, const quad *a, const char *b, float *c);
+
 typedef struct form {
   weft_dtype type, sums;
   int64_t bytes, lanes; /* of a number; numbers in a quad */
@@ -219,6 +262,7 @@ typedef struct form {
   dots_fn *dots[5];     /* by the number of rows */
   sum_lanes_fn *sum_lanes;
   add_rows_fn *add_rows; /* NULL: rows are packed */
+  add_panels_fn *add_panels; /* NULL: one row is multiplied as several are */
   cpu_micro_fn *const (*micro)[VECTORS + 1];
 } form;
 
@@ -273,9 +317,9 @@ static TARGET void pack_rows_of_four(int64_t cols, int64_t k, const char *from, 
 }
 
 static const form forms[] = {
-  {WEFT_BF16, WEFT_F32, 2, 2, 0, pack_rows_of_two, {NULL, dots_bf16_1, dots_bf16_2, NULL, dots_bf16_4}, sum_lanes_bf16, add_rows_bf16, micro_bf16},
-  {WEFT_S8, WEFT_S32, 1, 4, 0x80808080, pack_rows_of_four, {NULL, dots_s8_1, dots_s8_2, NULL, dots_s8_4}, sum_lanes_s8, NULL, micro_s8},
-  {WEFT_F32, WEFT_F32, 4, 1, 0, pack_rows_of_one, {NULL}, NULL, NULL, cpu_micro_f32},
+  {WEFT_BF16, WEFT_F32, 2, 2, 0, pack_rows_of_two, {NULL, dots_bf16_1, dots_bf16_2, NULL, dots_bf16_4}, sum_lanes_bf16, add_rows_bf16, add_panels_bf16, micro_bf16},
+  {WEFT_S8, WEFT_S32, 1, 4, 0x80808080, pack_rows_of_four, {NULL, dots_s8_1, dots_s8_2, NULL, dots_s8_4}, sum_lanes_s8, NULL, NULL, micro_s8},
+  {WEFT_F32, WEFT_F32, 4, 1, 0, pack_rows_of_one, {NULL}, NULL, NULL, NULL, cpu_micro_f32},
 };
 
 static const form *form_of(const cpu_gemm *g)
@@ -475,7 +519,7 @@ void cpu_lanes_plan(cpu_gemm *g)
   double columns = most / WEFT_MAX(2.0 * (double)rows * (double)g->k, 1);
   int64_t cols = WEFT_MAX((int64_t)columns, copied && m > FEW ? LEAST_COPIED_COLUMNS : m <= FEW ? 2 * WIDTH : 1);
 
-  cols = WEFT_MIN(WEFT_MAX(n, 1), WEFT_ALIGN_UP(cols, WIDTH));
+  cols = WEFT_MIN(WEFT_MAX(n, 1), WEFT_ALIGN_UP(cols, m == 1 ? PANELS * WIDTH : WIDTH));
   g->tile_m = turned ? cols : rows;
   g->tile_n = turned ? rows : cols;
   g->scratch_bytes = plan_tile(g, g->tile_m, g->tile_n).bytes;
@@ -627,7 +671,10 @@ static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, 
   for (int64_t l = 0; l < g->k; l += p.block) {
     int64_t k = WEFT_MIN(p.block, g->k - l);
     copy_rows(f, p.m, k, (side){a + l * f->bytes, g->a_row, 1}, copy, p.left_row * QUAD_BYTES);
-    for (int64_t j = 0; j < p.n; j += WIDTH) {
+    int64_t j = 0;
+    for (; f->add_panels && p.m == 1 && k == g->k && j + PANELS * WIDTH <= p.n; j += PANELS * WIDTH)
+      f->add_panels(all, (const quad *)copy, (const char *)(panels + j * all), (float *)sums + j);
+    for (; j < p.n; j += WIDTH) {
       int64_t cols = WEFT_MIN(WIDTH, p.n - j), vectors = (cols + LANE_COUNT - 1) / LANE_COUNT;
       for (int64_t i = 0; i < p.m; i += height)
         f->micro[WEFT_MIN(height, p.m - i)][vectors](quads_of(f, k), copy + i * p.left_row * QUAD_BYTES,

@@ -9,9 +9,9 @@ typedef BITS NAME(mask) __attribute__((vector_size(LANES * sizeof(ELEM)), aligne
 #define LOAD(p) (*(const NAME(vec) *)(p))
 #define LOAD_LAST(p) ((NAME(vec))(*(const NAME(mask) *)(p) & mask))
 
-/* c[n] += x[depth] . m[depth][n] */
+/* c[n] += x[depth] . m[depth][n].  Asks for what lies `ahead` elements further, if that is not 0. */
 static CPU_INLINE void NAME(add)(int depth, int64_t n, const ELEM *m, int64_t row, const ELEM *x, int64_t x_step,
-                                 ELEM *c)
+                                 ELEM *c, int64_t ahead)
 {
   ELEM factor[DEPTH];
   int64_t j = 0;
@@ -19,7 +19,10 @@ static CPU_INLINE void NAME(add)(int depth, int64_t n, const ELEM *m, int64_t ro
   for (int d = 0; d < depth; d++) factor[d] = x[d * x_step];
   for (; j + LANES <= n; j += LANES) {
     NAME(vec) sum = LOAD(c + j);
-    for (int d = 0; d < depth; d++) sum += LOAD(m + d * row + j) * factor[d];
+    for (int d = 0; d < depth; d++) {
+      if (LANES * sizeof(ELEM) == 64 && ahead) __builtin_prefetch(m + d * row + j + ahead);
+      sum += LOAD(m + d * row + j) * factor[d];
+    }
     *(NAME(vec) *)(c + j) = sum;
   }
   for (; j < n; j++) {
@@ -35,8 +38,10 @@ static CPU_HOT void NAME(columns)(int64_t n, int64_t k, const ELEM *m, int64_t r
   for (int64_t j = 0; j < n; j += STRIP) {
     int64_t cols = WEFT_MIN(STRIP, n - j), l = 0;
     memset(c + j, 0, (size_t)cols * sizeof *c);
-    for (; l + DEPTH <= k; l += DEPTH) NAME(add)(DEPTH, cols, m + l * row + j, row, x + l * x_step, x_step, c + j);
-    for (; l < k; l++) NAME(add)(1, cols, m + l * row + j, row, x + l * x_step, x_step, c + j);
+    for (; l + 2 * DEPTH <= k; l += DEPTH)
+      NAME(add)(DEPTH, cols, m + l * row + j, row, x + l * x_step, x_step, c + j, DEPTH * row);
+    for (; l + DEPTH <= k; l += DEPTH) NAME(add)(DEPTH, cols, m + l * row + j, row, x + l * x_step, x_step, c + j, 0);
+    for (; l < k; l++) NAME(add)(1, cols, m + l * row + j, row, x + l * x_step, x_step, c + j, 0);
   }
 }
 

@@ -31,17 +31,6 @@ typedef struct searcher {
   int number;
 } searcher;
 
-/* Is the value stored, whatever else is fused? */
-static bool is_in_memory(const hlo_instr *x)
-{
-  switch (x->op) {
-  case HLO_PARAMETER: case HLO_CONSTANT: case HLO_GET_TUPLE_ELEMENT: case HLO_DOT: case HLO_CONVOLUTION:
-  case HLO_CUSTOM_CALL: case HLO_DYNAMIC_UPDATE_SLICE: case HLO_SCATTER: return true;
-  case HLO_FUSION: return gen_is_library_fusion(x);
-  default: return false;
-  }
-}
-
 /* ---- updates in place -------------------------------------------------------------------------------------------- */
 
 /* True if this search sees `instr` for the first time, or if there is no memory to note it. */
@@ -152,7 +141,7 @@ static bool view_operand(searcher *s, const hlo_instr *dot, int i, gen_view *out
   const hlo_dot_attrs *a = dot->u.dot;
 
   *out = gen_view_of(dot->operands[i]);
-  return out->is_part && weft_dtype_bits(dot->operands[i]->shape->type) >= 8 && is_in_memory(out->array) &&
+  return out->is_part && weft_dtype_bits(dot->operands[i]->shape->type) >= 8 && pass_is_in_memory(out->array) &&
          is_matrices(out, i ? a->rhs_batch : a->lhs_batch, i ? a->rhs_contracting : a->lhs_contracting) &&
          !changes_before(s, out->array, dot);
 }

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "codegen/model/library.h"
+
 /* An array in `arena` with at least `need` elements, which holds the first `count` of `old`; the rest is zero. */
 static void *grown(weft_arena *arena, const void *old, int count, int need, size_t size, int *out_capacity)
 {
@@ -280,4 +282,14 @@ bool pass_compares_two(const hlo_computation *order, bool *out_largest)
   *out_largest = greater != turned;
   return root->operands[turned] == order->params[0] && root->operands[!turned] == order->params[1] &&
          (greater || root->u.compare.direction == HLO_LT);
+}
+
+bool pass_is_in_memory(const hlo_instr *x)
+{
+  switch (x->op) {
+  case HLO_PARAMETER: case HLO_CONSTANT: case HLO_GET_TUPLE_ELEMENT: case HLO_DOT: case HLO_CONVOLUTION:
+  case HLO_CUSTOM_CALL: case HLO_DYNAMIC_UPDATE_SLICE: case HLO_SCATTER: return true;
+  case HLO_FUSION: return gen_is_library_fusion(x);
+  default: return false;
+  }
 }

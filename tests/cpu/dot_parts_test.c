@@ -397,6 +397,51 @@ TEST(an_array_that_is_updated_before_the_product_is_not_copied_as_a_whole)
   weft_platform_release(platform);
 }
 
+/* Pass dot-joins. */
+TEST(a_cache_that_is_joined_to_new_keys_and_values_gives_the_same_results)
+{
+  static const char decoder[] =
+    "HloModule m\n"
+    "ENTRY e {\n"
+    "  q = TYPE[4,1,64] parameter(0)\n"
+    "  cache = TYPE[2,4,127,64] parameter(1)\n"
+    "  new = TYPE[4,1,64] parameter(2)\n"
+    "  ks = TYPE[1,4,127,64] slice(cache), slice={[0:1], [0:4], [0:127], [0:64]}\n"
+    "  nk = TYPE[1,4,1,64] reshape(new)\n"
+    "  k = TYPE[1,4,128,64] concatenate(nk, ks), dimensions={2}\n"
+    "  kt = TYPE[1,4,64,128] transpose(k), dimensions={0,1,3,2}\n"
+    "  kb = TYPE[4,64,128] reshape(kt)\n"
+    "  scores = TYPE[4,1,128] dot(q, kb), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n"
+    "  p = TYPE[4,1,128] parameter(3)\n"
+    "  vs = TYPE[1,4,127,64] slice(cache), slice={[1:2], [0:4], [0:127], [0:64]}\n"
+    "  vr = TYPE[4,127,64] reshape(vs)\n"
+    "  v = TYPE[4,128,64] concatenate(vr, new), dimensions={1}\n"
+    "  mixed = TYPE[4,1,64] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n"
+    "  w = TYPE[4,128,64] concatenate(new, vr), dimensions={1}\n"
+    "  vt = TYPE[4,64,128] transpose(w), dimensions={0,2,1}\n"
+    "  turned = TYPE[4,64,1] dot(vt, p), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
+    "  first = TYPE[512] reshape(scores)\n"
+    "  second = TYPE[256] reshape(mixed)\n"
+    "  third = TYPE[256] reshape(turned)\n"
+    "  ROOT all = TYPE[1024] concatenate(first, second, third), dimensions={0}\n"
+    "}\n";
+  static const char *const types[] = {"f32", "bf16", "f64", "s32"};
+  weft_platform *platform = test_platform(1, 2);
+
+  for (size_t i = 0; i < WEFT_COUNT(types); i++) {
+    char text[4096], *to = text;
+    int kernels, copies;
+    for (const char *from = decoder; *from;) {
+      bool is_type = strncmp(from, "TYPE", 4) == 0;
+      to += is_type ? sprintf(to, "%s", types[i]) : (*to = *from, 1);
+      from += is_type ? 4 : 1;
+    }
+    *to = 0;
+    T_TRUE(works(platform, text, 0, types[i], &kernels, &copies));
+  }
+  weft_platform_release(platform);
+}
+
 #define WEIGHTS \
   "HloModule m\n" \
   "ENTRY e {\n" \
@@ -681,7 +726,8 @@ TEST(random_parts_give_the_same_results)
   if (count >= 100 && in_place * 4 < count) fail_msg("%" PRIu64 " of %" PRIu64 " read parts in place", in_place, count);
 }
 
-TEST_MAIN(UNIT(parts_are_read_in_place_and_give_the_same_results),
+TEST_MAIN(UNIT(a_cache_that_is_joined_to_new_keys_and_values_gives_the_same_results),
+          UNIT(parts_are_read_in_place_and_give_the_same_results),
           UNIT(a_loop_goes_through_stacked_weights_without_copies),
           UNIT(an_array_that_is_updated_before_the_product_is_not_copied_as_a_whole),
           UNIT(each_part_of_a_weight_has_its_packed_form), UNIT(other_fusions_are_left_to_the_evaluator), UNIT(random_parts_give_the_same_results))

@@ -500,8 +500,9 @@ TEST(a_sum_of_one_factor_is_no_product_by_a_vector)
 /* Converted operands, as panels: narrow types, orders of the operands, one panel of k and several. */
 TEST(products_of_narrow_floats_are_exact)
 {
-  static const int64_t sizes[][3] = {{16, 16, 16}, {32, 48, 32}, {48, 33, 18}, {16, 64, 31},
-                                      {1, 5, 9},    {33, 40, 64}, {20, 70, 1024}, {20, 70, 1030}};
+  static const int64_t sizes[][3] = {{16, 16, 16}, {32, 48, 32}, {48, 33, 18}, {16, 64, 31}, {1, 5, 9},
+    {33, 40, 64}, {20, 70, 1024}, {20, 70, 1030},
+    {130, 100, 96}, {200, 17, 4000}}; /* rows that are packed before the first column, and too many for that */
 
   for (size_t s = 0; s < WEFT_COUNT(sizes); s++)
     for (int form = 0; form < 4; form++) {
@@ -596,6 +597,32 @@ TEST(products_of_bf16_by_pairs_are_exact)
     check_lanes(1, 3000, 777, order, WEFT_BF16);
     check_lanes(3000, 3, 401, order, order % 2 ? WEFT_BF16 : WEFT_F32);
     check_lanes(1200, 1, 400, order, WEFT_F32);
+  }
+}
+
+/* Numbers that are rounded at each addition: several panels at a time add in the order in which rows are read. */
+TEST(one_row_of_bf16_has_the_same_bits_with_and_without_a_packed_form)
+{
+  static const int64_t widths[] = {128, 131, 160, 300, 1027}, depths[] = {2, 7, 64, 300, 1025};
+
+  for (size_t at = 0; at < WEFT_COUNT(widths) * WEFT_COUNT(depths) * 2; at++) {
+    int64_t n = widths[at / 2 % WEFT_COUNT(widths)], k = depths[at / 2 / WEFT_COUNT(widths)];
+    cpu_gemm g = {.a_type = WEFT_BF16, .b_type = WEFT_BF16, .c_type = at % 2 ? WEFT_BF16 : WEFT_F32, .m = 1, .n = n,
+                  .k = k, .a_row = k, .a_col = 1, .b_row = n, .b_col = 1, .c_row = n, .via = WEFT_INVALID};
+    if (!cpu_lanes_fits(&g)) T_SKIP("this processor has no AVX512-BF16");
+    uint16_t *a = malloc(2 * (size_t)k), *b = malloc(2 * (size_t)(k * n));
+    char *c = malloc(sizeof(float) * (size_t)n);
+    T_TRUE(a && b && c);
+    for (int64_t l = 0; l < k; l++) put_as(WEFT_BF16, a, l, sin((double)l) / 3);
+    for (int64_t i = 0; i < k * n; i++) put_as(WEFT_BF16, b, i, cos((double)i) * 7);
+    cpu_lanes_plan(&g);
+    void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64) + 64);
+    T_TRUE(scratch);
+    for (int64_t j = 0; j < n; j += g.tile_n)
+      cpu_lanes_tile(&g, 1, WEFT_MIN(g.tile_n, n - j), (char *)a, (char *)(b + j),
+                     c + j * (int64_t)weft_dtype_bytes(g.c_type), scratch);
+    check_lanes_packed(g, a, b, c, scratch);
+    free(a), free(b), free(c), free(scratch);
   }
 }
 
@@ -764,6 +791,6 @@ TEST(products_of_other_short_integers_are_exact)
 
 TEST_MAIN(UNIT(products_of_complex_numbers_are_exact), UNIT(products_of_few_rows_are_exact), UNIT(packed_forms_for_few_rows_give_the_same_bits),
           UNIT(products_by_a_vector_are_exact),
-          UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
+          UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(one_row_of_bf16_has_the_same_bits_with_and_without_a_packed_form), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
           UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact))
