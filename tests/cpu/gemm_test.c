@@ -350,8 +350,8 @@ TEST(packed_forms_for_few_rows_give_the_same_bits)
   check_few_packed(3, 77, 5, false, 1e-35f);
 }
 
-/* A product of complex numbers whose parts are whole numbers, by the kernel and by its definition. The operands end where
- * their memory ends, and nothing is written between the rows of the result. */
+/* A product of complex numbers whose parts are whole numbers, by the kernel and by its definition. The operands end
+ * where their memory ends, and nothing is written between the rows of the result. */
 static void check_complex(weft_dtype type, int64_t m, int64_t n, int64_t k, int order)
 {
   weft_dtype part = weft_dtype_component(type);
