@@ -432,7 +432,8 @@ static AMX void multiply_block(const cpu_gemm *g, const product *p, int64_t i, i
       store_tile(g, p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
 }
 
-/* The columns from j0 to `end` of c, for all rows.  `b`: these columns of B, packed; `packed_a`: memory for two strips. */
+/* The columns from j0 to `end` of c, for all rows.  `b`: these columns of B, packed; `packed_a`: memory for two
+ * strips. */
 static AMX void multiply_panel(const cpu_gemm *g, const product *p, int64_t j0, int64_t end, const char *b, char *c,
                                char *packed_a)
 {
