@@ -456,9 +456,9 @@ TEST(steps_after_those_of_one_thread_are_shared_later)
 {
   static const struct { gen_shareable step; int threads; bool pays; } cases[] = {
     {{GEN_KERNEL, 62000, 720000, 0, 0, 0}, 2, true},
-    {{GEN_KERNEL, 62000, 720000, 480000, 0, 0}, 2, false},
+    {{GEN_KERNEL, 110000, 720000, 480000, 0, 0}, 2, false},
     {{GEN_KERNEL, 620000, 720000, 480000, 0, 0}, 2, true},
-    {{GEN_KERNEL, 62000, 720000, 480000, 0, 240000}, 2, true},
+    {{GEN_KERNEL, 110000, 720000, 480000, 0, 240000}, 2, true},
     {{GEN_KERNEL, 15000, 480000, 0, 0, 0}, 2, false},
     {{GEN_KERNEL, 15000, 480000, 0, 240000, 0}, 2, true},
     {{GEN_LIBRARY, 1e9, 100, 0, 0, 0}, 1, false},
