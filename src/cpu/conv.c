@@ -414,15 +414,6 @@ static int64_t row_position(const cpu_conv *c, int64_t row, int64_t *at)
   return row / c->out_pixels;
 }
 
-static bool next_index(int rank, const int64_t *size, int64_t *idx)
-{
-  for (int d = rank - 1; d >= 0; d--) {
-    if (++idx[d] < size[d]) return true;
-    idx[d] = 0;
-  }
-  return false;
-}
-
 static CPU_INLINE void copy_run(char *to, const char *from, int64_t bytes)
 {
   typedef char wide __attribute__((vector_size(64), aligned(1), may_alias));
@@ -517,7 +508,7 @@ static void make_patches(const cpu_conv *c, const char *lhs, int64_t first, int6
       int64_t pixel = input_pixel(c, c->spatial - 1, at, tap);
       patch_lines(c, pixel < 0 ? NULL : image + pixel * pixel_bytes, at[c->spatial - 1], count, to, patch_bytes);
       to += line_bytes;
-    } while (next_index(c->spatial - 1, c->kernel_size, tap));
+    } while (cpu_conv_next(c->spatial - 1, c->kernel_size, tap));
   }
 }
 
@@ -632,7 +623,7 @@ static bool run_phase(const conv_job *job, rt_pool *pool, conv_phase *p, char *k
     for (int d = 0; d < c.spatial; d++) at = at * job->c->kernel_size[d] + taps[d * most + tap[d]];
     memcpy(to, job->rhs + at * row, (size_t)row);
     to += row;
-  } while (next_index(c.spatial, c.kernel_size, tap));
+  } while (cpu_conv_next(c.spatial, c.kernel_size, tap));
   plan_products(&c, c.out_features);
   conv_job mine = {.c = &c, .phase = p, .lhs = job->lhs, .rhs = kernel, .out = job->out};
   rt_parallel_for(pool, c.tasks_per_group * c.groups * c.batch_groups, gemm_task, &mine);
@@ -654,7 +645,7 @@ static bool run_phases(const conv_job *job, rt_pool *pool, char *kernel)
   /* output pixels that meet holes only */
   memset(job->out, 0, (size_t)(c->batch * c->out_pixels * c->all_features) * weft_dtype_bytes(c->out_type));
   do done = run_phase(job, pool, &p, kernel);
-  while (done && next_index(c->spatial, classes, p.start));
+  while (done && cpu_conv_next(c->spatial, classes, p.start));
   return done;
 }
 
@@ -742,7 +733,7 @@ static void list_taps(const cpu_conv *c, const int64_t *at, const char *image, d
       p->row[p->taps++] = row;
     }
     row += c->in_features * c->all_features;
-  } while (next_index(c->spatial, c->kernel_size, tap));
+  } while (cpu_conv_next(c->spatial, c->kernel_size, tap));
 }
 
 /* True if all taps of output pixel x along the last dimension are inside the input, so that pixel x + 1 has the same

@@ -119,4 +119,15 @@ WEFT_NODISCARD weft_status *cpu_conv_run(const cpu_conv *conv, rt_pool *pool, co
 /* to = `count` elements as f32, on the pool. */
 void cpu_conv_widen(rt_pool *pool, weft_dtype type, const void *from, int64_t count, float *to);
 
+/* Moves idx[rank] to the next place of an array of size[rank], in row-major order; from the last place to the first
+ * one, and then returns false. */
+static inline bool cpu_conv_next(int rank, const int64_t *size, int64_t *idx)
+{
+  for (int d = rank - 1; d >= 0; d--) {
+    if (++idx[d] < size[d]) return true;
+    idx[d] = 0;
+  }
+  return false;
+}
+
 #endif

@@ -27,20 +27,6 @@ bool cpu_conv_amx_fits(void)
   return cpu_amx_has_bf16() && gen_processor_has("avx512bf16,avx512vbmi2", missing);
 }
 
-AMX void cpu_conv_amx_begin(void)
-{
-  struct { uint8_t palette, start_row, reserved[14]; uint16_t row_bytes[16]; uint8_t rows[16]; } config = {.palette = 1};
-
-  for (int t = 0; t < 8; t++) {
-    config.row_bytes[t] = ROW_BYTES;
-    config.rows[t] = CPU_AMX_STRIP;
-  }
-  SETTLE(&config);
-  _tile_loadconfig(&config);
-}
-
-AMX void cpu_conv_amx_end(void) { _tile_release(); }
-
 /* For each tile of the walk, with the addresses of the tiles of the two strips and of the pixels. */
 #define WALK(...)                                                                              \
   for (int64_t i = 0; i < w->blocks; i++, pixels += w->block_bytes)                            \
@@ -115,8 +101,6 @@ AMX void cpu_conv_amx_pairs(const uint16_t *a, const uint16_t *b, int64_t count,
 #else
 
 bool cpu_conv_amx_fits(void) { return false; }
-void cpu_conv_amx_begin(void) {}
-void cpu_conv_amx_end(void) {}
 void cpu_conv_amx_multiply(const cpu_amx_walk *walk, const char *kernel, const char *pixels, bool tall, bool wide,
                            float *sums)
 {

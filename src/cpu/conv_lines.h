@@ -1,5 +1,5 @@
-/* cpu/conv_lines.h -- convolutions of f32 and bf16 whose features come before their pixels, on processors with vectors
- * of 256 bits: products of the kernel, as it lies, and of panels that are gathered from lines of the input. */
+/* cpu/conv_lines.h -- convolutions of f32, and with AVX2 alone of bf16, whose features come before their pixels:
+ * products of the kernel, as it lies, and of panels that are gathered from lines of the input. */
 #ifndef WEFT_CPU_CONV_LINES_H
 #define WEFT_CPU_CONV_LINES_H
 

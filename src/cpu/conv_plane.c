@@ -165,15 +165,6 @@ typedef struct plane_job {
   atomic_bool failed;
 } plane_job;
 
-static bool next_index(int rank, const int64_t *size, int64_t *idx)
-{
-  for (int d = rank - 1; d >= 0; d--) {
-    if (++idx[d] < size[d]) return true;
-    idx[d] = 0;
-  }
-  return false;
-}
-
 /* Copies every `step`-th element. */
 #define EVERY(name, type)                                                                           \
   static CPU_HOT void name(const char *from, int64_t step, char *to, int64_t count)                 \
@@ -237,7 +228,7 @@ void cpu_conv_plane_spread(const cpu_conv *c, const char *from, char *to, char *
     }
     if (at >= 0) spread_row(c, from, to + at * bytes);
     from += row_bytes;
-  } while (next_index(c->spatial - 1, c->in_size, row));
+  } while (cpu_conv_next(c->spatial - 1, c->in_size, row));
 }
 
 /* The elements from a pixel's place in its spread plane to what tap `tap` reads. */
@@ -259,7 +250,7 @@ void cpu_conv_plane_taps(const cpu_conv *c, int64_t *offsets)
   int64_t tap[HLO_MAX_RANK] = {0};
 
   do *offsets++ = tap_offset(c, tap);
-  while (next_index(c->spatial, c->kernel_size, tap));
+  while (cpu_conv_next(c->spatial, c->kernel_size, tap));
 }
 
 static void list_taps(plane_job *job)
@@ -275,7 +266,7 @@ static void list_taps(plane_job *job)
       job->offset[n] = at + i * p->elems;
       job->weight[n] = weight + i * p->kernel_in_step;
     }
-  } while (next_index(c->spatial, c->kernel_size, tap));
+  } while (cpu_conv_next(c->spatial, c->kernel_size, tap));
 }
 
 typedef uint8_t __attribute__((may_alias)) gathered_8;
@@ -348,7 +339,7 @@ static void plane_group(const plane_job *job, int64_t batch, int64_t group, char
         store_rows(c, rows, sums, spare, out);
         out += rows * width * out_bytes;
       }
-    } while (next_index(c->spatial - 2, c->out_size, row));
+    } while (cpu_conv_next(c->spatial - 2, c->out_size, row));
   }
 }
 

@@ -23,6 +23,7 @@
 
 #include "base/macros.h"
 #include "cpu/conv_amx.h"
+#include "cpu/gemm_amx.h"
 #include "cpu/hot.h"
 
 enum {
@@ -189,15 +190,6 @@ typedef struct tiles_job {
   atomic_bool failed;
 } tiles_job;
 
-static bool next_index(int rank, const int64_t *size, int64_t *idx)
-{
-  for (int d = rank - 1; d >= 0; d--) {
-    if (++idx[d] < size[d]) return true;
-    idx[d] = 0;
-  }
-  return false;
-}
-
 static void list_taps(const cpu_conv *c, int64_t *taps)
 {
   const cpu_conv_tiles *p = &c->tiles;
@@ -211,7 +203,7 @@ static void list_taps(const cpu_conv *c, int64_t *taps)
       phase = phase * p->phases[d] + place % stride;
     }
     *taps++ = phase * p->phase_elems + at;
-  } while (next_index(c->spatial, c->kernel_size, tap));
+  } while (cpu_conv_next(c->spatial, c->kernel_size, tap));
 }
 
 /* to[count] = every `step`-th element of a, and of b beside it. */
@@ -284,8 +276,8 @@ static void spread_plane(const cpu_conv *c, const half *a, const half *b, char *
       }
       spread_line(c, inside ? a + from : NULL, inside && b ? b + from : NULL, q[last], to);
       to += line_bytes;
-    } while (next_index(last, p->size, line));
-  } while (next_index(c->spatial, p->phases, q));
+    } while (cpu_conv_next(last, p->size, line));
+  } while (cpu_conv_next(c->spatial, p->phases, q));
 }
 
 static void spread_task(void *ctx, int64_t task)
@@ -378,7 +370,7 @@ static void multiply_task(void *ctx, int64_t task)
   char *scratch = p->gathers && !p->shared ? rt_task_scratch(panel_bytes(c), &job->failed) : NULL;
 
   if (p->gathers && !p->shared && !scratch) return;
-  cpu_conv_amx_begin();
+  cpu_amx_hold_whole();
   for (int64_t i = tile * p->panels; i < WEFT_MIN((tile + 1) * p->panels, panels_of(c)); i++) {
     const char *pixels = job->planes + (image * p->planes * p->plane + i * PIXELS) * 4;
     int64_t pixel = 0;
@@ -393,7 +385,7 @@ static void multiply_task(void *ctx, int64_t task)
                          c->out_pixels * bytes);
     }
   }
-  cpu_conv_amx_end();
+  cpu_amx_let_go();
 }
 
 weft_status *cpu_conv_tiles_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs,

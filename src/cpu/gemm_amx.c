@@ -337,11 +337,14 @@ static AMX void release_tiles(void)
   if (!held_row) _tile_release();
 }
 
-AMX void cpu_amx_hold(const cpu_gemm *g)
+static void hold(int64_t tile_row)
 {
-  held_row = plan_product(g, g->m, g->n, NULL, NULL, false).tile_row;
-  load_config(held_row);
+  held_row = tile_row;
+  load_config(tile_row);
 }
+
+void cpu_amx_hold(const cpu_gemm *g) { hold(plan_product(g, g->m, g->n, NULL, NULL, false).tile_row); }
+void cpu_amx_hold_whole(void) { hold(ROW_BYTES); }
 
 void cpu_amx_let_go(void)
 {
@@ -515,6 +518,7 @@ const cpu_packed_ops cpu_amx_packed;
 
 bool cpu_amx_has_bf16(void) { return false; }
 void cpu_amx_hold(const cpu_gemm *gemm) { (void)gemm; }
+void cpu_amx_hold_whole(void) {}
 void cpu_amx_let_go(void) {}
 
 bool cpu_amx_fits(const cpu_gemm *gemm)

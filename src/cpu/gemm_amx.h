@@ -15,6 +15,8 @@ void cpu_amx_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, con
 /* Configures the tiles of the calling thread for all tiles of `gemm` that it computes before cpu_amx_let_go: small
  * products take less time than that. It must compute no other products meanwhile. */
 void cpu_amx_hold(const cpu_gemm *gemm);
+/* The same for tiles of whole rows, which others than this kernel compute (conv_amx.h). */
+void cpu_amx_hold_whole(void);
 void cpu_amx_let_go(void);
 extern const cpu_packed_ops cpu_amx_packed;
 

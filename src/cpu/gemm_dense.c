@@ -35,7 +35,6 @@ enum {
   TILES = 32,                              /* tiles wanted, for many threads or threads of uneven speed */
   FETCH_AHEAD = 256,                       /* bytes from what is packed of a dense column to what is asked for */
   PAGE = 4096,                             /* rows that are a multiple of this apart share a set of the L1 cache, */
-  NARROW_BYTES = 32,                       /* of a vector of AVX2 */
   LEAST_COPIED = 9, MOST_COPIED = 48,      /* and so many of them are copied (more do not stay in L1 in any case) */
 };
 #define LEAST_TILE_FLOPS 1e6 /* some 8 us */
@@ -274,7 +273,7 @@ static const char *panel_after(const cpu_gemm *g, int64_t l, int64_t k, bool mor
   if (!packed) return NULL;
   if (more_columns) return panel + g->k * row;
   if (l + k < g->k) return packed + (l + k) * row;
-  return kernel->lanes * bytes > NARROW_BYTES ? panel - l * row + g->k * row : NULL;
+  return kernel->lanes * bytes > CPU_NARROW_BYTES ? panel - l * row + g->k * row : NULL;
 }
 
 /* The product of a tile.  `packed`: the tile's part of B's packed form, or NULL. */

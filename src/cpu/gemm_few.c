@@ -100,6 +100,8 @@ typedef uint32_t words __attribute__((vector_size(32), may_alias));
 ADD_ROWS(add_one_row, 1)
 ADD_ROWS(add_two_rows, 2)
 
+static const float zeros[MOST_COLUMNS]; /* rows past the end */
+
 #if defined __x86_64__
 
 /* sums[m][cols] += a[m][WIDE_DEPTH] . x[WIDE_DEPTH][cols] with vectors of 16, the last one cut by a mask: x is read
@@ -137,8 +139,6 @@ static __attribute__((target("avx512f,fma"))) void add_rows_wide(int64_t m, int6
   }
 }
 
-static const float zeros[MOST_COLUMNS]; /* rows past the end */
-
 /* As multiply_block, which follows, of f32. */
 static void multiply_block_wide(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
                                 int64_t a_row, const float *b, int64_t b_row, float *sums, int64_t sum_row)
@@ -165,8 +165,6 @@ static bool has_wide_rows(const cpu_gemm *g)
 }
 
 #else
-
-static const float zeros[MOST_COLUMNS];
 
 static void multiply_block_wide(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
                                 int64_t a_row, const float *b, int64_t b_row, float *sums, int64_t sum_row)

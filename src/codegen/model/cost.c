@@ -258,8 +258,8 @@ double gen_library_ns(const gen_target *target, const hlo_instr *instr)
  * that they touch move between cores. If one thread produced an operand, half of its bytes must move to other cores,
  * so these bytes cost more; so do, where one thread does the step, the operands that several threads wrote, and its own
  * results if later steps are shared. In a matrix product each share reads a whole operand, so a byte of a library's
- * operation costs more than a byte of a kernel: a product that alone takes 14 us of operands in the caches (256x64 by
- * 64x64) takes two cores 19 to 28 us if each wrote a half of these operands. */
+ * operation costs more than a byte of a kernel: 64x256 by 256x64, which one core does in
+ * 14 us where it has the operands in its caches, takes two cores 19 to 28 us if each wrote a half of them. */
 bool gen_pays_to_share(const gen_target *target, const gen_shareable *step, int threads)
 {
   double most = (double)target->cache_bytes, whole = WEFT_MIN(step->whole, most);
