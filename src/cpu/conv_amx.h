@@ -22,8 +22,8 @@ typedef struct cpu_amx_walk {
 bool cpu_conv_amx_fits(void); /* this processor has the instructions, and this process may use them */
 
 /* sums[CPU_AMX_FEATURES][CPU_AMX_PIXELS] = kernel . pixels, between cpu_amx_hold_whole and cpu_amx_let_go.  The kernel
- * is one strip of tiles, or two (`tall`), each as long as the walk; the pixels are one tile wide, or two (`wide`).  Sums
- * of what there is not are left as they are. */
+ * is one strip of tiles, or two (`tall`), each as long as the walk; the pixels are one tile wide, or two (`wide`).
+ * Sums of what there is not are left as they are. */
 void cpu_conv_amx_multiply(const cpu_amx_walk *walk, const char *kernel, const char *pixels, bool tall, bool wide,
                            float *sums);
 
