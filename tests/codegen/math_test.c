@@ -43,7 +43,8 @@ static const struct { const char *op; plain_fn *f32; wide_fn *f64; double ulp_f3
   {"atanh", atanh, atanhl, 1.0, 4.0, -0.9999, 0.9999},
 };
 
-static gen_code *compile(const char *op, const char *type, hlo_module **module, const gen_kernel **kernel)
+/* y = op(x), for x and y of `shape`. */
+static gen_code *compile_shape(const char *op, const char *shape, hlo_module **module, const gen_kernel **kernel)
 {
   char text[512];
   gen_options options;
@@ -52,19 +53,28 @@ static gen_code *compile(const char *op, const char *type, hlo_module **module, 
   snprintf(text, sizeof text,
            "HloModule t\n"
            "f {\n"
-           "  x = %s[%d] parameter(0)\n"
-           "  ROOT r = %s[%d] %s(x)\n"
+           "  x = %1$s parameter(0)\n"
+           "  ROOT r = %1$s %2$s(x)\n"
            "}\n"
            "ENTRY e {\n"
-           "  x = %s[%d] parameter(0)\n"
-           "  ROOT r = %s[%d] fusion(x), kind=kLoop, calls=f\n"
+           "  x = %1$s parameter(0)\n"
+           "  ROOT r = %1$s fusion(x), kind=kLoop, calls=f\n"
            "}\n",
-           type, BLOCK, type, BLOCK, op, type, BLOCK, type, BLOCK);
+           shape, op);
   T_OK(hlo_parse(text, strlen(text), module));
   T_OK(gen_options_load(&options));
   T_OK(gen_compile(*module, &options, &code));
   *kernel = gen_code_kernel(code, (*module)->entry->root);
   return code;
+}
+
+/* The same for BLOCK numbers of `type`. */
+static gen_code *compile(const char *op, const char *type, hlo_module **module, const gen_kernel **kernel)
+{
+  char shape[32];
+
+  snprintf(shape, sizeof shape, "%s[%d]", type, BLOCK);
+  return compile_shape(op, shape, module, kernel);
 }
 
 /* The error of `got` in units of the last place of an f32 near `want`. */
@@ -392,6 +402,34 @@ TEST(functions_do_not_depend_on_their_neighbours)
   free(x), free(mixed), free(got), free(want);
 }
 
+/* A number by itself is computed without branches, and has the bits of the same number in a vector. */
+TEST(logarithms_of_one_number_are_those_of_many)
+{
+  static const float wild[] = {NAN, INFINITY, -INFINITY, -1, 0, -0.0f, 0x1p-149f, 0x1.8p-127f, 0x1p-126f, 0x1p127f};
+  static const char *ops[] = {"log", "log-plus-one"};
+  float *x = aligned_alloc(64, BLOCK * sizeof *x), *want = aligned_alloc(64, BLOCK * sizeof *x);
+  char body[64];
+
+  for (int i = 0; i < BLOCK; i++)
+    x[i] = i < (int)WEFT_COUNT(wild) ? wild[i] : (float)ldexp(1 + uniform(), (int)(250 * uniform()) - 140);
+  for (size_t k = 0; k < WEFT_COUNT(ops); k++) {
+    hlo_module *module;
+    const gen_kernel *kernel;
+    gen_code *code = compile_shape(ops[k], "f32[]", &module, &kernel);
+    snprintf(body, sizeof body, "  y = f32[65536] %s(x)\n", ops[k]);
+    compute(body, x, want);
+    for (int i = 0; i < BLOCK; i++) {
+      float got;
+      kernel->phases[0].fn((void *[]){&x[i], &got}, 0, kernel->phases[0].units);
+      if (memcmp(&got, &want[i], sizeof got) != 0 && !(isnan(got) && isnan(want[i])))
+        fail_msg("%s(%a): alone %a, in a vector %a", ops[k], x[i], got, want[i]);
+    }
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+  free(x), free(want);
+}
+
 /* 2/pi is rounded, so that the rest of an angle is the further beyond pi/4 the larger the angle is. */
 TEST(sines_of_large_angles)
 {
@@ -583,7 +621,7 @@ int main(void)
     UNIT(power_and_remainder_of_f64_and_their_corners),
     UNIT(exponentials_of_squares_are_those_of_numbers),
     UNIT(exponentials_do_not_depend_on_their_neighbours), UNIT(functions_do_not_depend_on_their_neighbours),
-          UNIT(sines_of_large_angles), UNIT(quotients_by_one_divisor_are_divisions),
+          UNIT(logarithms_of_one_number_are_those_of_many), UNIT(sines_of_large_angles), UNIT(quotients_by_one_divisor_are_divisions),
     UNIT(steps_of_polynomials_round_once),
     UNIT(functions_of_every_bf16_are_rounded_right),
     UNIT(quotients_of_bf16_by_rows_are_rounded_right),

@@ -425,8 +425,20 @@ static gen_ssa log_of_specials(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y,
   return log_or_special(e, x, gen_bin(e, LLVMAnd, positive, lt(e, x, __builtin_inf())), near);
 }
 
+/* Without branches: in a block of scalars, LLVM joins neighbours to vectors, and what does not wait runs at once. */
+static gen_ssa log_of_scalar(gen_emit *e, gen_ssa x)
+{
+  gen_ssa denormal = lt(e, x, 0x1p-126), u = gen_select(e, denormal, mul(e, x, gen_f(x, 0x1p23)), x);
+  gen_ssa down = steps_down(e, u, THREE_QUARTERS), m = scaled_by(e, u, down);
+  gen_ssa steps = gen_select(e, denormal, i_bin(e, LLVMAdd, down, INT64_C(23) << 23), down);
+  gen_ssa ordinary = gen_bin(e, LLVMAnd, gt(e, x, 0), lt(e, x, __builtin_inf()));
+
+  return log_or_special(e, x, ordinary, log_of_parts(e, sub(e, m, gen_f(m, 1)), steps));
+}
+
 static gen_ssa short_log(gen_emit *e, gen_ssa x)
 {
+  if (!gen_is_vector(x)) return log_of_scalar(e, x);
   return where_any(e, is_special(e, x), HLO_LOG, x, NULL, log_of_normal(e, x, 0), log_of_specials);
 }
 
@@ -446,6 +458,7 @@ static gen_ssa short_log1p(gen_emit *e, gen_ssa x)
   gen_ssa scale = from_bits(e, i_bin(e, LLVMAdd, down, 0x40800000)); /* 4 2^-n, which is normal */
   gen_ssa near = log_of_parts(e, sub(e, moved, gen_fma(e, scale, gen_f(x, -0.25), gen_f(x, 1))), down);
 
+  if (!gen_is_vector(x)) return log1p_of_specials(e, HLO_LOG1P, x, NULL, near);
   return where_any(e, is_special(e, u), HLO_LOG1P, x, NULL, near, log1p_of_specials);
 }
 
