@@ -61,24 +61,47 @@ static void copy(char *dst, const char *src, int64_t bytes, int64_t step, int64_
     return;                                                       \
   } while (0)
 
-static inline float from_bf16(uint16_t bits)
-{
-  uint32_t wide = (uint32_t)bits << 16;
-  float x;
-
-  memcpy(&x, &wide, sizeof x);
-  return x;
-}
-
-static inline uint16_t to_bf16(float x)
+static inline uint32_t bits_of(float x)
 {
   uint32_t bits;
 
   memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+  float x;
+
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+static inline float from_bf16(uint16_t bits) { return float_of((uint32_t)bits << 16); }
+
+static inline uint16_t to_bf16(float x)
+{
+  uint32_t bits = bits_of(x);
+
   return (uint16_t)(x != x ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Floats of a byte or less are converted by one table for each type. */
+/* A narrow float by arithmetic that meets no denormal f32, for which processors stop: `exponent` and `mantissa` are its
+ * bits, and magnitudes from `least_special` on are infinity and NaN. A table takes longer than elements from memory. */
+static inline float from_narrow(uint32_t bits, int exponent, int mantissa, uint32_t least_special)
+{
+  int width = exponent + mantissa, shift = 23 - mantissa;
+  uint32_t magnitude = bits & ((1u << width) - 1), sign = bits >> width << 31;
+  uint32_t scale = (uint32_t)(128 - (1 << (exponent - 1))) << 23, least = scale + (1u << 23);
+  uint32_t wide = (magnitude << shift) + scale;
+  uint32_t denormal = bits_of(float_of(wide + (1u << 23)) - float_of(least)); /* exact */
+
+  wide = magnitude >> mantissa ? wide : denormal;
+  wide = magnitude >= least_special ? magnitude << shift | 0x7f800000 : wide;
+  return float_of(wide | sign);
+}
+
+/* Other floats of a byte or less are converted by one table for each type. */
 static float byte_floats[WEFT_DTYPE_COUNT][256];
 
 static void fill_byte_floats(void)
@@ -163,6 +186,8 @@ static CPU_HOT void convert(weft_dtype to, void *dst, weft_dtype from, const voi
     copy(dst, src, (int64_t)weft_dtype_bytes(from), step, count);
     return;
   }
+  if (to == WEFT_F32 && from == WEFT_F8E5M2) LOOP(uint8_t, float, from_narrow(p, 5, 2, 0x7c));
+  if (to == WEFT_F32 && from == WEFT_F8E4M3FN) LOOP(uint8_t, float, from_narrow(p, 4, 3, 0x7f));
   if (to == WEFT_F32 && weft_dtype_is_float(from) && weft_dtype_bytes(from) == 1) {
     const float *table = byte_floats_of(from);
     LOOP(uint8_t, float, table[p]);
@@ -170,8 +195,8 @@ static CPU_HOT void convert(weft_dtype to, void *dst, weft_dtype from, const voi
   switch (PAIR(from, to)) {
   case PAIR(WEFT_BF16, WEFT_F32): LOOP(uint16_t, float, from_bf16(p));
   case PAIR(WEFT_F32, WEFT_BF16): LOOP(float, uint16_t, to_bf16(p));
+  case PAIR(WEFT_F16, WEFT_F32): LOOP(uint16_t, float, from_narrow(p, 5, 10, 0x7c00));
 #ifdef __FLT16_MANT_DIG__
-  case PAIR(WEFT_F16, WEFT_F32): LOOP(_Float16, float, (float)p);
   case PAIR(WEFT_F32, WEFT_F16): LOOP(float, _Float16, (_Float16)p);
 #endif
   case PAIR(WEFT_F32, WEFT_F64): LOOP(float, double, p);
@@ -182,6 +207,11 @@ static CPU_HOT void convert(weft_dtype to, void *dst, weft_dtype from, const voi
   case PAIR(WEFT_U8, WEFT_U32): LOOP(uint8_t, int32_t, p);
   case PAIR(WEFT_S16, WEFT_S32): LOOP(int16_t, int32_t, p);
   case PAIR(WEFT_S8, WEFT_F32): LOOP(int8_t, float, p);
+  case PAIR(WEFT_U8, WEFT_F32): LOOP(uint8_t, float, p);
+  case PAIR(WEFT_S4, WEFT_F32): LOOP(uint8_t, float, (float)((int8_t)(p << 4) >> 4));
+  case PAIR(WEFT_U4, WEFT_F32): LOOP(uint8_t, float, (float)(p & 15));
+  case PAIR(WEFT_S16, WEFT_F32): LOOP(int16_t, float, p);
+  case PAIR(WEFT_U16, WEFT_F32): LOOP(uint16_t, float, p);
   case PAIR(WEFT_S32, WEFT_F32): LOOP(int32_t, float, (float)p);
   case PAIR(WEFT_S32, WEFT_S64): LOOP(int32_t, int64_t, p);
   default: convert_any(to, dst, from, src, step, count);

@@ -36,13 +36,13 @@ static bool is_blas_type(weft_dtype t) { return t == WEFT_F32 || t == WEFT_F64 |
 static weft_dtype compute_type(const cpu_gemm *g)
 {
   weft_dtype types[] = {g->a_type, g->b_type, g->c_type};
-  bool any_complex = false, any_double = false, all_floats = true, all_integers = true;
+  bool any_complex = false, any_double = false, in_float = true, all_integers = true;
 
   for (size_t i = 0; i < WEFT_COUNT(types); i++) {
     bool is_complex = weft_dtype_is_complex(types[i]);
     any_complex |= is_complex;
     any_double |= types[i] == WEFT_F64 || types[i] == WEFT_C128;
-    all_floats &= is_complex || weft_dtype_is_float(types[i]);
+    in_float &= is_complex || weft_dtype_is_float(types[i]) || weft_dtype_bits(types[i]) <= 16;
     all_integers &= weft_dtype_is_integer(types[i]);
   }
   if (all_integers) { /* the low bits of a product do not depend on the sign: one kernel for each width is enough */
@@ -50,9 +50,9 @@ static weft_dtype compute_type(const cpu_gemm *g)
     if (weft_dtype_bits(g->c_type) < 8) return WEFT_INVALID;
     return bytes == 1 ? WEFT_U8 : bytes == 2 ? WEFT_U16 : bytes == 4 ? WEFT_U32 : WEFT_U64;
   }
-  /* only double represents the integer operands of a float product exactly */
+  /* only double represents the wider integer operands of a float product exactly */
   if (!weft_dtype_is_float(g->c_type) && !weft_dtype_is_complex(g->c_type)) return WEFT_INVALID;
-  any_double |= !all_floats;
+  any_double |= !in_float;
   if (any_complex) return any_double ? WEFT_C128 : WEFT_C64;
   return any_double ? WEFT_F64 : WEFT_F32;
 }

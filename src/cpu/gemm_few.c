@@ -1,12 +1,12 @@
-/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or bf16, on processors with AVX2; with AVX-512 only
- * those of f32 by dense rows (gemm_dense.c turns dense columns, and gemm_lanes.c has bf16). Such a product costs what
- * reading B costs, so B is read once, in place:
+/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or of a narrower type, on processors with AVX2; with
+ * AVX-512 not those of f32 by dense columns (gemm_dense.c turns them) and of bf16 (gemm_lanes.c). Such a product costs
+ * what reading B costs, so B is read once, in place:
  *
  *   rows of B are dense:     DEPTH or WIDE_DEPTH rows of B at a time are added to the sums of a tile of columns, which
  *                            stay in L1
  *   columns of B are dense:  each element of C is a dot product of a row of A and a column of B, in LANES parts
  *
- * A is small and becomes f32. The order of additions depends on the shape alone: where the rows of B are dense, it is
+ * A is small and becomes f32. A narrow B becomes f32 a few rows or columns at a time, in L1 or L2. The order of additions depends on the shape alone: where the rows of B are dense, it is
  * that of gemm_dense.c, whose packed form of B serves here too. */
 #include <config.h>
 
@@ -33,8 +33,9 @@ enum {
   ROW_TILES = 8, COLUMN_TILES = 32, /* tiles wanted; a tile reads runs of its width where the rows of B are dense */
   MOST_DEPTH = 1 << 16,      /* of k: a thread's copies of A and of columns of B stay below 5 MiB */
   DEPTH = 4, LANES = 8, COLUMNS = 4,
-  WIDE_DEPTH = 8, WIDE_LANES = 16, /* of f32 with AVX-512 */
+  WIDE_DEPTH = 8, WIDE_LANES = 16, WIDE_ROWS = 4, /* with AVX-512 */
   AHEAD = 8,                 /* rows of B from those that are added to those that are asked for */
+  LINE = 64,                 /* bytes of a cache line */
 };
 
 typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
@@ -102,6 +103,19 @@ ADD_ROWS(add_two_rows, 2)
 
 static const float zeros[MOST_COLUMNS]; /* rows past the end */
 
+/* Elements `from` to `from` + cols of B as f32: B itself, or `wide`, which receives them. Asks for the memory `ahead`
+ * elements behind those that it converts, unless it is 0. */
+static const float *row_of(weft_dtype type, const char *b, int64_t from, int64_t cols, float *wide, int64_t ahead)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(type);
+  const char *row = b + from * bytes;
+
+  if (type == WEFT_F32) return (const float *)(const void *)row;
+  for (int64_t j = 0; ahead && j < cols * bytes; j += LINE) __builtin_prefetch(row + ahead * bytes + j);
+  cpu_convert(WEFT_F32, wide, type, row, 1, cols);
+  return wide;
+}
+
 #if defined __x86_64__
 
 /* sums[m][cols] += a[m][WIDE_DEPTH] . x[WIDE_DEPTH][cols] with vectors of 16, the last one cut by a mask: x is read
@@ -139,17 +153,21 @@ static __attribute__((target("avx512f,fma"))) void add_rows_wide(int64_t m, int6
   }
 }
 
-/* As multiply_block, which follows, of f32. */
+/* As multiply_block, which follows. */
 static void multiply_block_wide(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
-                                int64_t a_row, const float *b, int64_t b_row, float *sums, int64_t sum_row)
+                                int64_t a_row, const char *b, int64_t b_row, weft_dtype type, float *wide, float *sums,
+                                int64_t sum_row)
 {
   memset(sums, 0, (size_t)(m * sum_row) * sizeof *sums);
   for (int64_t l = first; l < end; l += WIDE_DEPTH) {
     int64_t depth = WEFT_MIN(WIDE_DEPTH, end - l);
+    bool has_next = l + 2 * WIDE_DEPTH <= k;
     const float *x[WIDE_DEPTH];
-    for (int64_t q = 0; q < WIDE_DEPTH; q++) x[q] = q < depth ? b + (l + q) * b_row : zeros;
+    for (int64_t q = 0; q < WIDE_DEPTH; q++)
+      x[q] = q < depth ? row_of(type, b, (l + q) * b_row, cols, wide + q * sum_row, has_next ? WIDE_DEPTH * b_row : 0)
+                       : zeros;
     if (depth == WIDE_DEPTH) {
-      add_rows_wide(m, cols, x, a + l, a_row, sums, sum_row, l + 2 * WIDE_DEPTH <= k ? WIDE_DEPTH * b_row : 0);
+      add_rows_wide(m, cols, x, a + l, a_row, sums, sum_row, has_next && type == WEFT_F32 ? WIDE_DEPTH * b_row : 0);
       continue;
     }
     float last[MOST_ROWS * WIDE_DEPTH];
@@ -159,59 +177,39 @@ static void multiply_block_wide(int64_t m, int64_t cols, int64_t first, int64_t 
   }
 }
 
-static bool has_wide_rows(const cpu_gemm *g)
-{
-  return g->b_type == WEFT_F32 && gen_this_processor.avx512 && !cpu_dense_narrow;
-}
+static bool has_wide_rows(void) { return gen_this_processor.avx512 && !cpu_dense_narrow; }
 
 #else
 
 static void multiply_block_wide(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
-                                int64_t a_row, const float *b, int64_t b_row, float *sums, int64_t sum_row)
+                                int64_t a_row, const char *b, int64_t b_row, weft_dtype type, float *wide, float *sums,
+                                int64_t sum_row)
 {
-  (void)m, (void)cols, (void)first, (void)end, (void)k, (void)a, (void)a_row, (void)b, (void)b_row, (void)sums;
-  (void)sum_row;
+  (void)m, (void)cols, (void)first, (void)end, (void)k, (void)a, (void)a_row, (void)b, (void)b_row, (void)type;
+  (void)wide, (void)sums, (void)sum_row;
 }
 
-static bool has_wide_rows(const cpu_gemm *g)
-{
-  (void)g;
-  return false;
-}
+static bool has_wide_rows(void) { return false; }
 
 #endif
 
-static HOT void widen(int64_t count, const uint16_t *from, float *restrict to)
-{
-  uint32_t *bits = (uint32_t *)(void *)to;
-
-  for (int64_t j = 0; j < count; j++) bits[j] = (uint32_t)from[j] << 16;
-}
-
-/* sums[m][cols] = a[m][first..end] . b[first..end][cols]; b holds f32, or bf16, of which `wide` receives DEPTH rows at
- * a time. */
+/* sums[m][cols] = a[m][first..end] . b[first..end][cols]; of a b that is not f32, `wide` receives DEPTH rows at a
+ * time. */
 static void multiply_block(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
-                           int64_t a_row, const char *b, int64_t b_row, bool is_narrow, float *wide, float *sums,
+                           int64_t a_row, const char *b, int64_t b_row, weft_dtype type, float *wide, float *sums,
                            int64_t sum_row)
 {
-  int64_t bytes = is_narrow ? 2 : 4;
-
   memset(sums, 0, (size_t)(m * sum_row) * sizeof *sums);
   for (int64_t l = first; l < end; l += DEPTH) {
-    int64_t depth = WEFT_MIN(DEPTH, end - l);
+    int64_t depth = WEFT_MIN(DEPTH, end - l), next = l + AHEAD + DEPTH <= k ? AHEAD * b_row : 0;
     const float *x[DEPTH];
     float last[2 * DEPTH];
-    for (int64_t q = 0; q < DEPTH; q++) {
-      const char *from = b + (l + q) * b_row * bytes;
-      x[q] = zeros; /* rows past the end */
-      if (q >= depth) continue;
-      x[q] = is_narrow ? wide + q * sum_row : (const float *)(const void *)from;
-      if (is_narrow) widen(cols, (const uint16_t *)(const void *)from, wide + q * sum_row);
-    }
+    for (int64_t q = 0; q < DEPTH; q++)
+      x[q] = q < depth ? row_of(type, b, (l + q) * b_row, cols, wide + q * sum_row, next) : zeros;
     for (int64_t i = 0; i < m; i += 2) {
       int64_t count = WEFT_MIN(2, m - i), row = a_row;
       const float *factors = a + i * a_row + l;
-      int64_t ahead = i == 0 && !is_narrow && depth == DEPTH && l + AHEAD + DEPTH <= k ? AHEAD * b_row : 0;
+      int64_t ahead = i == 0 && type == WEFT_F32 && depth == DEPTH ? next : 0;
       if (depth < DEPTH) {
         for (int64_t q = 0; q < 2 * DEPTH; q++) last[q] = -0.0f; /* times 0: adds nothing, not even to a sum of -0 */
         for (int64_t r = 0; r < count; r++) memcpy(last + r * DEPTH, factors + r * a_row, (size_t)depth * sizeof *last);
@@ -233,8 +231,8 @@ static void multiply_rows(const cpu_gemm *g, int64_t m, int64_t cols, const floa
   for (int64_t l = 0; l < g->k; l += block) {
     int64_t end = WEFT_MIN(l + block, g->k);
     float *to = l ? sums : total;
-    if (has_wide_rows(g)) multiply_block_wide(m, cols, l, end, g->k, a, a_row, (const void *)b, g->b_row, to, sum_row);
-    else multiply_block(m, cols, l, end, g->k, a, a_row, b, g->b_row, g->b_type == WEFT_BF16, wide, to, sum_row);
+    (has_wide_rows() ? multiply_block_wide : multiply_block)(m, cols, l, end, g->k, a, a_row, b, g->b_row, g->b_type,
+                                                             wide, to, sum_row);
     for (int64_t j = 0; l && j < m * sum_row; j += LANES) *(vec *)(total + j) += *(const vec *)(sums + j);
   }
 }
@@ -302,25 +300,67 @@ static CPU_INLINE HOT void add_parts(const vec s[COLUMNS], float *restrict to)
 DOTS(dots_f32, float, LOAD_F32, F32_OF)
 DOTS(dots_bf16, uint16_t, LOAD_BF16, f32_of_bf16)
 
-/* sums[m][cols] = a[m][k] . b, whose column j starts at b + j * b_col. `wide` receives COLUMNS columns of bf16 at a
- * time; NULL: each column is read in place. */
-static void multiply_columns(int64_t m, int64_t cols, int64_t k, const float *a, int64_t a_row, const char *b,
-                             int64_t b_col, bool is_narrow, float *wide, float *sums, int64_t sum_row)
+#if defined __x86_64__
+
+/* to[r][c] = row r of a . column c of b, for WIDE_ROWS rows and COLUMNS columns, in WIDE_LANES parts. */
+static __attribute__((target("avx512f,fma"))) void dots_wide(int64_t k, const float *const *a, const float *const *b,
+                                                             float (*restrict to)[COLUMNS])
 {
+  __m512 s[WIDE_ROWS][COLUMNS];
+
+  CPU_UNROLL
+  for (int r = 0; r < WIDE_ROWS; r++) {
+    CPU_UNROLL
+    for (int c = 0; c < COLUMNS; c++) s[r][c] = _mm512_setzero_ps();
+  }
+  for (int64_t l = 0; l < k; l += WIDE_LANES) {
+    __mmask16 mask = k - l < WIDE_LANES ? (__mmask16)((1u << (k - l)) - 1) : 0xffff;
+    __m512 x[WIDE_ROWS];
+    CPU_UNROLL
+    for (int r = 0; r < WIDE_ROWS; r++) x[r] = _mm512_maskz_loadu_ps(mask, a[r] + l);
+    CPU_UNROLL
+    for (int c = 0; c < COLUMNS; c++) {
+      __m512 v = _mm512_maskz_loadu_ps(mask, b[c] + l);
+      CPU_UNROLL
+      for (int r = 0; r < WIDE_ROWS; r++) s[r][c] = _mm512_fmadd_ps(x[r], v, s[r][c]);
+    }
+  }
+  for (int r = 0; r < WIDE_ROWS; r++)
+    for (int c = 0; c < COLUMNS; c++) to[r][c] = _mm512_reduce_add_ps(s[r][c]);
+}
+
+#else
+
+static void dots_wide(int64_t k, const float *const *a, const float *const *b, float (*restrict to)[COLUMNS])
+{
+  (void)k, (void)a, (void)b, (void)to;
+}
+
+#endif
+
+/* sums[m][cols] = a[m][k] . b, whose column j starts at b + j * b_col. `wide` receives COLUMNS columns of a narrow type
+ * at a time; NULL: each column is read in place. */
+static void multiply_columns(int64_t m, int64_t cols, int64_t k, const float *a, int64_t a_row, const char *b,
+                             int64_t b_col, weft_dtype type, float *wide, float *sums, int64_t sum_row)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(type), at_once = wide && m > 2 && has_wide_rows() ? WIDE_ROWS : 2;
+
   for (int64_t j = 0; j < cols; j += COLUMNS) {
     const void *from[COLUMNS];
     for (int64_t c = 0; c < COLUMNS; c++) {
-      from[c] = b + WEFT_MIN(j + c, cols - 1) * b_col * (is_narrow ? 2 : 4);
+      from[c] = b + WEFT_MIN(j + c, cols - 1) * b_col * bytes;
       if (!wide) continue;
-      widen(k, from[c], wide + c * k);
+      cpu_convert(WEFT_F32, wide + c * k, type, from[c], 1, k);
       from[c] = wide + c * k;
     }
-    for (int64_t i = 0; i < m; i += 2) {
-      const float *rows[2] = {a + i * a_row, a + WEFT_MIN(i + 1, m - 1) * a_row};
-      float block[2][COLUMNS];
-      if (is_narrow && !wide) dots_bf16(k, rows, (const uint16_t *const *)from, block);
+    for (int64_t i = 0; i < m; i += at_once) {
+      const float *rows[WIDE_ROWS];
+      float block[WIDE_ROWS][COLUMNS];
+      for (int64_t r = 0; r < at_once; r++) rows[r] = a + WEFT_MIN(i + r, m - 1) * a_row;
+      if (at_once == WIDE_ROWS) dots_wide(k, rows, (const float *const *)from, block);
+      else if (type == WEFT_BF16 && !wide) dots_bf16(k, rows, (const uint16_t *const *)from, block);
       else dots_f32(k, rows, (const float *const *)from, block);
-      for (int64_t r = 0; r < WEFT_MIN(2, m - i); r++)
+      for (int64_t r = 0; r < WEFT_MIN(at_once, m - i); r++)
         memcpy(sums + (i + r) * sum_row + j, block[r], (size_t)WEFT_MIN(COLUMNS, cols - j) * sizeof *sums);
     }
   }
@@ -333,24 +373,36 @@ static bool is_f32(const cpu_gemm *g)
   return g->a_type == WEFT_F32 && g->b_type == WEFT_F32 && g->c_type == WEFT_F32;
 }
 
+/* Are B's elements exact in f32, and of fewer bytes? */
+static bool is_narrow(weft_dtype type)
+{
+  return type != WEFT_PRED && weft_dtype_bytes(type) < sizeof(float) &&
+         (weft_dtype_is_float(type) || weft_dtype_is_integer(type));
+}
+
 bool cpu_few_fits(const cpu_gemm *g)
 {
-  bool narrow = g->b_type == WEFT_BF16;
+  bool narrow = is_narrow(g->b_type), is_bf16 = g->b_type == WEFT_BF16;
 
   if (g->compute != WEFT_F32 || g->via != WEFT_INVALID || (g->b_type != WEFT_F32 && !narrow) ||
-      !gen_this_processor.avx2 || (cpu_block_is_fast() && !(is_f32(g) && g->b_col == 1)))
+      !gen_this_processor.avx2 || (cpu_block_is_fast() && (is_bf16 || (!narrow && !(is_f32(g) && g->b_col == 1)))))
     return false;
-  if (g->m < 2 || g->m > MOST_ROWS || g->n < LEAST_COLUMNS || g->k < 1 || g->k > MOST_DEPTH) return false;
+  if (g->m < (narrow && !is_bf16 ? 1 : 2) || g->m > MOST_ROWS || g->n < LEAST_COLUMNS || g->k < 1 || g->k > MOST_DEPTH)
+    return false;
   if (g->b_row == 1 && g->b_col != 1) return true;
   return g->b_col == 1 && (narrow || g->k * g->n * 4 > NEAR_BYTES);
 }
 
 static bool a_is_in_place(const cpu_gemm *g) { return g->a_type == WEFT_F32 && g->a_col == 1; }
 
-/* Whether parts of B become f32 in memory: not where two rows of A read each column once. */
-static bool widens(const cpu_gemm *g) { return g->b_type == WEFT_BF16 && (g->b_col == 1 || g->m > 2); }
+/* Whether parts of B become f32 in memory: not where two rows of A read each column of bf16 once. */
+static bool widens(const cpu_gemm *g)
+{
+  return g->b_type != WEFT_F32 && (g->b_type != WEFT_BF16 || g->b_col == 1 || g->m > 2);
+}
 
-/* The scratch of a tile: A in f32, then DEPTH rows or COLUMNS columns of B in f32, the sums, and those of a block. */
+/* The scratch of a tile: A in f32, then WIDE_DEPTH rows or COLUMNS columns of B in f32, the sums, and those of a
+ * block. */
 typedef struct tile_memory { int64_t wide_at, sums_at, block_at, bytes; } tile_memory;
 
 static tile_memory memory_of(const cpu_gemm *g)
@@ -358,7 +410,7 @@ static tile_memory memory_of(const cpu_gemm *g)
   int64_t row = WEFT_ALIGN_UP(g->tile_n, LANES) * (int64_t)sizeof(float), wide = 0;
   tile_memory t = {.wide_at = a_is_in_place(g) ? 0 : WEFT_ALIGN_UP(g->m * g->k * (int64_t)sizeof(float), 64)};
 
-  if (widens(g)) wide = g->b_col == 1 ? DEPTH * row : WEFT_ALIGN_UP(COLUMNS * g->k * (int64_t)sizeof(float), 64);
+  if (widens(g)) wide = g->b_col == 1 ? WIDE_DEPTH * row : WEFT_ALIGN_UP(COLUMNS * g->k * (int64_t)sizeof(float), 64);
   t.sums_at = t.wide_at + wide;
   t.block_at = t.sums_at + g->m * row;
   t.bytes = t.block_at + (g->b_col == 1 ? g->m * row : 0);
@@ -368,7 +420,7 @@ static tile_memory memory_of(const cpu_gemm *g)
 void cpu_few_plan(cpu_gemm *g)
 {
   int64_t most =
-    WEFT_MIN(g->b_type == WEFT_BF16 ? MOST_WIDENED : MOST_COLUMNS, SUM_BYTES / (int64_t)sizeof(float) / g->m);
+    WEFT_MIN(g->b_type != WEFT_F32 ? MOST_WIDENED : MOST_COLUMNS, SUM_BYTES / (int64_t)sizeof(float) / g->m);
 
   g->tile_m = g->m;
   g->tile_n =
@@ -382,7 +434,6 @@ void cpu_few_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const 
   tile_memory at = memory_of(g);
   float *left = scratch, *sums = (void *)((char *)scratch + at.sums_at), *wide = (void *)((char *)scratch + at.wide_at);
   int64_t sum_row = WEFT_ALIGN_UP(g->tile_n, LANES), a_row = g->k;
-  bool is_narrow = g->b_type == WEFT_BF16;
 
   if (a_is_in_place(g)) {
     left = (float *)(void *)a;
@@ -394,7 +445,7 @@ void cpu_few_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const 
   }
   if (g->b_col == 1)
     multiply_rows(g, m, n, left, a_row, b, wide, (void *)((char *)scratch + at.block_at), sums, sum_row);
-  else multiply_columns(m, n, g->k, left, a_row, b, g->b_col, is_narrow, widens(g) ? wide : NULL, sums, sum_row);
+  else multiply_columns(m, n, g->k, left, a_row, b, g->b_col, g->b_type, widens(g) ? wide : NULL, sums, sum_row);
   for (int64_t i = 0; i < m; i++)
     cpu_convert(g->c_type, c + i * g->c_row * (int64_t)weft_dtype_bytes(g->c_type), WEFT_F32, sums + i * sum_row, 1, n);
 }

@@ -36,9 +36,12 @@ gen_ssa gen_decode_float(gen_emit *e, weft_dtype type, gen_ssa bits)
   gen_ssa sign =
     gen_bin(e, LLVMShl, gen_bin(e, LLVMAnd, bits, gen_i(bits, magnitude_mask + 1)), gen_i(bits, 31 - width));
   gen_ssa shifted = gen_bin(e, LLVMShl, magnitude, gen_i(bits, to_f32));
-  gen_ssa v = float_of(e, shifted);
-  v = gen_bin(e, LLVMFMul, v, gen_f(v, __builtin_ldexp(1, 127 - f->bias))); /* exact, denormals too */
-  gen_ssa r = bits_of(e, v);
+  /* A denormal is the fraction of a normal number less one: times a power of two it would be a denormal f32, for which
+   * processors stop. */
+  gen_ssa r = gen_bin(e, LLVMAdd, shifted, gen_i(bits, (int64_t)(127 - f->bias) << 23));
+  gen_ssa above = float_of(e, gen_bin(e, LLVMAdd, r, gen_i(bits, 1 << 23)));
+  gen_ssa denormal = gen_bin(e, LLVMFSub, above, gen_f(above, __builtin_ldexp(1, 1 - f->bias)));
+  r = gen_select(e, gen_icmp(e, LLVMIntULT, magnitude, gen_i(bits, 1 << f->mantissa_bits)), bits_of(e, denormal), r);
   if (f->has_inf)
     r = gen_select(e, gen_icmp(e, LLVMIntUGE, magnitude, gen_i(bits, top)),
                    gen_bin(e, LLVMOr, shifted, gen_i(bits, 0x7f800000)), r);
