@@ -383,9 +383,10 @@ static bool is_narrow(weft_dtype type)
 bool cpu_few_fits(const cpu_gemm *g)
 {
   bool narrow = is_narrow(g->b_type), is_bf16 = g->b_type == WEFT_BF16;
+  bool is_left_to_others = is_bf16 ? g->a_type == WEFT_BF16 : !narrow && !(is_f32(g) && g->b_col == 1);
 
   if (g->compute != WEFT_F32 || g->via != WEFT_INVALID || (g->b_type != WEFT_F32 && !narrow) ||
-      !gen_this_processor.avx2 || (cpu_block_is_fast() && (is_bf16 || (!narrow && !(is_f32(g) && g->b_col == 1)))))
+      !gen_this_processor.avx2 || (cpu_block_is_fast() && is_left_to_others))
     return false;
   if (g->m < (narrow && !is_bf16 ? 1 : 2) || g->m > MOST_ROWS || g->n < LEAST_COLUMNS || g->k < 1 || g->k > MOST_DEPTH)
     return false;

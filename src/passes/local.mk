@@ -22,7 +22,7 @@ libweftcore_la_SOURCES += \
   %D%/map_inliner.c \
   %D%/multi_output_fusion.c \
   %D%/async_expander.c %D%/no_ops.c %D%/one_form.c \
-  %D%/normalize_layouts.c \
+  %D%/narrow_weights.c %D%/normalize_layouts.c \
   %D%/pass.c %D%/pass.h %D%/passes.h \
   %D%/pipeline.h %D%/pipeline_common.c %D%/pipeline_cpu.c %D%/pipeline_gpu.c \
   %D%/reduce_splitter.c %D%/reduce_window_rewriter.c \

@@ -21,6 +21,7 @@ extern const hlo_pass pass_conv_patches;       /* convolutions that no library h
 extern const hlo_pass pass_library_epilogues;  /* likewise: bias and activation of a dot */
 extern const hlo_pass pass_library_dots;       /* for platforms with a library of products */
 extern const hlo_pass pass_dot_joins;          /* for the platforms of dot-parts, before it */
+extern const hlo_pass pass_narrow_weights;     /* for platforms whose library multiplies operands of two types */
 extern const hlo_pass pass_dot_parts;          /* for platforms whose library reads parts of arrays in place */
 extern const hlo_pass pass_triangular_calls;   /* for CPUs, before all others */
 extern const hlo_pass pass_library_linalg;     /* for platforms with a library of factorizations */

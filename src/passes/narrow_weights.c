@@ -1,0 +1,177 @@
+/* passes/narrow_weights.c -- narrow-weights: a dot of few rows reads its weights in the narrow type in which they are
+ * stored, instead of in a copy that is as wide as the other operand:
+ *
+ *   x . convert(w)             =  x . w            a dot of operands of two types
+ *   x . (convert(w) * scale)   =  (x . w) * scale  if all weights that one result needs have one scale
+ *
+ * Such a dot costs what reading its weights costs: those of a byte a half of what bf16 costs, if nothing writes the wide
+ * ones.  Each number of the narrow type must be one of the wide type.  A scale is taken out where excess precision is
+ * allowed, since the scaled weights are then not rounded; the scaled sums are rounded once.  Dots must be canonical
+ * (dot-canonicalizer), and nothing else may read the converted weights. */
+#include <config.h>
+
+#include <string.h>
+
+#include "codegen/model/library.h"
+#include "passes/build.h"
+#include "passes/passes.h"
+
+enum {
+  MOST_ROWS = 16,          /* of the other operand (cpu/gemm_few.c): with more, the copy takes little of the time */
+  LEAST_WEIGHTS = 1 << 16, /* fewer stay in L2 when they are wide */
+  LEAST_COLUMNS = 64,
+  MOST_LINKS = 8,          /* reshapes and transposes between the converted weights and the dot */
+};
+
+/* How an operand is made of weights: converted, scaled perhaps, then links[count - 1], ..., links[0]. */
+typedef struct weights {
+  hlo_instr *narrow;
+  hlo_instr *scale; /* that is broadcast; or NULL */
+  hlo_instr *links[MOST_LINKS];
+  int count;
+  int64_t scale_dims[HLO_MAX_RANK]; /* the operand's dimension for each of the scale's */
+} weights;
+
+static bool is_exact(weft_dtype narrow, weft_dtype wide)
+{
+  const weft_float_format *to = weft_dtype_float_format(wide), *from = weft_dtype_float_format(narrow);
+
+  if (!to || weft_dtype_bytes(narrow) >= weft_dtype_bytes(wide) || narrow == WEFT_PRED) return false;
+  if (weft_dtype_is_integer(narrow))
+    return weft_dtype_bits(narrow) - !weft_dtype_is_unsigned(narrow) <= to->mantissa_bits + 1;
+  return from && from->has_zero && from->mantissa_bits <= to->mantissa_bits &&
+         from->exponent_bits <= to->exponent_bits && from->bias <= to->bias;
+}
+
+static bool is_read_once(const hlo_instr *value)
+{
+  return value->user_count == 1 && value != value->parent->root && !pass_has_control_edges(value);
+}
+
+/* Takes the scale out of `multiply`; *out_rest is what it scales. */
+static bool find_scale(hlo_instr *multiply, weights *w, hlo_instr **out_rest)
+{
+  for (int i = 0; i < 2; i++) {
+    hlo_instr *spread = multiply->operands[i];
+    if (spread->op != HLO_BROADCAST || multiply->operands[!i]->op != HLO_CONVERT) continue;
+    w->scale = spread->operands[0];
+    memcpy(w->scale_dims, spread->dims.v, (size_t)spread->dims.count * sizeof *w->scale_dims);
+    *out_rest = multiply->operands[!i];
+    return true;
+  }
+  return false;
+}
+
+static bool find_weights(hlo_instr *value, weights *w)
+{
+  weft_dtype wide = value->shape->type;
+
+  *w = (weights){.count = 0};
+  for (; value->op == HLO_RESHAPE || value->op == HLO_TRANSPOSE; value = value->operands[0]) {
+    if (w->count == MOST_LINKS || !is_read_once(value)) return false;
+    w->links[w->count++] = value;
+  }
+  if (!is_read_once(value)) return false;
+  if (value->op == HLO_MULTIPLY) {
+    if (!find_scale(value, w, &value) || !is_read_once(value)) return false;
+    for (int l = w->count - 1; l >= 0; l--) { /* where the scale's dimensions are after the links */
+      const hlo_instr *link = w->links[l];
+      if (link->op != HLO_TRANSPOSE && w->scale->shape->rank > 0) return false;
+      for (int64_t d = 0; d < w->scale->shape->rank; d++)
+        for (int64_t to = 0; to < link->shape->rank; to++)
+          if (link->dims.v[to] == w->scale_dims[d]) {
+            w->scale_dims[d] = to;
+            break;
+          }
+    }
+  }
+  if (value->op != HLO_CONVERT) return false;
+  w->narrow = value->operands[0];
+  return is_exact(w->narrow->shape->type, wide);
+}
+
+static bool is_canonical(const hlo_instr *dot)
+{
+  const hlo_dot_attrs *a = dot->u.dot;
+  int rank = a->lhs_batch.count + 2;
+
+  return dot->operand_count == 2 && !a->sparsity && a->algorithm == HLO_ALG_UNSET && a->lhs_batch.count <= 1 &&
+         a->lhs_contracting.count == 1 && dot->operands[0]->shape->rank == rank &&
+         dot->operands[1]->shape->rank == rank;
+}
+
+/* Is `dot` one of few rows by many weights, which the library computes? */
+static bool is_of_few_rows(const gen_target *target, const hlo_instr *dot)
+{
+  const hlo_shape *out = dot->shape, *rhs = dot->operands[1]->shape;
+  int64_t rows = out->dims[out->rank - 2], columns = out->dims[out->rank - 1];
+  int64_t batch = out->rank > 2 ? out->dims[0] : 1;
+
+  return rows <= MOST_ROWS && columns >= LEAST_COLUMNS && hlo_shape_elems(rhs) >= LEAST_WEIGHTS * batch &&
+         dot->operands[0]->shape->type == rhs->type && weft_dtype_is_float(out->type) &&
+         !gen_dot_needs_kernel(target, dot, true);
+}
+
+/* The dimension of the dot's result for dimension `dim` of its right operand; -1: it is contracted. */
+static int64_t dim_of_result(const hlo_instr *dot, int64_t dim)
+{
+  const hlo_dot_attrs *a = dot->u.dot;
+
+  if (dim == a->rhs_contracting.v[0]) return -1;
+  return a->rhs_batch.count && dim == a->rhs_batch.v[0] ? 0 : dot->shape->rank - 1;
+}
+
+static hlo_instr *through_links(pass_build *b, const weights *w, hlo_instr *value)
+{
+  for (int l = w->count - 1; l >= 0; l--) {
+    const hlo_instr *link = w->links[l];
+    if (link->op == HLO_TRANSPOSE) value = pb_transpose(b, value, link->dims.v);
+    else value = pb_reshape(b, value, link->shape->rank, link->shape->dims);
+  }
+  return value;
+}
+
+static weft_status *narrow_dot(hlo_instr *dot, pass_ctx *ctx, bool *changed)
+{
+  weights w;
+  int64_t map[HLO_MAX_RANK];
+  weft_dtype type = dot->shape->type;
+  pass_build b = PASS_BUILD_AT(dot);
+
+  if (!is_canonical(dot) || pass_has_control_edges(dot) || !is_of_few_rows(pass_target(ctx), dot) ||
+      !find_weights(dot->operands[1], &w))
+    return NULL;
+  for (int64_t d = 0; w.scale && d < w.scale->shape->rank; d++)
+    if ((map[d] = dim_of_result(dot, w.scale_dims[d])) < 0) return NULL;
+  if (w.scale && (ctx->options->rounds_narrow || type != w.scale->shape->type)) return NULL;
+
+  weft_dtype sum = w.scale && weft_dtype_bytes(type) < sizeof(float) ? WEFT_F32 : type;
+  hlo_instr *operands[] = {dot->operands[0], through_links(&b, &w, w.narrow)};
+  const hlo_shape *shape = hlo_shape_array(&dot->parent->module->arena, sum, dot->shape->rank, dot->shape->dims);
+  hlo_instr *result = pb_instr(&b, HLO_DOT, shape, 2, operands);
+  if (result) {
+    result->u.dot = dot->u.dot;
+    result->extra = dot->extra;
+  }
+  if (w.scale) {
+    hlo_instr *scale = pb_convert(&b, w.scale, sum);
+    result = pb_mul(&b, result, pb_broadcast(&b, scale, (int)dot->shape->rank, dot->shape->dims, map));
+    result = pb_convert(&b, result, type);
+  }
+  *changed = true;
+  return pass_build_replace(&b, dot, result);
+}
+
+static weft_status *narrow_weights_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  pass_comps comps;
+
+  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
+  for (int c = 0; c < comps.count; c++)
+    for (hlo_instr *instr = comps.v[c]->first, *next; instr; instr = next) {
+      next = instr->next;
+      if (instr->op == HLO_DOT) WEFT_TRY(narrow_dot(instr, ctx, changed));
+    }
+  return NULL;
+}
+const hlo_pass pass_narrow_weights = {"narrow-weights", narrow_weights_run};
