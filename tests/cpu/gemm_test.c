@@ -220,26 +220,39 @@ TEST(large_products_are_exact)
  * zero, and next to the edges of the matrix. */
 static void put_as(weft_dtype type, void *to, int64_t at, double x)
 {
-  if (type == WEFT_BF16) ((uint16_t *)to)[at] = (uint16_t)weft_float_encode(type, (float)x);
-  else put(type, to, at, x);
+  bool is_integer = weft_dtype_is_integer(type);
+
+  switch (weft_dtype_bytes(type)) {
+  case 1: ((uint8_t *)to)[at] = is_integer ? (uint8_t)(int)x : (uint8_t)weft_float_encode(type, (float)x); break;
+  case 2: ((uint16_t *)to)[at] = is_integer ? (uint16_t)(int)x : (uint16_t)weft_float_encode(type, (float)x); break;
+  default: put(type, to, at, x);
+  }
+}
+
+/* An element of a right operand that every type has. */
+static double weight_at(weft_dtype type, int64_t l, int64_t j)
+{
+  return right_at(l, j) + (weft_dtype_is_integer(type) && weft_dtype_is_unsigned(type) ? 5 : 0);
 }
 
 /* A product by the kernel for few rows (`gemm_few`). The operands end where their memory ends. One row of B holds
- * infinities: the kernel must not multiply them by zeros with which it fills up rows. */
-static void check_few(weft_dtype type, int64_t m, int64_t n, int64_t k, bool turned, bool a_turned)
+ * infinities, if its type has one: the kernel must not multiply them by zeros with which it fills up rows. */
+static void check_few(weft_dtype a_type, weft_dtype type, int64_t m, int64_t n, int64_t k, bool turned, bool a_turned)
 {
-  cpu_gemm g = {.a_type = type, .b_type = type, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n, .via = WEFT_INVALID,
-                .compute = WEFT_F32, .a_row = a_turned ? 1 : k, .a_col = a_turned ? m : 1, .b_row = turned ? 1 : n,
-                .b_col = turned ? k : 1};
+  cpu_gemm g = {.a_type = a_type, .b_type = type, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n,
+                .via = WEFT_INVALID, .compute = WEFT_F32, .a_row = a_turned ? 1 : k, .a_col = a_turned ? m : 1,
+                .b_row = turned ? 1 : n, .b_col = turned ? k : 1};
   size_t bytes = weft_dtype_bytes(type);
-  void *a = malloc(bytes * (size_t)(m * k)), *b = malloc(bytes * (size_t)(k * n));
+  void *a = malloc(weft_dtype_bytes(a_type) * (size_t)(m * k)), *b = malloc(bytes * (size_t)(k * n));
   float *c = malloc(sizeof *c * (size_t)(m * n));
+  bool has_inf = weft_dtype_is_float(type) && weft_dtype_float_format(type)->has_inf;
 
   T_TRUE(a && b && c);
   for (int64_t l = 0; l < k; l++) {
-    for (int64_t i = 0; i < m; i++) put_as(type, a, i * g.a_row + l * g.a_col, left_at(i, l) + 7);
+    for (int64_t i = 0; i < m; i++) put_as(a_type, a, i * g.a_row + l * g.a_col, left_at(i, l) + 7);
     for (int64_t j = 0; j < n; j++)
-      put_as(type, b, l * g.b_row + j * g.b_col, l == k - 1 && j % 5 == 0 ? INFINITY : right_at(l, j));
+      put_as(type, b, l * g.b_row + j * g.b_col,
+             has_inf && l == k - 1 && j % 5 == 0 ? INFINITY : weight_at(type, l, j));
   }
   cpu_few_plan(&g);
   void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64));
@@ -249,8 +262,8 @@ static void check_few(weft_dtype type, int64_t m, int64_t n, int64_t k, bool tur
                  scratch);
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++) {
-      double sum = j % 5 == 0 ? INFINITY : 0;
-      for (int64_t l = 0; l < k && j % 5; l++) sum += (left_at(i, l) + 7) * right_at(l, j);
+      double sum = has_inf && j % 5 == 0 ? INFINITY : 0;
+      for (int64_t l = 0; l < k && !isinf(sum); l++) sum += (left_at(i, l) + 7) * weight_at(type, l, j);
       if ((double)c[i * n + j] != sum)
         fail_msg("%s, %lld x %lld x %lld, turned %d %d: [%lld, %lld] is %g, not %g", weft_dtype_name(type),
                  (long long)m, (long long)n, (long long)k, turned, a_turned, (long long)i, (long long)j,
@@ -262,8 +275,35 @@ static void check_few(weft_dtype type, int64_t m, int64_t n, int64_t k, bool tur
   free(scratch);
 }
 
+TEST(narrow_floats_are_converted_by_arithmetic)
+{
+  static const weft_dtype types[] = {WEFT_F16, WEFT_BF16, WEFT_F8E4M3FN, WEFT_F8E5M2, WEFT_F8E4M3, WEFT_F8E5M2FNUZ};
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++) {
+    size_t bytes = weft_dtype_bytes(types[t]);
+    int count = 1 << 8 * bytes;
+    uint8_t *from = malloc(bytes * (size_t)count);
+    float *to = malloc(sizeof *to * (size_t)count);
+    T_TRUE(from && to);
+    for (int bits = 0; bits < count; bits++) memcpy(from + bytes * (size_t)bits, &bits, bytes); /* little-endian */
+    for (int64_t step = 1; step < 4; step += 2) {
+      int64_t n = (count - 1) / step + 1;
+      cpu_convert(WEFT_F32, to, types[t], from, step, n);
+      for (int64_t i = 0; i < n; i++) {
+        float want = weft_float_decode(types[t], (uint64_t)(i * step));
+        if (isnan(want) ? !isnan(to[i]) : memcmp(&to[i], &want, sizeof want) != 0)
+          fail_msg("%s 0x%x is %a, not %a", weft_dtype_name(types[t]), (unsigned)(i * step), (double)to[i],
+                   (double)want);
+      }
+    }
+    free(from);
+    free(to);
+  }
+}
+
 TEST(products_of_few_rows_are_exact)
 {
+  static const weft_dtype bytes[] = {WEFT_S8, WEFT_U8, WEFT_S4, WEFT_U4, WEFT_F8E4M3FN, WEFT_F8E5M2, WEFT_F16, WEFT_S16};
   static const int64_t depths[] = {1, 3, 4, 7, 8, 33, 300}, widths[] = {64, 77, 131, 1027};
 
   if (!gen_this_processor.avx2) T_SKIP("this processor has no AVX2");
@@ -273,7 +313,14 @@ TEST(products_of_few_rows_are_exact)
       for (size_t w = 0; w < WEFT_COUNT(widths); w++)
         for (size_t d = 0; d < WEFT_COUNT(depths); d++)
           for (int form = 0; form < 8; form++)
-            check_few(form & 1 ? WEFT_BF16 : WEFT_F32, m, widths[w], depths[d], form & 2, form & 4);
+            check_few(form & 1 ? WEFT_BF16 : WEFT_F32, form & 1 ? WEFT_BF16 : WEFT_F32, m, widths[w], depths[d],
+                      form & 2, form & 4);
+    for (int64_t m = 1; m <= 16; m += m < 6 ? 1 : 5)
+      for (size_t t = 0; t < WEFT_COUNT(bytes); t++)
+        for (size_t d = 0; d < WEFT_COUNT(depths); d++)
+          for (int form = 0; form < 8; form++)
+            check_few(form & 1 ? WEFT_BF16 : WEFT_F32, bytes[t], m, widths[(t + d) % WEFT_COUNT(widths)], depths[d],
+                      form & 2, form & 4);
   }
   cpu_dense_narrow = false;
 }
@@ -789,7 +836,7 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
-TEST_MAIN(UNIT(products_of_complex_numbers_are_exact), UNIT(products_of_few_rows_are_exact), UNIT(packed_forms_for_few_rows_give_the_same_bits),
+TEST_MAIN(UNIT(products_of_complex_numbers_are_exact), UNIT(products_of_few_rows_are_exact), UNIT(narrow_floats_are_converted_by_arithmetic), UNIT(packed_forms_for_few_rows_give_the_same_bits),
           UNIT(products_by_a_vector_are_exact),
           UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(one_row_of_bf16_has_the_same_bits_with_and_without_a_packed_form), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),

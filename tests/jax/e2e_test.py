@@ -182,6 +182,15 @@ for d in F + [np.int32, np.complex64]:
     case(f"batched matmul {name_of(d)}", jnp.matmul, rand((3, 9, 17), d), rand((3, 17, 5), d, 1), tol=16)
     case(f"vector matrix {name_of(d)}", lambda a, b: (a @ b, b.T @ a), rand((17,), d), rand((17, 5), d, 1), tol=16)
 case("matmul 256", jnp.matmul, rand((256, 256), np.float32), rand((256, 256), np.float32, 1), tol=64)
+# weights of a byte or less, which products of few rows read as they are stored (pass narrow-weights)
+for d in (np.int8, np.uint8, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, np.float16):
+    for rows in (1, 5):
+        for wide in (np.float32, ml_dtypes.bfloat16):
+            case(f"{rows} rows by weights of {name_of(d)} in {name_of(wide)}",
+                 lambda x, w, s: (x @ w.astype(x.dtype), x @ (w.astype(x.dtype) * s), jnp.einsum("rk,kn->rn", x, w.astype(x.dtype)) * s),
+                 rand((rows, 300), wide), rand((300, 384), np.float32, 1, -7, 7).astype(d), rand((384,), wide, 2), tol=64)
+case("layers of weights of a byte in a scan", lambda x, w, s: lax.scan(lambda c, l: (jnp.tanh(c @ (l[0].astype(c.dtype) * l[1]) / 999), None), x, (w, s))[0],
+     rand((3, 320), ml_dtypes.bfloat16), rand((4, 320, 320), np.int8, 1), rand((4, 320), ml_dtypes.bfloat16, 2), tol=4)
 case("einsum", lambda a, b: jnp.einsum("bthd,bshd->bhts", a, b), rand((2, 5, 3, 8), np.float32), rand((2, 7, 3, 8), np.float32, 1), tol=16)
 case("tensordot", lambda a, b: jnp.tensordot(a, b, ((1, 2), (0, 1))), rand((4, 3, 5), np.float64), rand((3, 5, 6), np.float64, 1), tol=16)
 case("preferred element type", lambda a, b: lax.dot(a, b, preferred_element_type=jnp.int32), rand((8, 16), np.int8), rand((16, 8), np.int8, 1))
