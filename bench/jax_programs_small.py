@@ -28,6 +28,30 @@ def rms_norm_swiglu():
     return run, (normal(0, 64, 256), normal(1, 256), weights(2, 256, 688), weights(3, 256, 688), weights(4, 688, 256))
 
 
+def stored_in_a_byte(name, dtype, rows):
+    """A layer of a decoder whose weights are stored in a narrow type, with a scale for each of their columns."""
+    def layer():
+        def run(x, up, up_scale, down, down_scale):
+            h = jax.nn.silu(x @ up.astype(x.dtype) * up_scale)
+            return x + h @ (down.astype(x.dtype) * down_scale)
+
+        def stored(seed, *shape):
+            return np.clip(np.round(normal(seed, *shape) * 3), -7, 7).astype(dtype)
+
+        def scales(seed, n):
+            return (np.abs(normal(seed, n)) / 300).astype(jnp.bfloat16)
+
+        return run, (normal(0, rows, 1024).astype(jnp.bfloat16), stored(1, 1024, 4096), scales(2, 4096), stored(3, 4096, 1024), scales(4, 1024))
+
+    layer.__name__ = name
+    return program(layer)
+
+
+stored_in_a_byte("int8_weights_one_token", np.int8, 1)
+stored_in_a_byte("int8_weights_8_tokens", np.int8, 8)
+stored_in_a_byte("float8_weights_4_tokens", jnp.float8_e4m3fn, 4)
+
+
 @program
 def rotary_embedding():
     def run(q, positions):

@@ -29,7 +29,7 @@ enum {
   LEAST_COLUMNS = 64,
   NEAR_BYTES = 1 << 19,      /* gemm_dense.c is as good where an f32 B of dense rows stays in L2 */
   SUM_BYTES = 1 << 14,       /* sums of a tile, at most: they and DEPTH rows of B stay in L1 */
-  MOST_COLUMNS = 2048, MOST_WIDENED = 512,
+  MOST_COLUMNS = 2048, LEAST_WIDENED = 256, MOST_WIDENED = 512,
   ROW_TILES = 8, COLUMN_TILES = 32, /* tiles wanted; a tile reads runs of its width where the rows of B are dense */
   MOST_DEPTH = 1 << 16,      /* of k: a thread's copies of A and of columns of B stay below 5 MiB */
   DEPTH = 4, LANES = 8, COLUMNS = 4,
@@ -423,10 +423,11 @@ void cpu_few_plan(cpu_gemm *g)
   int64_t most =
     WEFT_MIN(g->b_type != WEFT_F32 ? MOST_WIDENED : MOST_COLUMNS, SUM_BYTES / (int64_t)sizeof(float) / g->m);
 
+  int64_t least = g->b_col == 1 && weft_dtype_bytes(g->b_type) < sizeof(float) ? LEAST_WIDENED : LEAST_COLUMNS;
+
   g->tile_m = g->m;
-  g->tile_n =
-    WEFT_MIN(WEFT_ALIGN_UP(WEFT_MAX(g->n / (g->b_col == 1 ? ROW_TILES : COLUMN_TILES), LEAST_COLUMNS), 4 * LANES),
-             WEFT_MAX(most / CPU_PACKED_ALIGN * CPU_PACKED_ALIGN, LEAST_COLUMNS));
+  g->tile_n = WEFT_MIN(WEFT_ALIGN_UP(WEFT_MAX(g->n / (g->b_col == 1 ? ROW_TILES : COLUMN_TILES), least), 4 * LANES),
+                       WEFT_MAX(most / CPU_PACKED_ALIGN * CPU_PACKED_ALIGN, LEAST_COLUMNS));
   g->scratch_bytes = WEFT_MAX(memory_of(g).bytes, cpu_dense_panel_scratch(g));
 }
 
