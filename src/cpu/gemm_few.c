@@ -1,13 +1,14 @@
-/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or of a narrower type, on processors with AVX2; with
- * AVX-512 not those of f32 by dense columns (gemm_dense.c turns them) and of bf16 (gemm_lanes.c). Such a product costs
- * what reading B costs, so B is read once, in place:
+/* cpu/gemm_few.c -- products of a few rows by a large matrix of f32 or of a narrower type, on processors with AVX2;
+ * with AVX-512 not those of f32 by dense columns (gemm_dense.c turns them) and of bf16 (gemm_lanes.c). Such a product
+ * costs what reading B costs, so B is read once, in place:
  *
  *   rows of B are dense:     DEPTH or WIDE_DEPTH rows of B at a time are added to the sums of a tile of columns, which
  *                            stay in L1
  *   columns of B are dense:  each element of C is a dot product of a row of A and a column of B, in LANES parts
  *
- * A is small and becomes f32. A narrow B becomes f32 a few rows or columns at a time, in L1 or L2. The order of additions depends on the shape alone: where the rows of B are dense, it is
- * that of gemm_dense.c, whose packed form of B serves here too. */
+ * A is small and becomes f32. A narrow B becomes f32 a few rows or columns at a time, in L1 or L2. The order of
+ * additions depends on the shape alone: where the rows of B are dense, it is that of gemm_dense.c, whose packed form of
+ * B serves here too. */
 #include <config.h>
 
 #include "cpu/gemm_few.h"

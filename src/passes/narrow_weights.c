@@ -4,9 +4,9 @@
  *   x . convert(w)             =  x . w            a dot of operands of two types
  *   x . (convert(w) * scale)   =  (x . w) * scale  if all weights that one result needs have one scale
  *
- * Such a dot costs what reading its weights costs: those of a byte a half of what bf16 costs, if nothing writes the wide
- * ones.  Each number of the narrow type must be one of the wide type.  A scale is taken out where excess precision is
- * allowed, since the scaled weights are then not rounded; the scaled sums are rounded once.  Dots must be canonical
+ * Such a dot costs what reading its weights costs: those of a byte a half of what bf16 costs, if nothing writes the
+ * wide ones.  Each number of the narrow type must be one of the wide type.  A scale is taken out where excess precision
+ * is allowed, since the scaled weights are then not rounded; the scaled sums are rounded once.  Dots must be canonical
  * (dot-canonicalizer), and nothing else may read the converted weights. */
 #include <config.h>
 
