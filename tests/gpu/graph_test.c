@@ -497,7 +497,7 @@ TEST(any_call_of_graphs_may_fail_at_any_time)
   weft_executable_release(single);
   for (size_t i = 0; i < WEFT_COUNT(calls); i++) {
     int n = 1;
-    while (one_fault(platform, calls[i].name, calls[i].symbol, n, want)) n += 1 + n / 16;
+    while (one_fault(platform, calls[i].name, calls[i].symbol, n, want)) n += 1 + n / (16 / T_STRIDE(4));
     print_message("# %s: up to call %d\n", calls[i].name, n - 1);
     if (n - 1 < calls[i].least) fail_msg("%s: only %d calls", calls[i].name, n - 1);
   }

@@ -249,7 +249,7 @@ TEST(multicast_changes_no_bit)
   static const char *const kernels[] = {"multicast_reduce", "multicast_two_shot", "multicast_scatter",
                                         "multicast_spread", "multicast_gather", "multicast_broadcast"};
 
-  for (int size = 2; size <= GPUS; size += size < 5 ? 1 : 3) compare(size, each_trial);
+  for (int size = 2; size <= GPUS; size += size < 5 ? T_STRIDE(3) : 3) compare(size, each_trial);
   for (size_t k = 0; k < WEFT_COUNT(kernels); k++)
     if (!instructions_of(kernels[k])) fail_msg("%s was not launched", kernels[k]);
 }

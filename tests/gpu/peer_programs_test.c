@@ -79,7 +79,7 @@ static void compare_reductions(const char *uneven, const char *even, size_t step
 {
   weft_platform *gpu = platform_called("cuda"), *cpu = platform_called("cpu");
 
-  for (size_t i = 0; i < WEFT_COUNT(reductions); i += step)
+  for (size_t i = 0; i < WEFT_COUNT(reductions); i += step * T_STRIDE(2))
     compare_type(gpu, cpu, reductions[i].type, reductions[i].reducer, reductions[i].uneven ? uneven : even);
   weft_platform_release(gpu);
   weft_platform_release(cpu);
@@ -230,7 +230,7 @@ static void compare_moves(void)
   weft_platform *gpu = platform_called("cuda"), *cpu = platform_called("cpu");
 
   for (size_t t = 0; t < WEFT_COUNT(types); t++)
-    for (size_t i = 0; i < WEFT_COUNT(moves); i++)
+    for (size_t i = t % T_STRIDE(2); i < WEFT_COUNT(moves); i += T_STRIDE(2))
       compare_type(gpu, cpu, types[t], strcmp(types[t], "pred") == 0 ? "or" : "add", moves[i]);
   weft_platform_release(gpu);
   weft_platform_release(cpu);
