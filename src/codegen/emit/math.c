@@ -68,7 +68,7 @@ static const double erf_far_f64[] = {20.107769901469695, 15.266607502163385, 2.9
                                      8.076240022054188e-05, -2.02501765377309e-05, 4.856280372937612e-06,
                                      -1.0889173088276693e-06, 2.2056669808883712e-07, -3.957595188508063e-08,
                                      4.108893224217647e-09, 2.5197361881742565e-09, -1.2323142825492614e-09};
-/* exp(x^2) erfc(x) / t in t = 1 / (1 + 0.35 x), 0.8 <= x <= 10.3: 2^-26; erf(x)/x - 1 in x^2, x <= 0.8: 2^-29 */
+/* exp(x^2) erfc(x) / t in t = 1 / (1 + 0.35 x), 0.8 <= x <= 10.3: 2^-26; erf(x)/x - 1 in x^2, x <= 0.815: 2^-26 */
 static const double erfc_f32[] = {0.1974897344726712, 0.196939575433315, 0.19043197835732958, 0.13413014598884834,
                                   0.21493044987976825, -0.08827805730954746, 0.2558780346215802, -0.10157974130762595};
 static const double erfc_near[] = {0.128379147367032, -0.37612551501665703, 0.11282683268581571, -0.026805647953382992,
@@ -749,7 +749,8 @@ static gen_ssa erf_wide(gen_emit *e, gen_ssa x) /* f64 */
 /* ---- erfc */
 
 enum { ERFC_END = 11 }; /* from here on erfc is 0 in f32 */
-static const double erfc_tame = 9.2; /* up to here it is a normal f32 */
+static const double erfc_tame = 9.19;      /* up to here it is a normal f32 */
+static const double erfc_near_end = 0.815; /* from here on it is less than 1/4, so that 2 - erfc is exact enough */
 
 /* exp(-z) = m 2^n with m near 1 for z >= 0; n in the low bits of *t. `brief`: good to 2^-17.7, else *m1 is m - 1. */
 static gen_ssa exp_of_minus(gen_emit *e, gen_ssa z, bool brief, gen_ssa *t)
@@ -783,7 +784,7 @@ static gen_ssa erfc_of(gen_emit *e, gen_ssa x, gen_ssa a, bool brief, bool tame)
   }
   y = gen_select(e, lt(e, x, 0), sub(e, gen_f(x, 2), y), y);
   if (brief) return y;
-  return gen_select(e, gt(e, a, 0.8), y, sub(e, one, gen_fma(e, POLY(e, z, erfc_near), x, x)));
+  return gen_select(e, gt(e, a, erfc_near_end), y, sub(e, one, gen_fma(e, POLY(e, z, erfc_near), x, x)));
 }
 
 /* erfc(x) of f32 for every x. */
