@@ -1121,15 +1121,29 @@ gen_ssa gen_sin_bf16(gen_emit *e, hlo_opcode op, gen_ssa x)
   return call_math(e, math_function(e, op, LLVMTypeOf(x), false, true), x, NULL);
 }
 
+/* Vectors with a lane whose erfc is denormal or 0, or a NaN: rare, so that two vectors share a function of one. */
+static gen_ssa far_erfc_of(gen_emit *e, gen_ssa x, bool brief)
+{
+  enum { VECTOR = 16 };
+  int lanes[2 * VECTOR];
+  gen_ssa half[2], none = LLVMGetPoison(LLVMTypeOf(x));
+
+  if (!gen_is_vector(x) || LLVMGetVectorSize(LLVMTypeOf(x)) != 2 * VECTOR)
+    return call_math(e, math_function(e, HLO_ERFC, LLVMTypeOf(x), false, brief), x, NULL);
+  for (int i = 0; i < 2 * VECTOR; i++) lanes[i] = i;
+  for (int k = 0; k < 2; k++) half[k] = far_erfc_of(e, gen_shuffle(e, x, none, VECTOR, lanes + k * VECTOR), brief);
+  return gen_shuffle(e, half[0], half[1], 2 * VECTOR, lanes);
+}
+
 static gen_ssa far_erfc(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
 {
-  (void)y, (void)near;
-  return call_math(e, math_function(e, op, LLVMTypeOf(x), false, false), x, NULL);
+  (void)op, (void)y, (void)near;
+  return far_erfc_of(e, x, false);
 }
 static gen_ssa far_brief_erfc(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
 {
-  (void)y, (void)near;
-  return call_math(e, math_function(e, op, LLVMTypeOf(x), false, true), x, NULL);
+  (void)op, (void)y, (void)near;
+  return far_erfc_of(e, x, true);
 }
 
 gen_ssa gen_erfc(gen_emit *e, gen_ssa x, bool brief)
