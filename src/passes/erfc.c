@@ -60,10 +60,11 @@ static bool is_polynomial(const hlo_instr *p, const float *c, int n, const hlo_i
 /* Is y = exp(-x^2) (1 / |x|) (|x| < 2 ? P(1 / x^2) : R(1 / x^2)), or 0 below the least exponent? */
 static bool is_tail(const hlo_instr *y, const hlo_instr *x)
 {
-  hlo_instr *const *either = of(y, HLO_SELECT), *const *product, *const *factor, *const *rest;
+  hlo_instr *const *either = of(y, HLO_SELECT), *const * product, *const * factor, *const * rest;
   const hlo_instr *minus_square, *magnitude, *v[2];
 
-  if (!either || !is_less(either[0], least_exponent, &minus_square) || !hlo_is_constant_scalar(either[1], 0)) return false;
+  if (!either || !is_less(either[0], least_exponent, &minus_square) || !hlo_is_constant_scalar(either[1], 0))
+    return false;
   if (minus_square->op != HLO_NEGATE || !is_square(minus_square->operands[0], x)) return false;
   product = of(either[2], HLO_MULTIPLY);
   factor = product ? of(product[0], HLO_MULTIPLY) : NULL;
@@ -83,10 +84,11 @@ static bool is_tail(const hlo_instr *y, const hlo_instr *x)
 /* x if `instr` is XLA's erfc(x), else NULL. */
 static hlo_instr *erfc_operand(const hlo_instr *instr)
 {
-  hlo_instr *const *whole = of(instr, HLO_SELECT), *const *near, *const *product, *const *far, *const *reflected;
+  hlo_instr *const *whole = of(instr, HLO_SELECT), *const * near, *const * product, *const * far, *const * reflected;
   const hlo_instr *magnitude, *x, *square;
 
-  if (!whole || instr->shape->type != WEFT_F32 || !is_less(whole[0], 1, &magnitude) || magnitude->op != HLO_ABS) return NULL;
+  if (!whole || instr->shape->type != WEFT_F32 || !is_less(whole[0], 1, &magnitude) || magnitude->op != HLO_ABS)
+    return NULL;
   x = magnitude->operands[0];
   near = of(whole[1], HLO_SUBTRACT);
   product = near && hlo_is_constant_scalar(near[0], 1) ? of(near[1], HLO_MULTIPLY) : NULL;
@@ -94,7 +96,8 @@ static hlo_instr *erfc_operand(const hlo_instr *instr)
   far = of(whole[2], HLO_SELECT);
   if (!far || !is_less(far[0], 0, &magnitude) || magnitude != x) return NULL;
   reflected = of(far[1], HLO_SUBTRACT);
-  if (!reflected || !hlo_is_constant_scalar(reflected[0], 2) || reflected[1] != far[2] || !is_tail(far[2], x)) return NULL;
+  if (!reflected || !hlo_is_constant_scalar(reflected[0], 2) || reflected[1] != far[2] || !is_tail(far[2], x))
+    return NULL;
   return product[0];
 }
 

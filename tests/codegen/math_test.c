@@ -534,8 +534,8 @@ TEST(quotients_by_a_constant_are_divisions_for_every_mantissa)
   free(x), free(y);
 }
 
-/* Against the C library's erfc, in units of the last place: XLA's expression has 1.2, 3.7, 5.3 and 11 at worst from 0 to
- * 4. Beyond, rounding x^2 costs more than the fits. */
+/* Against the C library's erfc, in units of the last place: XLA's expression has 1.2, 3.7, 5.3 and 11 at worst from 0
+ * to 4. Beyond, rounding x^2 costs more than the fits. */
 TEST(erfc_of_f32_stays_within_its_budgets)
 {
   static const struct { double below, ulp; } budgets[] = {{-1, 1}, {0, 1.1}, {0.5, 1.5}, {1, 6}, {2, 8}, {4, 13}, {INFINITY, 80}};
@@ -546,7 +546,7 @@ TEST(erfc_of_f32_stays_within_its_budgets)
   for (int round = 0; round < 24; round++) {
     for (int i = 0; i < BLOCK; i++) {
       uint32_t bits = (uint32_t)(i * UINT64_C(65537) + (uint64_t)round * 7919);
-      memcpy(&x[i], &bits, sizeof bits); /* every exponent and sign */
+      memcpy(&x[i], &bits, sizeof bits);                          /* every exponent and sign */
       if (i % 2 || round % 2) x[i] = (float)(uniform() * 17 - 6); /* vectors without extremes */
       if (i < (int)WEFT_COUNT(ends)) x[i] = ends[i];
     }
@@ -556,8 +556,7 @@ TEST(erfc_of_f32_stays_within_its_budgets)
       size_t range = 0;
       while (x[i] >= budgets[range].below) range++;
       worst[range] = fmax(worst[range], error);
-      if (!(error <= budgets[range].ulp))
-        fail_msg("erfc(%a): got %a, want %a (%g ULP)", x[i], y[i], erfc(x[i]), error);
+      if (!(error <= budgets[range].ulp)) fail_msg("erfc(%a): got %a, want %a (%g ULP)", x[i], y[i], erfc(x[i]), error);
     }
   }
   for (size_t i = 0; i < WEFT_COUNT(budgets); i++)
@@ -652,8 +651,8 @@ TEST(functions_of_every_bf16_are_rounded_right)
   free(out);
 }
 
-/* Products of every bf16, exact in double: denormal ones, ties, those that are too large, infinities and NaN. Most vectors
- * of x have no denormal product, so that both ways to round are taken. */
+/* Products of every bf16, exact in double: denormal ones, ties, those that are too large, infinities and NaN. Most
+ * vectors of x have no denormal product, so that both ways to round are taken. */
 TEST(products_of_bf16_are_rounded_right)
 {
   static const char text[] = "HloModule t\n"

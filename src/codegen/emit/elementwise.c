@@ -290,7 +290,8 @@ static gen_ssa divide_by_constant(gen_emit *e, gen_ssa a, gen_ssa b)
   if (!LLVMIsAConstantFP(b) || !parts_of_inverse(LLVMConstRealGetDouble(b, &loses), &high, &low)) return NULL;
   gen_ssa quotient = gen_fma(e, a, gen_f(a, high), gen_bin(e, LLVMFMul, a, gen_f(a, low)));
   /* below 2^-63; that zeros are divided, too, saves two instructions */
-  gen_ssa bits = gen_cast(e, LLVMBitCast, a, e->part->i32), high_bits = gen_bin(e, LLVMAnd, bits, gen_i(bits, 0x60000000));
+  gen_ssa bits = gen_cast(e, LLVMBitCast, a, e->part->i32),
+          high_bits = gen_bin(e, LLVMAnd, bits, gen_i(bits, 0x60000000));
   return divide_where_any(e, gen_icmp(e, LLVMIntEQ, high_bits, gen_i(high_bits, 0)), a, b, quotient);
 }
 

@@ -1,7 +1,7 @@
 /* codegen/emit/math.c -- transcendental functions of f32 and f64 as branch-free polynomials on scalars or vectors.
  *
- * f32: exp, log, log1p, tanh, erf, erfc, rsqrt and logistic are computed in f32, and so are sin, cos and power where the
- * processor multiplies and adds in one step; the others are computed in f64 and rounded once.
+ * f32: exp, log, log1p, tanh, erf, erfc, rsqrt and logistic are computed in f32, and so are sin, cos and power where
+ * the processor multiplies and adds in one step; the others are computed in f64 and rounded once.
  * f64: the argument is reduced in two parts where an ULP depends on it; power takes a logarithm of twice the
  * precision. Coefficients are minimax fits (Remez) of the form named beside each; the power of two is their error.
  * Small functions are inlined, the others become functions of the part. */
@@ -1101,8 +1101,9 @@ static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool 
   gen_emit inner;
   gen_emit_init(&inner, p, fn, e->kernel);
   gen_ssa a = LLVMGetParam(fn, 0), b = two ? LLVMGetParam(fn, 1) : NULL;
-  gen_ssa r = !bf16 ? emit_math(&inner, op, a, b)
-              : op == HLO_ERFC ? every_erfc(&inner, a, true) : brief_sin(&inner, op, a);
+  gen_ssa r = !bf16            ? emit_math(&inner, op, a, b)
+              : op == HLO_ERFC ? every_erfc(&inner, a, true)
+                               : brief_sin(&inner, op, a);
   gen_emit_finish(&inner, r ? r : LLVMGetPoison(type));
   LLVMPositionBuilderAtEnd(e->b, here);
   return fn;

@@ -4,7 +4,12 @@
 #include "codegen/host/host.h"
 #include "codegen/model/cost.h"
 
-enum { SUMS_AT_ONCE = 4, CHAINS_AT_ONCE = 2, MOST_CHAINS = 4 }; /* vectors of the target, each of which may be two of the processor */
+enum {
+  /* vectors of the target, each of which may be two of the processor */
+  SUMS_AT_ONCE = 4,
+  CHAINS_AT_ONCE = 2,
+  MOST_FUNCTIONS = 4, /* of a kernel that is computed in CHAINS_AT_ONCE vectors */
+};
 
 /* Is the fusion little more than a dot whose right operand has `least` columns or more side by side? */
 static bool is_dot_of_columns(const hlo_computation *comp, int64_t least)
@@ -54,7 +59,7 @@ static bool pays_in_pairs(const gen_frame *f)
     functions++;
     pays = pays || x->op == HLO_ERFC || x->op == HLO_SIN || x->op == HLO_COS || x->op == HLO_TANH;
   }
-  return pays && functions <= MOST_CHAINS;
+  return pays && functions <= MOST_FUNCTIONS;
 }
 
 /* The walk of the host: nested loops. Units are pieces of the outermost ones. A kernel in a region is one unit, whose
