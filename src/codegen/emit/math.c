@@ -1149,7 +1149,7 @@ static gen_ssa far_brief_erfc(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, 
 
 gen_ssa gen_erfc(gen_emit *e, gen_ssa x, bool brief)
 {
-  if (e->part->walker->quick_denormals) return every_erfc(e, x, brief);
+  if (e->part->walker->quick_denormals || !gen_is_vector(x)) return every_erfc(e, x, brief);
   gen_ssa a = abs_(e, x), is_far = gen_fcmp(e, LLVMRealUGT, a, gen_f(a, erfc_tame)); /* true for NaN */
 
   return where_any(e, is_far, HLO_ERFC, x, NULL, erfc_of(e, x, a, brief, true), brief ? far_brief_erfc : far_erfc);
