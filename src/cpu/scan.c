@@ -25,6 +25,8 @@ enum {
   CHUNK = 2048,           /* elements that are summed before their carries are added: both stay in L1 */
   MOST_BLOCKS = CHUNK / GEN_LEAST_SCAN_BLOCK,
   WIDTH = 256,            /* columns that are scanned side by side */
+  ROWS_AHEAD = 4,         /* a strip's lines of a row are asked for so many rows before: rows are in different pages, so
+                           * that the processor sees no pattern in them */
   TASK_ELEMS = 1 << 14,
   LONG_ROW = 1 << 17,     /* elements of a row that all threads share, if there are few rows */
   FEW_ROWS = 8,
@@ -300,6 +302,15 @@ typedef struct column_run {
   atomic_bool no_memory;
 } column_run;
 
+/* Asks for the lines of `bytes` bytes of the operand and of the result. */
+static void fetch_lines(const char *in, const char *out, int64_t bytes)
+{
+  for (int64_t i = 0; i < bytes; i += 64) {
+    __builtin_prefetch(in + i);
+    __builtin_prefetch(out + i, 1);
+  }
+}
+
 static void columns_task(void *ctx, int64_t task)
 {
   column_run *r = ctx;
@@ -307,6 +318,7 @@ static void columns_task(void *ctx, int64_t task)
   weft_dtype wide = summed_in(s->type);
   int64_t first = task % r->strips * WIDTH, width = WEFT_MIN(WIDTH, s->inner - first);
   int64_t wide_bytes = weft_dtype_bytes(wide), line = width * wide_bytes;
+  int64_t step = s->inner * r->bytes * (s->is_reverse ? -1 : 1); /* from a row to the next one */
   char *states = rt_task_scratch(line * (2 * s->levels + 2), &r->no_memory), *init, *buffer;
   progress p[CPU_SCAN_MOST_LEVELS] = {{0}};
 
@@ -316,7 +328,8 @@ static void columns_task(void *ctx, int64_t task)
   for (int64_t i = 0; i < width; i++) memcpy(init + i * wide_bytes, r->init, (size_t)wide_bytes);
   for (int64_t k = 0; k < s->n; k++) {
     int64_t i = s->is_reverse ? s->n - 1 - k : k;
-    int64_t at = ((task / r->strips * s->n + i) * s->inner + first) * r->bytes;
+    int64_t at = ((task / r->strips * s->n + i) * s->inner + first) * r->bytes, ahead = step * ROWS_AHEAD;
+    if (k + ROWS_AHEAD < s->n) fetch_lines(r->in + at + ahead, r->out + at + ahead, width * r->bytes);
     if (wide == s->type) {
       r->loops->columns(s, p, 0, width, r->in + at, init, states, r->out + at);
       continue;

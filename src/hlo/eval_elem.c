@@ -274,6 +274,7 @@ static double float_op(hlo_opcode op, double a, double b)
   case HLO_COS: return cos(a);
   case HLO_COSH: return cosh(a);
   case HLO_ERF: return erf(a);
+  case HLO_ERFC: return erfc(a);
   case HLO_EXP: return exp(a);
   case HLO_EXPM1: return expm1(a);
   case HLO_FLOOR: return floor(a);

@@ -27,4 +27,7 @@ typedef struct hlo_layout_walk {
 void hlo_layout_walk_init(hlo_layout_walk *walk, const hlo_shape *shape);
 void hlo_layout_walk_next(hlo_layout_walk *walk);
 
+/* The target of the custom-call that stands for an erfc in a proto: XLA has no such opcode. */
+#define HLO_PROTO_ERFC "weft.erfc"
+
 #endif

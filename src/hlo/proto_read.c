@@ -344,6 +344,7 @@ static weft_status *read_instruction(proto_reader *r, const HloPb__Instruction *
   WEFT_TRY_ALLOC(entry);
   WEFT_TRY_ALLOC(operands);
   if (op == HLO_OPCODE_COUNT) op = old_opcode(p->opcode, &direction);
+  if (op == HLO_CUSTOM_CALL && strcmp(p->custom_call_target, HLO_PROTO_ERFC) == 0) op = HLO_ERFC;
   if (op == HLO_OPCODE_COUNT) return BAD("opcode \"%.60s\"", p->opcode);
   if (p->n_operand_ids > INT32_MAX || (int)p->n_operand_ids < hlo_opcode_least_operands(op) ||
       (hlo_opcode_most_operands(op) >= 0 && (int)p->n_operand_ids > hlo_opcode_most_operands(op)))

@@ -50,6 +50,10 @@ static weft_status *put_instruction(proto_writer *w, const hlo_instr *instr, Hlo
   *out = p;
   WEFT_TRY(put_name(w, instr->name, &p->name));
   p->opcode = hlo_proto_string(hlo_opcode_name(instr->op));
+  if (instr->op == HLO_ERFC) { /* XLA, which lacks it, takes it for a call of something */
+    p->opcode = hlo_proto_string(hlo_opcode_name(HLO_CUSTOM_CALL));
+    p->custom_call_target = hlo_proto_string(HLO_PROTO_ERFC);
+  }
   p->id = wire_id(w, instr);
   WEFT_TRY(hlo_proto_put_shape(w, instr->shape, &p->shape));
   NEW_ARRAY(w, &p->operand_ids, instr->operand_count);

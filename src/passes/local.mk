@@ -13,6 +13,7 @@ libweftcore_la_SOURCES += \
   %D%/dot_expander.c %D%/dot_joins.c %D%/dot_parts.c \
   %D%/dynamic_dimensions.c \
   %D%/elementwise_expander.c \
+  %D%/erfc.c \
   %D%/flatten.c \
   %D%/scopes.c %D%/scopes.h \
   %D%/fusion.c %D%/fusion.h \

@@ -14,7 +14,7 @@ extern const hlo_pass pass_remove_annotations, pass_remove_barriers; /* no_ops.c
 extern const hlo_pass pass_one_form, pass_scan_expander;
 extern const hlo_pass pass_call_inliner, pass_flatten, pass_scopes, pass_map_inliner;
 extern const hlo_pass pass_spmd_partitioner; /* spmd/ */
-extern const hlo_pass pass_batch_norm_expander, pass_rng_expander, pass_elementwise_expander;
+extern const hlo_pass pass_batch_norm_expander, pass_rng_expander, pass_elementwise_expander, pass_erfc;
 extern const hlo_pass pass_dynamic_dimensions, pass_dot_expander, pass_dot_canonicalizer, pass_reduce_window_rewriter;
 extern const hlo_pass pass_conv_canonicalizer; /* for platforms with a convolution library */
 extern const hlo_pass pass_conv_patches;       /* convolutions that no library has, as dots of patches */

@@ -8,7 +8,7 @@ static const struct pass_entry legality_entries[] = {
   PASS(dce), PASS(normalize_layouts), PASS(async_expander), PASS(remove_annotations), PASS(one_form), PASS(scan_expander),
   PASS(call_inliner), PASS(flatten), PASS(scopes), PASS(spmd_partitioner),
   PASS(normalize_entry_layout), PASS(flatten), PASS(map_inliner),
-  PASS(batch_norm_expander), PASS(rng_expander), PASS(elementwise_expander), PASS(dynamic_dimensions),
+  PASS(batch_norm_expander), PASS(rng_expander), PASS(elementwise_expander), PASS(erfc), PASS(dynamic_dimensions),
   PASS(reduce_window_rewriter), PASS(dot_expander), PASS(dot_canonicalizer), PASS(dce),
 };
 const pass_pipeline pass_legality = {"legality", ENTRIES(legality_entries), .rounds = 1};

@@ -13,7 +13,8 @@
 
 void raise_elementwise(raising *r, const hlo_instr *in)
 {
-  static const hlo_opcode chlo[] = {HLO_ACOS, HLO_ACOSH, HLO_ASIN, HLO_ASINH, HLO_ATANH, HLO_COSH, HLO_SINH, HLO_ERF, HLO_MULHI};
+  static const hlo_opcode chlo[] = {HLO_ACOS, HLO_ACOSH, HLO_ASIN, HLO_ASINH, HLO_ATANH, HLO_COSH, HLO_SINH, HLO_ERF, HLO_ERFC,
+                                    HLO_MULHI};
   bool is_chlo = false;
 
   for (size_t i = 0; i < WEFT_COUNT(chlo); i++) is_chlo |= chlo[i] == in->op;

@@ -68,6 +68,7 @@ static const struct { const char *op; int n; const char *classes; double low, hi
   {"round-nearest-afz", 1, "f", -5, 5}, {"sqrt", 1, "fc", 0, 4}, {"rsqrt", 1, "fc", 0.1, 4}, {"exponential", 1, "fc", 0, 0},
   {"log", 1, "fc", 0.1, 4}, {"log-plus-one", 1, "fc", 0.1, 4}, {"exponential-minus-one", 1, "fc", 0, 0}, {"tanh", 1, "fc", 0, 0},
   {"sine", 1, "fc", 0, 0}, {"cosine", 1, "fc", 0, 0}, {"tan", 1, "fc", -1, 1}, {"atan2", 2, "f", 0, 0}, {"erf", 1, "f", 0, 0},
+  {"erfc", 1, "f", 0, 0},
   {"cbrt", 1, "f", 0, 0}, {"power", 2, "fic", 0.1, 2}, {"logistic", 1, "fc", 0, 0}, {"is-finite", 1, "f", 0, 0},
   {"asin", 1, "fc", -0.9, 0.9}, {"acos", 1, "fc", -0.9, 0.9}, {"sinh", 1, "f", 0, 0}, {"cosh", 1, "f", 0, 0},
   {"asinh", 1, "fc", 0, 0}, {"acosh", 1, "fc", 1.5, 4}, {"atanh", 1, "fc", -0.9, 0.9},

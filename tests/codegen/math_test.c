@@ -33,6 +33,7 @@ static const struct { const char *op; plain_fn *f32; wide_fn *f64; double ulp_f3
   {"rsqrt", rsqrt_plain, rsqrt_wide, 1.0, 1.0, 0, 1e10},
   {"logistic", logistic_plain, logistic_wide, 3.0, 3.0, -30, 30},
   {"erf", erf, erfl, 2.0, 2.0, -6, 6},
+  {"erfc", NULL, erfcl, 0, 4.0, -6, 1}, /* f32: erfc_of_f32_stays_within_its_budgets */
   {"cbrt", cbrt, cbrtl, 1.0, 2.0, -1e10, 1e10},
   {"asin", asin, asinl, 1.0, 4.0, -1, 1},
   {"acos", acos, acosl, 1.0, 4.0, -1, 1},
@@ -104,6 +105,7 @@ TEST(f32_functions_stay_within_their_budgets)
   float *in = aligned_alloc(64, BLOCK * sizeof *in), *out = aligned_alloc(64, BLOCK * sizeof *out);
 
   for (size_t k = 0; k < WEFT_COUNT(functions); k++) {
+    if (!functions[k].f32) continue;
     hlo_module *module = NULL;
     const gen_kernel *kernel;
     gen_code *code = compile(functions[k].op, "f32", &module, &kernel);
@@ -377,6 +379,7 @@ TEST(functions_do_not_depend_on_their_neighbours)
     {"  y = f32[65536] log-plus-one(x)\n", log1p},
     {"  y = f32[65536] sine(x)\n", sin},
     {"  y = f32[65536] cosine(x)\n", cos},
+    {"  y = f32[65536] erfc(x)\n", erfc},
     {"  s = f32[] constant(1.75)\n"
      "  p = f32[65536] broadcast(s), dimensions={}\n"
      "  y = f32[65536] power(x, p)\n", NULL},
@@ -485,6 +488,82 @@ TEST(quotients_by_one_divisor_are_divisions)
   free(x), free(y);
 }
 
+/* Every mantissa by divisors of which both ways are taken, and by those for which some quotient is nearly in the middle
+ * of two floats: m b = a 2^24 +- 1 for integers. */
+TEST(quotients_by_a_constant_are_divisions_for_every_mantissa)
+{
+  static const float divisors[] = {0x1.6a09e6p+0f, 3, 10, 255, 0x1.6a09e6p-1f, 0x1.921fb6p+1f, 0x1.fffffep+0f, 0x1.000002p+0f, 0x1.2p-9f, -0x1.5bf0a8p+1f};
+  float *x = aligned_alloc(64, BLOCK * sizeof *x), *y = aligned_alloc(64, BLOCK * sizeof *x);
+
+  for (size_t k = 0; k < WEFT_COUNT(divisors); k++) {
+    hlo_module *module;
+    gen_options options;
+    gen_code *code;
+    char text[512];
+    snprintf(text, sizeof text,
+             "HloModule t\n"
+             "f {\n"
+             "  x = f32[%1$d] parameter(0)\n"
+             "  d = f32[] constant(%2$.9g)\n"
+             "  b = f32[%1$d] broadcast(d), dimensions={}\n"
+             "  ROOT y = f32[%1$d] divide(x, b)\n"
+             "}\n"
+             "ENTRY e {\n"
+             "  x = f32[%1$d] parameter(0)\n"
+             "  ROOT r = f32[%1$d] fusion(x), kind=kLoop, calls=f\n"
+             "}\n",
+             BLOCK, divisors[k]);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    T_OK(gen_options_load(&options));
+    T_OK(gen_compile(module, &options, &code));
+    const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
+    for (uint32_t first = 0x3f800000; first < 0x40000000; first += BLOCK) {
+      for (int i = 0; i < BLOCK; i++) {
+        uint32_t bits = first + (uint32_t)i;
+        memcpy(&x[i], &bits, sizeof bits);
+      }
+      kernel->phases[0].fn((void *[]){x, y}, 0, kernel->phases[0].units);
+      for (int i = 0; i < BLOCK; i++) {
+        volatile float want = x[i] / divisors[k];
+        if (y[i] != want) fail_msg("%a / %a: got %a, want %a", x[i], divisors[k], y[i], want);
+      }
+    }
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+  free(x), free(y);
+}
+
+/* Against the C library's erfc, in units of the last place: XLA's expression has 1.2, 3.7, 5.3 and 11 at worst from 0
+ * to 4. Beyond, rounding x^2 costs more than the fits. */
+TEST(erfc_of_f32_stays_within_its_budgets)
+{
+  static const struct { double below, ulp; } budgets[] = {{-1, 1}, {0, 1.1}, {0.5, 1.5}, {1, 6}, {2, 8}, {4, 13}, {INFINITY, 80}};
+  static const float ends[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, -0x1p-130f, 9.1f, 9.3f, 10.05f, 10.06f, 11, 12, -12, 1e30f, -1e30f};
+  float *x = aligned_alloc(64, BLOCK * sizeof *x), *y = aligned_alloc(64, BLOCK * sizeof *x);
+  double worst[WEFT_COUNT(budgets)] = {0};
+
+  for (int round = 0; round < 24; round++) {
+    for (int i = 0; i < BLOCK; i++) {
+      uint32_t bits = (uint32_t)(i * UINT64_C(65537) + (uint64_t)round * 7919);
+      memcpy(&x[i], &bits, sizeof bits);                          /* every exponent and sign */
+      if (i % 2 || round % 2) x[i] = (float)(uniform() * 17 - 6); /* vectors without extremes */
+      if (i < (int)WEFT_COUNT(ends)) x[i] = ends[i];
+    }
+    compute("  y = f32[65536] erfc(x)\n", x, y);
+    for (int i = 0; i < BLOCK; i++) {
+      double error = error_f32(y[i], erfc(x[i]));
+      size_t range = 0;
+      while (x[i] >= budgets[range].below) range++;
+      worst[range] = fmax(worst[range], error);
+      if (!(error <= budgets[range].ulp)) fail_msg("erfc(%a): got %a, want %a (%g ULP)", x[i], y[i], erfc(x[i]), error);
+    }
+  }
+  for (size_t i = 0; i < WEFT_COUNT(budgets); i++)
+    print_message("erfc below %-4g f32 worst %.3f ULP\n", budgets[i].below, worst[i]);
+  free(x), free(y);
+}
+
 /* A product to which a coefficient is added, as in Horner's scheme, is rounded once where the processor can do so. */
 TEST(steps_of_polynomials_round_once)
 {
@@ -551,7 +630,7 @@ static gen_code *compile_rounding(const char *text, bool excess_precision, hlo_m
 
 TEST(functions_of_every_bf16_are_rounded_right)
 {
-  static const struct { const char *op; double (*f)(double); } shorter[] = {{"exponential", exp}, {"sine", sin}, {"cosine", cos}};
+  static const struct { const char *op; double (*f)(double); } shorter[] = {{"exponential", exp}, {"sine", sin}, {"cosine", cos}, {"erfc", erfc}};
   uint16_t *in = aligned_alloc(64, BLOCK * sizeof *in), *out = aligned_alloc(64, BLOCK * sizeof *out);
 
   for (int i = 0; i < BLOCK; i++) in[i] = (uint16_t)i;
@@ -570,6 +649,47 @@ TEST(functions_of_every_bf16_are_rounded_right)
   }
   free(in);
   free(out);
+}
+
+/* Products of every bf16, exact in double: denormal ones, ties, those that are too large, infinities and NaN. Most
+ * vectors of x have no denormal product, so that both ways to round are taken. */
+TEST(products_of_bf16_are_rounded_right)
+{
+  static const char text[] = "HloModule t\n"
+                             "f {\n"
+                             "  x = bf16[65536] parameter(0)\n"
+                             "  y = bf16[65536] parameter(1)\n"
+                             "  ROOT r = bf16[65536] multiply(x, y)\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = bf16[65536] parameter(0)\n"
+                             "  y = bf16[65536] parameter(1)\n"
+                             "  ROOT r = bf16[65536] fusion(x, y), kind=kLoop, calls=f\n"
+                             "}\n";
+  static const uint16_t factors[] = {0x3f80, 0x3f81, 0xbfc3, 0x3f7f, 0x0001, 0x8001, 0x007f, 0x0080, 0x2481, 0x1fff, 0x7f7f, 0x7f80, 0x7fc1, 0x0000, 0x8000, 0x3e15};
+  uint16_t *in = aligned_alloc(64, BLOCK * sizeof *in), *by = aligned_alloc(64, BLOCK * sizeof *in),
+           *out = aligned_alloc(64, BLOCK * sizeof *out);
+
+  for (int excess = 0; excess < 2; excess++) {
+    hlo_module *module = NULL;
+    const gen_kernel *kernel;
+    gen_code *code = compile_rounding(text, excess, &module, &kernel);
+    for (size_t k = 0; k < WEFT_COUNT(factors); k++) {
+      for (int i = 0; i < BLOCK; i++) {
+        in[i] = (uint16_t)i;
+        by[i] = k % 2 && i % 16 == 7 ? 0x0101 : factors[k];
+      }
+      kernel->phases[0].fn((void *[]){in, by, out}, 0, kernel->phases[0].units);
+      for (int i = 0; i < BLOCK; i++) {
+        double a = of_bf16(in[i]), b = of_bf16(by[i]), want = nearest_bf16(a * b), got = of_bf16(out[i]);
+        if (isnan(want) ? !isnan(got) : got != want || !signbit(got) != !signbit(want))
+          fail_msg("%a * %a: got %a, want %a", a, b, got, want);
+      }
+    }
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+  free(in), free(by), free(out);
 }
 
 /* Every bf16 by divisors of all kinds, of which each row of the result has one. */
@@ -621,9 +741,11 @@ int main(void)
     UNIT(power_and_remainder_of_f64_and_their_corners),
     UNIT(exponentials_of_squares_are_those_of_numbers),
     UNIT(exponentials_do_not_depend_on_their_neighbours), UNIT(functions_do_not_depend_on_their_neighbours),
-          UNIT(logarithms_of_one_number_are_those_of_many), UNIT(sines_of_large_angles), UNIT(quotients_by_one_divisor_are_divisions),
+    UNIT(logarithms_of_one_number_are_those_of_many), UNIT(sines_of_large_angles),
+    UNIT(quotients_by_one_divisor_are_divisions),
+    UNIT(quotients_by_a_constant_are_divisions_for_every_mantissa), UNIT(erfc_of_f32_stays_within_its_budgets),
     UNIT(steps_of_polynomials_round_once),
-    UNIT(functions_of_every_bf16_are_rounded_right),
+    UNIT(functions_of_every_bf16_are_rounded_right), UNIT(products_of_bf16_are_rounded_right),
     UNIT(quotients_of_bf16_by_rows_are_rounded_right),
   };
   return cmocka_run_group_tests(units, NULL, NULL);

@@ -220,6 +220,24 @@ TEST(names_are_made_unique_for_xla)
   hlo_module_free(again);
 }
 
+/* XLA has no opcode for it, and refuses a proto with one that it does not know. */
+TEST(an_erfc_is_a_custom_call_in_its_proto)
+{
+  static const char text[] = "ENTRY e { x = f32[2] parameter(0)\n"
+                             " ROOT y = f32[2] erfc(x) }";
+  hlo_module *module = parse(text, strlen(text)), *again = NULL;
+  void *proto;
+  size_t size;
+
+  T_OK(hlo_to_proto(module, &proto, &size));
+  T_TRUE(memmem(proto, size, "custom-call", 11) && memmem(proto, size, "weft.erfc", 9));
+  T_OK(hlo_from_proto(proto, size, &again));
+  T_EQ_INT(again->entry->root->op, HLO_ERFC);
+  free(proto);
+  hlo_module_free(module);
+  hlo_module_free(again);
+}
+
 TEST(sharding_alone_goes_through_its_proto)
 {
   static const char *const cases[] = {
@@ -370,6 +388,6 @@ TEST(errors_name_computation_and_instruction)
 TEST_MAIN(UNIT(programs_come_back_from_their_proto), UNIT(schedule_aliases_and_layouts_are_kept),
           UNIT(the_form_with_config_has_counts_too), UNIT(counts_beyond_32_bits_are_refused),
           UNIT(wrappers_of_a_module_are_told_by_content),
-          UNIT(names_are_made_unique_for_xla), UNIT(sharding_alone_goes_through_its_proto), UNIT(device_ids_of_a_mesh_may_be_an_iota),
+          UNIT(names_are_made_unique_for_xla), UNIT(an_erfc_is_a_custom_call_in_its_proto), UNIT(sharding_alone_goes_through_its_proto), UNIT(device_ids_of_a_mesh_may_be_an_iota),
           UNIT(protos_cut_or_flipped_anywhere_never_crash), UNIT(nesting_and_memory_are_bounded),
           UNIT(errors_name_computation_and_instruction))

@@ -346,6 +346,14 @@ def instructions_name_the_file_they_come_from():
 
 
 @behaviour
+def erfc_is_one_operation_although_jaxlib_expands_it():
+    for dtype in (np.float32, ml_dtypes.bfloat16):
+        x = on_weft(np.ones(3, dtype))
+        text = jax.jit(lambda x: jax.nn.gelu(x, approximate=False)).lower(x).compile().as_text()
+        assert "weft.erfc" in text and "exponential" not in text, text
+
+
+@behaviour
 def a_callback_of_a_sharded_program_runs_on_its_device_alone():
     mesh = Mesh(np.array(jax.devices(NAME)), ("d",))
     x = jax.device_put(np.arange(8.0), NamedSharding(mesh, P("d")))

@@ -226,10 +226,82 @@ static gen_ssa divide_by_one(gen_emit *e, gen_ssa a, gen_ssa b)
   return phi;
 }
 
+/* 1 / divisor as high + low, if a * high + (a * low), with both sums and products rounded, is the quotient
+ * a / divisor in all its bits for every a of at least 2^-63 and for zeros, infinities and NaN; else false. Both parts
+ * have the divisor's sign, so that an infinity meets no other one.
+ *
+ * The sum before it is rounded is within 2^-46.9 of a / divisor, for both numbers in [1, 2). It can be rounded
+ * otherwise than the quotient only where a number in the middle of two floats is that near: m with
+ * |a 2^s - m divisor| <= 4 as integers of 24 bits (m: 25), s being 24 where the quotient is 1 or more, 25 where it is
+ * less. There are a few such a for each divisor, which are tried (after Brisebarre, Muller and Raina, "Accelerating
+ * correctly rounded floating-point division when the divisor is known in advance", 2004). */
+static bool parts_of_inverse(double divisor, float *high, float *low)
+{
+  enum { BITS = 24, NEAR = 4 };
+  double b = fabs(divisor), inverse = 1 / b;
+  int exponent, zeros;
+
+  if (!(b >= 0x1p-30 && b <= 0x1p30)) return false;
+  *high = (float)inverse;
+  if (*high > inverse) *high = nextafterf(*high, 0);
+  *low = (float)(inverse - *high);
+  if (*low == 0) return false; /* a power of two: LLVM multiplies */
+  int64_t whole = (int64_t)ldexp(frexp(b, &exponent), BITS), odd = whole;
+  for (zeros = 0; odd % 2 == 0; zeros++) odd /= 2;
+  for (int s = BITS; s <= BITS + 1; s++)
+    for (int64_t delta = -NEAR; delta <= NEAR; delta++) {
+      if (delta == 0 || delta % (INT64_C(1) << zeros) != 0) continue;
+      uint64_t mask = (UINT64_C(1) << (s - zeros)) - 1, inverse_of_odd = 1;
+      for (int i = 0; i < 5; i++) inverse_of_odd *= 2 - (uint64_t)odd * inverse_of_odd; /* modulo 2^32, Newton */
+      uint64_t first = (uint64_t)-(delta >> zeros) * inverse_of_odd & mask;
+      for (uint64_t m = first; m < UINT64_C(1) << (BITS + 1); m += mask + 1) {
+        int64_t a = ((int64_t)m * whole + delta) >> s;
+        if (m < UINT64_C(1) << BITS || a < INT64_C(1) << (BITS - 1) || a >= INT64_C(1) << BITS) continue;
+        float x = (float)a, product = x * *low;
+        if (fmaf(x, *high, product) != (float)(x / (float)b)) return false;
+      }
+    }
+  *high = copysignf(*high, (float)divisor);
+  *low = copysignf(*low, (float)divisor);
+  return true;
+}
+
+/* `usual`, or the quotient a / b where some lane is true. */
+static gen_ssa divide_where_any(gen_emit *e, gen_ssa lanes, gen_ssa a, gen_ssa b, gen_ssa usual)
+{
+  LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(e->b)};
+  gen_if block;
+
+  gen_if_begin(e, &block, gen_intrinsic1(e, "llvm.vector.reduce.or", lanes));
+  gen_ssa r[2] = {usual, gen_bin(e, LLVMFDiv, a, b)};
+  from[1] = LLVMGetInsertBlock(e->b);
+  gen_if_end(e, &block);
+  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(a), "");
+  LLVMAddIncoming(phi, r, from, 2);
+  return phi;
+}
+
+/* a / b for a constant b, in the bits of the division; NULL where that takes more than two products. */
+static gen_ssa divide_by_constant(gen_emit *e, gen_ssa a, gen_ssa b)
+{
+  LLVMBool loses;
+  float high, low;
+
+  if (!LLVMIsAConstantFP(b) || !parts_of_inverse(LLVMConstRealGetDouble(b, &loses), &high, &low)) return NULL;
+  gen_ssa quotient = gen_fma(e, a, gen_f(a, high), gen_bin(e, LLVMFMul, a, gen_f(a, low)));
+  /* below 2^-63; that zeros are divided, too, saves two instructions */
+  gen_ssa bits = gen_cast(e, LLVMBitCast, a, e->part->i32),
+          high_bits = gen_bin(e, LLVMAnd, bits, gen_i(bits, 0x60000000));
+  return divide_where_any(e, gen_icmp(e, LLVMIntEQ, high_bits, gen_i(high_bits, 0)), a, b, quotient);
+}
+
 static gen_ssa divide(gen_emit *e, gen_ssa a, gen_ssa b)
 {
   bool one = e->part->target->has_avx512 && e->part->target->has_fma && gen_is_vector(a) && !gen_is_vector(b) &&
              gen_scalar_type(a) == e->part->f32;
+  gen_ssa quotient = one ? divide_by_constant(e, a, b) : NULL;
+
+  if (quotient) return quotient;
   return one ? divide_by_one(e, a, b) : gen_bin(e, LLVMFDiv, a, b);
 }
 
@@ -430,6 +502,7 @@ static gen_ssa divide_by_row(gen_emit *e, gen_ssa a, gen_ssa b)
 static gen_ssa bf16_op(gen_emit *e, const hlo_instr *instr, gen_ssa a, gen_ssa b, gen_ssa c)
 {
   if (instr->op == HLO_EXP) return gen_exp_bf16(e, a);
+  if (instr->op == HLO_ERFC) return gen_erfc(e, a, true);
   if ((instr->op == HLO_SIN || instr->op == HLO_COS) && e->part->target->has_fma) return gen_sin_bf16(e, instr->op, a);
   if (is_divided_by_rows(instr)) return divide_by_row(e, a, b);
   return float_op(e, instr->op, a, b, c);

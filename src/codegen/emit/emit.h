@@ -332,6 +332,8 @@ gen_ssa gen_exp_bf16(gen_emit *e, gen_ssa x);
 /* sin or cos of an f32 that is, or will be, rounded to bf16: accurate to 2^-18. For targets that multiply and add in
  * one step. */
 gen_ssa gen_sin_bf16(gen_emit *e, hlo_opcode op, gen_ssa x);
+/* erfc of an f32. `brief`: of one that is, or will be, rounded to bf16, accurate to 2^-16. */
+gen_ssa gen_erfc(gen_emit *e, gen_ssa x, bool brief);
 /* The remainder of a / b with the sign of a, exact; f32 or f64 (exact.c). */
 gen_ssa gen_remainder(gen_emit *e, gen_ssa a, gen_ssa b);
 /* Where |x| > limit, which is at least 2^20: x = *quadrant * pi/2 + (*r + *low) modulo 2 pi, |*r| <= pi/4, for f64.

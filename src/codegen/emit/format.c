@@ -190,8 +190,57 @@ gen_ssa gen_from_storage(gen_emit *e, weft_dtype type, gen_ssa v)
   return v;
 }
 
+/* An intrinsic of the target, whose name says its types. */
+static gen_ssa target_intrinsic(gen_emit *e, const char *name, int count, gen_ssa *args)
+{
+  gen_ssa fn = LLVMGetIntrinsicDeclaration(e->part->mod, LLVMLookupIntrinsicID(name, strlen(name)), NULL, 0);
+  return LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, (unsigned)count, "");
+}
+
+/* True if `v` has been made of a bf16 and of nothing else. LLVM leaves little of its conversion back by integers. */
+static bool is_decoded_bf16(gen_ssa v)
+{
+  gen_ssa bits = gen_operand_of(v, LLVMBitCast, 0), by = bits ? gen_operand_of(bits, LLVMShl, 1) : NULL;
+  return LLVMIsConstant(v) || (by && by == gen_i(by, 16));
+}
+
+/* One or two vectors of f32 to bf16 by the processor's instruction, where no number is denormal. */
+static gen_ssa vectors_to_bf16(gen_emit *e, gen_ssa v)
+{
+  enum { LANES = 16, DENORMAL = 1 << 5 };
+  int count = (int)LLVMGetVectorSize(LLVMTypeOf(v)) / LANES, lanes[LANES];
+  LLVMBasicBlockRef from[2];
+  gen_ssa part[2], denormal = NULL, r[2];
+  gen_if block;
+
+  for (int k = 0; k < count; k++) {
+    for (int i = 0; i < LANES; i++) lanes[i] = k * LANES + i;
+    part[k] = count == 1 ? v : gen_shuffle(e, v, LLVMGetPoison(LLVMTypeOf(v)), LANES, lanes);
+    gen_ssa class = LLVMConstInt(e->part->i32, DENORMAL, 0);
+    class = target_intrinsic(e, "llvm.x86.avx512.fpclass.ps.512", 2, (gen_ssa[]){part[k], class});
+    denormal = denormal ? gen_bin(e, LLVMOr, denormal, class) : class;
+  }
+  r[0] = count == 1 ? target_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", 1, part)
+                    : target_intrinsic(e, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", 2, (gen_ssa[]){part[1], part[0]});
+  r[0] = gen_cast(e, LLVMBitCast, r[0], e->part->i16);
+  from[0] = LLVMGetInsertBlock(e->b);
+  gen_if_begin(e, &block, gen_intrinsic1(e, "llvm.vector.reduce.or", denormal));
+  r[1] = gen_encode_float(e, WEFT_BF16, v);
+  from[1] = LLVMGetInsertBlock(e->b);
+  gen_if_end(e, &block);
+  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(r[0]), "");
+  LLVMAddIncoming(phi, r, from, 2);
+  return phi;
+}
+
 gen_ssa gen_to_storage(gen_emit *e, weft_dtype type, gen_ssa v)
 {
+  unsigned lanes = gen_is_vector(v) ? LLVMGetVectorSize(LLVMTypeOf(v)) : 1;
+
+  if (type == WEFT_BF16 && is_coded(e, type) && e->part->target->has_avx512_bf16 && (lanes == 16 || lanes == 32) &&
+      gen_scalar_type(v) == e->part->f32 && !is_decoded_bf16(v))
+    return vectors_to_bf16(e, v);
+
   if (type == WEFT_PRED) return gen_cast(e, LLVMZExt, v, e->part->i8);
   if (is_coded(e, type)) return gen_encode_float(e, type, v);
   return v;

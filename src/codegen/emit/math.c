@@ -1,7 +1,7 @@
 /* codegen/emit/math.c -- transcendental functions of f32 and f64 as branch-free polynomials on scalars or vectors.
  *
- * f32: exp, log, log1p, tanh, erf, rsqrt and logistic are computed in f32, and so are sin, cos and power where the
- * processor multiplies and adds in one step; the others are computed in f64 and rounded once.
+ * f32: exp, log, log1p, tanh, erf, erfc, rsqrt and logistic are computed in f32, and so are sin, cos and power where
+ * the processor multiplies and adds in one step; the others are computed in f64 and rounded once.
  * f64: the argument is reduced in two parts where an ULP depends on it; power takes a logarithm of twice the
  * precision. Coefficients are minimax fits (Remez) of the form named beside each; the power of two is their error.
  * Small functions are inlined, the others become functions of the part. */
@@ -68,6 +68,27 @@ static const double erf_far_f64[] = {20.107769901469695, 15.266607502163385, 2.9
                                      8.076240022054188e-05, -2.02501765377309e-05, 4.856280372937612e-06,
                                      -1.0889173088276693e-06, 2.2056669808883712e-07, -3.957595188508063e-08,
                                      4.108893224217647e-09, 2.5197361881742565e-09, -1.2323142825492614e-09};
+/* exp(x^2) erfc(x) / t in t = 1 / (1 + 0.35 x), 0.8 <= x <= 10.3: 2^-26; erf(x)/x - 1 in x^2, x <= 0.815: 2^-26 */
+static const double erfc_f32[] = {0.1974897344726712, 0.196939575433315, 0.19043197835732958, 0.13413014598884834,
+                                  0.21493044987976825, -0.08827805730954746, 0.2558780346215802, -0.10157974130762595};
+static const double erfc_near[] = {0.128379147367032, -0.37612551501665703, 0.11282683268581571, -0.026805647953382992,
+                                   0.0050616623659572105, -0.0006402870582710822};
+/* exp(x^2) erfc(x) in x / (1 + 0.4 x), x <= 10.1: 2^-17.2; exp(r), |r| <= ln(2)/2: 2^-17.7, of which the errors make up
+ * for those of the former: for every bf16 the bf16 next to its erfc */
+static const double erfc_bf16[] = {1, -1.12848985, 0.549295723, -0.133959189, 0.00565128680, 0.00453782221, -0.000750310428};
+static const double exp_of_square[] = {0.99999642372, 0.99996054173, 0.50004214048, 0.16790859401, 0.041458491236};
+/* f64 (Cephes): exp(x^2) erfc(x) as quotients of polynomials in x, x < 8 and x >= 8 */
+static const double erfc_top[] = {5.57535335369399327526e2, 1.02755188689515710272e3, 9.34528527171957607540e2,
+                                  5.26445194995477358631e2, 1.96520832956077098242e2, 4.86371970985681366614e1,
+                                  7.46321056442269912687e0, 5.64189564831068821977e-1, 2.46196981473530512524e-10};
+static const double erfc_bottom[] = {5.57535340817727675546e2, 1.65666309194161350182e3, 2.24633760818710981792e3,
+                                     1.82390916687909736289e3, 9.75708501743205489753e2, 3.54937778887819891062e2,
+                                     8.67072140885989742329e1, 1.32281951154744992508e1, 1.0};
+static const double erfc_far_top[] = {2.97886665372100240670e0, 7.40974269950448939160e0, 6.16021097993053585195e0,
+                                      5.01905042251180477414e0, 1.27536670759978104416e0, 5.64189583547755073984e-1};
+static const double erfc_far_bottom[] = {3.36907645100081516050e0, 9.60896809063285878198e0, 1.70814450747565897222e1,
+                                         1.20489539808096656605e1, 9.39603524938001434673e0, 2.26052863220117276590e0,
+                                         1.0};
 /* (atan(t)/t - 1) / t^2 in t^2, t <= tan(pi/8): 2^-64; short: 2^-40 */
 static const double atan_f64[] = {-0.33333333333333326, 0.1999999999999769, -0.14285714285390505, 0.11111111088333438,
                                   -0.09090908150145319, 0.07692282885713024, -0.06666228634510063, 0.05877040190788683,
@@ -725,6 +746,65 @@ static gen_ssa erf_wide(gen_emit *e, gen_ssa x) /* f64 */
   return gen_select(e, lt(e, a, 1), small, with_sign(e, big, x));
 }
 
+/* ---- erfc */
+
+enum { ERFC_END = 11 }; /* from here on erfc is 0 in f32 */
+static const double erfc_tame = 9.19;      /* up to here it is a normal f32 */
+static const double erfc_near_end = 0.815; /* from here on it is less than 1/4, so that 2 - erfc is exact enough */
+
+/* exp(-z) = m 2^n with m near 1 for z >= 0; n in the low bits of *t. `brief`: good to 2^-17.7, else *m1 is m - 1. */
+static gen_ssa exp_of_minus(gen_emit *e, gen_ssa z, bool brief, gen_ssa *t)
+{
+  gen_ssa magic = gen_f(z, 0x1.8p23), k, r;
+
+  *t = gen_fma(e, z, gen_f(z, -1.4426950408889634), magic);
+  k = sub(e, *t, magic);
+  /* One number for ln 2: k times its error is less than half of the rounding error of the square that z is. */
+  if (e->part->target->has_fma) r = gen_fma(e, k, gen_f(z, -0.6931471805599453), neg(e, z));
+  else r = gen_fma(e, k, gen_f(z, ln2_low), gen_fma(e, k, gen_f(z, ln2_high), neg(e, z)));
+  return brief ? POLY(e, r, exp_of_square) : gen_fma(e, POLY(e, r, exp_f32), mul(e, r, r), r);
+}
+
+/* erfc(x) of f32, a = |x|. `tame`: the result is a normal number for each lane whose result counts. */
+static gen_ssa erfc_of(gen_emit *e, gen_ssa x, gen_ssa a, bool brief, bool tame)
+{
+  gen_ssa z = mul(e, a, a), one = gen_f(x, 1), t, exp = exp_of_minus(e, z, brief, &t), y, bits = to_bits(e, t);
+
+  if (brief) {
+    y = mul(e, exp, POLY(e, quo(e, a, gen_fma(e, a, gen_f(a, 0.4), one)), erfc_bf16));
+  } else {
+    gen_ssa w = quo(e, one, gen_fma(e, a, gen_f(a, 0.35), one)), g = mul(e, POLY(e, w, erfc_f32), w);
+    y = gen_fma(e, g, exp, g);
+  }
+  if (tame) {
+    y = from_bits(e, gen_bin(e, LLVMAdd, to_bits(e, y), i_bin(e, LLVMShl, bits, 23)));
+  } else { /* in two steps, of which only the last one rounds */
+    gen_ssa n = i_bin(e, LLVMSub, bits, 0x4b400000), half = i_bin(e, LLVMAShr, n, 1);
+    y = mul(e, mul(e, y, power_of_two(e, half)), power_of_two(e, gen_bin(e, LLVMSub, n, half)));
+  }
+  y = gen_select(e, lt(e, x, 0), sub(e, gen_f(x, 2), y), y);
+  if (brief) return y;
+  return gen_select(e, gt(e, a, erfc_near_end), y, sub(e, one, gen_fma(e, POLY(e, z, erfc_near), x, x)));
+}
+
+/* erfc(x) of f32 for every x. */
+static gen_ssa every_erfc(gen_emit *e, gen_ssa x, bool brief)
+{
+  gen_ssa a = abs_(e, x);
+  return erfc_of(e, x, gen_select(e, gt(e, a, ERFC_END), gen_f(a, ERFC_END), a), brief, false);
+}
+
+static gen_ssa erfc_wide(gen_emit *e, gen_ssa x) /* f64 */
+{
+  gen_ssa a = abs_(e, x), z = exp_(e, neg(e, mul(e, x, x))), is_near = lt(e, a, 8);
+  gen_ssa y = quo(e, mul(e, z, gen_select(e, is_near, POLY(e, a, erfc_top), POLY(e, a, erfc_far_top))),
+                  gen_select(e, is_near, POLY(e, a, erfc_bottom), POLY(e, a, erfc_far_bottom)));
+
+  y = gen_select(e, eq(e, z, 0), gen_f(x, 0), y);
+  y = gen_select(e, lt(e, x, 0), sub(e, gen_f(x, 2), y), y);
+  return gen_select(e, gt(e, a, 1), y, sub(e, gen_f(x, 1), erf_wide(e, x)));
+}
+
 /* ---- sin and its kin ------------------------------------------------------------------------------------------- */
 
 enum { REDUCE_LIMIT = 1 << 20, NEAR_LIMIT = 3200 };
@@ -968,6 +1048,7 @@ static gen_ssa wide_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, bool 
   case HLO_ACOS: return atan2_(e, cosine_leg(e, a), a, brief);
   case HLO_POWER: return power_(e, a, b);
   case HLO_ERF: return erf_wide(e, a);
+  case HLO_ERFC: return erfc_wide(e, a);
   default: return NULL;
   }
 }
@@ -980,6 +1061,7 @@ static gen_ssa emit_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
   if (op == HLO_LOG1P) return log1p_(e, a);
   if (op == HLO_TANH) return tanh_(e, a);
   if (op == HLO_ERF) return erf_(e, a);
+  if (op == HLO_ERFC) return every_erfc(e, a, false);
   if (op == HLO_POWER) return power_(e, a, b);
   if ((op == HLO_SIN || op == HLO_COS) && e->part->target->has_fma) return short_sin(e, op, a);
   gen_ssa wide = widen(e, a), r = wide_math(e, op, wide, b ? widen(e, b) : NULL, true);
@@ -1019,7 +1101,9 @@ static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool 
   gen_emit inner;
   gen_emit_init(&inner, p, fn, e->kernel);
   gen_ssa a = LLVMGetParam(fn, 0), b = two ? LLVMGetParam(fn, 1) : NULL;
-  gen_ssa r = bf16 ? brief_sin(&inner, op, a) : emit_math(&inner, op, a, b);
+  gen_ssa r = !bf16            ? emit_math(&inner, op, a, b)
+              : op == HLO_ERFC ? every_erfc(&inner, a, true)
+                               : brief_sin(&inner, op, a);
   gen_emit_finish(&inner, r ? r : LLVMGetPoison(type));
   LLVMPositionBuilderAtEnd(e->b, here);
   return fn;
@@ -1038,6 +1122,39 @@ gen_ssa gen_sin_bf16(gen_emit *e, hlo_opcode op, gen_ssa x)
   return call_math(e, math_function(e, op, LLVMTypeOf(x), false, true), x, NULL);
 }
 
+/* Vectors with a lane whose erfc is denormal or 0, or a NaN: rare, so that two vectors share a function of one. */
+static gen_ssa far_erfc_of(gen_emit *e, gen_ssa x, bool brief)
+{
+  enum { VECTOR = 16 };
+  int lanes[2 * VECTOR];
+  gen_ssa half[2], none = LLVMGetPoison(LLVMTypeOf(x));
+
+  if (!gen_is_vector(x) || LLVMGetVectorSize(LLVMTypeOf(x)) != 2 * VECTOR)
+    return call_math(e, math_function(e, HLO_ERFC, LLVMTypeOf(x), false, brief), x, NULL);
+  for (int i = 0; i < 2 * VECTOR; i++) lanes[i] = i;
+  for (int k = 0; k < 2; k++) half[k] = far_erfc_of(e, gen_shuffle(e, x, none, VECTOR, lanes + k * VECTOR), brief);
+  return gen_shuffle(e, half[0], half[1], 2 * VECTOR, lanes);
+}
+
+static gen_ssa far_erfc(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
+{
+  (void)op, (void)y, (void)near;
+  return far_erfc_of(e, x, false);
+}
+static gen_ssa far_brief_erfc(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near)
+{
+  (void)op, (void)y, (void)near;
+  return far_erfc_of(e, x, true);
+}
+
+gen_ssa gen_erfc(gen_emit *e, gen_ssa x, bool brief)
+{
+  if (e->part->walker->quick_denormals || !gen_is_vector(x)) return every_erfc(e, x, brief);
+  gen_ssa a = abs_(e, x), is_far = gen_fcmp(e, LLVMRealUGT, a, gen_f(a, erfc_tame)); /* true for NaN */
+
+  return where_any(e, is_far, HLO_ERFC, x, NULL, erfc_of(e, x, a, brief, true), brief ? far_brief_erfc : far_erfc);
+}
+
 gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
 {
   gen_ssa one = gen_f(a, 1);
@@ -1047,6 +1164,9 @@ gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
   case HLO_SQRT: return sqrt_(e, a);
   case HLO_RSQRT: return rsqrt_(e, a);
   case HLO_LOGISTIC: return quo(e, one, add(e, gen_math(e, HLO_EXP, neg(e, a), NULL), one));
+  case HLO_ERFC:
+    if (!is_f64(e, a)) return gen_erfc(e, a, false);
+    break;
   case HLO_EXP: case HLO_LOG: case HLO_TANH:
     if (!is_f64(e, a)) return emit_math(e, op, a, NULL);
     break;

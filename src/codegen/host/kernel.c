@@ -4,7 +4,12 @@
 #include "codegen/host/host.h"
 #include "codegen/model/cost.h"
 
-enum { SUMS_AT_ONCE = 4 }; /* vectors of the target, each of which may be two of the processor */
+enum {
+  /* vectors of the target, each of which may be two of the processor */
+  SUMS_AT_ONCE = 4,
+  CHAINS_AT_ONCE = 2,
+  MOST_FUNCTIONS = 4, /* of a kernel that is computed in CHAINS_AT_ONCE vectors */
+};
 
 /* Is the fusion little more than a dot whose right operand has `least` columns or more side by side? */
 static bool is_dot_of_columns(const hlo_computation *comp, int64_t least)
@@ -41,6 +46,22 @@ static bool is_dot_of_columns(const hlo_computation *comp, int64_t least)
   return total > GEN_UNROLLED_DOT && has_columns && dot->operands[1]->shape->dims[last] >= least;
 }
 
+/* Do two vectors at a time pay? They do for functions that are long chains of operations, each of which waits for the
+ * one before: the processor's queue is full of waiting ones before it reaches the next vector. And they do where one
+ * instruction rounds two vectors to bf16. Of many functions LLVM would make twice the code for little. */
+static bool pays_in_pairs(const gen_frame *f)
+{
+  bool pays = f->e.part->target->has_avx512_bf16 && hlo_shape_leaf(f->fusion->shape, 0)->type == WEFT_BF16;
+  int functions = 0;
+
+  HLO_FOREACH(x, f->comp) {
+    if (!hlo_opcode_is_transcendental(x->op) || x->shape->rank == 0) continue;
+    functions++;
+    pays = pays || x->op == HLO_ERFC || x->op == HLO_SIN || x->op == HLO_COS || x->op == HLO_TANH;
+  }
+  return pays && functions <= MOST_FUNCTIONS;
+}
+
 /* The walk of the host: nested loops. Units are pieces of the outermost ones. A kernel in a region is one unit, whose
  * bounds are constants: the elements that do not fill a vector are then computed in narrower ones. */
 weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
@@ -55,6 +76,7 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
   int widest = gen_widest_bytes(f->comp), vector = f->e.part->target->vector_bytes / widest;
   /* a vector's sum waits for its last product to be added; other vectors are added up meanwhile */
   if (w->period == 1 && is_dot_of_columns(f->comp, 2 * vector)) nest.vectors = SUMS_AT_ONCE;
+  else if (f->e.part->target->has_avx512 && widest == 4 && pays_in_pairs(f)) nest.vectors = CHAINS_AT_ONCE;
   gen_ssa begin = split && !f->nested ? f->begin : NULL;
   return gen_emit_nest(&f->e, &nest, widest, begin, f->end, units, gen_walk_body, w);
 }

@@ -65,6 +65,8 @@ static void set_target(gen_machine *machine)
   machine->target = gen_cpu_target;
   machine->target.has_fma = arm || has_feature(machine->features, "+fma");
   machine->target.has_avx512 = has_feature(machine->features, "+avx512f");
+  machine->target.has_avx512_bf16 = machine->target.has_avx512 && has_feature(machine->features, "+avx512dq") &&
+                                    has_feature(machine->features, "+avx512bf16");
   machine->target.has_f16c = arm || has_feature(machine->features, "+f16c");
   machine->target.has_f16 = has_feature(machine->features, arm ? "+fullfp16" : "+avx512fp16");
 }

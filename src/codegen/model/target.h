@@ -48,6 +48,7 @@ typedef struct gen_target {
   gen_costs costs;
   bool has_fma, has_f16c;    /* fused multiply-add; conversions of f16 */
   bool has_avx512;           /* vectors of 64 bytes: a division of one takes as long as two dozen other instructions */
+  bool has_avx512_bf16;      /* these vectors are rounded to bf16 by an instruction, which takes denormals for zero */
   bool has_f16;              /* arithmetic of f16, not conversions alone */
   bool has_bf16;             /* one instruction rounds f32 to bf16; the bits of its NaNs are not specified */
 } gen_target;
