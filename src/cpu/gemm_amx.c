@@ -400,7 +400,10 @@ static AMX void store_tile(const cpu_gemm *g, const product *p, const uint32_t *
 static bool is_swapped(const cpu_gemm *g, int64_t m, int64_t n) { return g->b_row == 1 && m < n; }
 
 /* True if tiles of A can be read where A lies: k ends with a tile. */
-static bool is_left_in_place(const product *p) { return p->a.along == 1 && p->k_tiles * p->tile_row == p->k * p->bytes; }
+static bool is_left_in_place(const product *p)
+{
+  return p->a.along == 1 && p->k_tiles * p->tile_row == p->k * p->bytes;
+}
 
 /* Bytes of all rows of A, in tiles. */
 static int64_t whole_a(const product *p) { return WEFT_ALIGN_UP(p->a.count, 2 * TILE) / TILE * p->strip; }
@@ -413,7 +416,8 @@ int64_t cpu_amx_scratch(const cpu_gemm *g)
   product p = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, is_swapped(g, g->tile_m, g->tile_n));
   product packed = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, false);
 
-  return WEFT_MAX((2 + p.panel / TILE) * p.strip, keeps_a(&packed) && !is_left_in_place(&packed) ? whole_a(&packed) : 0);
+  return WEFT_MAX((2 + p.panel / TILE) * p.strip,
+                  keeps_a(&packed) && !is_left_in_place(&packed) ? whole_a(&packed) : 0);
 }
 
 /* True if the 32 rows of A from i on, or 16 if there are no more, are read in place.  That costs some 8 % of the product's
@@ -442,8 +446,9 @@ static left_tiles left_of(const product *p, int64_t i, const char *packed)
 /* Rounds and writes the sums of two tiles beside each other, of which `rows` and `cols` (at most 32) exist.  No sum is a
  * denormal, so that the instruction rounds as store_row does. */
 static __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void store_pairs(const uint32_t *left,
-                                                                                        const uint32_t *right, int64_t rows,
-                                                                                        int64_t cols, char *to, int64_t row)
+                                                                                        const uint32_t *right,
+                                                                                        int64_t rows, int64_t cols,
+                                                                                        char *to, int64_t row)
 {
   const __mmask32 mask = cols < 2 * TILE ? (1u << cols) - 1 : ~0u;
 
