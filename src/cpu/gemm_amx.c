@@ -7,8 +7,8 @@
  * zero-padded, a panel of columns at a time; then each 32 x 32 block of C is run over K with four accumulators.  Tiles
  * of A are read in place where its rows are dense and their numbers fill tiles; other rows are packed, 32 at a time.
  * Where one tile holds all of k, tiles are as long as k.  A product with a small A and a B of dense columns is computed
- * as C' = B' . A', so that a large matrix of weights is read once, in the order of its memory.  The hardware treats bf16
- * denormals as zero (Intel SDM, TDPBF16PS, VCVTNE2PS2BF16). */
+ * as C' = B' . A', so that a large matrix of weights is read once, in the order of its memory.  The hardware treats
+ * bf16 denormals as zero (Intel SDM, TDPBF16PS, VCVTNE2PS2BF16). */
 #include <config.h>
 
 #include "cpu/gemm_amx.h"
@@ -273,8 +273,8 @@ typedef struct left_tiles {
   int64_t row, next;
 } left_tiles;
 
-/* Computes one block of 2 x 2 tiles of sums, to[0] to to[3]. `wide` and `tall` say whether the second tiles exist. Loads
- * stand between products, as the processor holds few tiles that wait for their products. */
+/* Computes one block of 2 x 2 tiles of sums, to[0] to to[3]. `wide` and `tall` say whether the second tiles exist.
+ * Loads stand between products, as the processor holds few tiles that wait for their products. */
 static AMX void multiply(const product *p, left_tiles left, const char *b, bool tall, bool wide, const tile_rows to[4],
                          ahead what)
 {
@@ -420,8 +420,8 @@ int64_t cpu_amx_scratch(const cpu_gemm *g)
                   keeps_a(&packed) && !is_left_in_place(&packed) ? whole_a(&packed) : 0);
 }
 
-/* True if the 32 rows of A from i on, or 16 if there are no more, are read in place.  That costs some 8 % of the product's
- * time, packing 10 to 30 %. */
+/* True if the 32 rows of A from i on, or 16 if there are no more, are read in place.  That costs some 8 % of the
+ * product's time, packing 10 to 30 %. */
 static bool is_block_in_place(const product *p, int64_t i)
 {
   return is_left_in_place(p) && WEFT_MIN(2 * TILE, p->a.count - i) % TILE == 0;

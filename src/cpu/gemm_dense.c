@@ -31,7 +31,7 @@ enum {
   CLOSE_BYTES = 1 << 18,                   /* a panel of B spread over at most this many bytes is not packed */
   NEAR_BYTES = 1 << 19,
   MOST_ROWS = 392,                         /* rows of A in a tile: a block of k of them stays in L2 */
-  KEPT_BYTES = 1 << 20,                    /* of A in a tile of few columns, with vectors of 512 bits: they stay in L2 */
+  KEPT_BYTES = 1 << 20,                    /* of A in a tile, with vectors of 512 bits: they stay in L2 */
   LEAST_KEPT = 4 * MAX_ROWS,
   LEAST_ROWS = 2 * MAX_ROWS, LEAST_ROWS_PACKED = 8 * MAX_ROWS,
   TILES = 32,                              /* tiles wanted, for many threads or threads of uneven speed */
@@ -244,8 +244,8 @@ int64_t cpu_dense_panel_scratch(const cpu_gemm *g)
   return panel_bytes(g) + (rows_collide(g) ? MOST_COPIED * copied_row(g) * (int64_t)weft_dtype_bytes(g->c_type) : 0);
 }
 
-/* The most rows of a tile whose columns are few, so that one tile after the other reads the rows of A: those that stay in
- * L2, but not so few that B is read much more often.  Processors without vectors of 512 bits have a smaller L2. */
+/* The most rows of a tile whose columns are few, so that one tile after the other reads the rows of A: those that stay
+ * in L2, but not so few that B is read much more often.  Processors without vectors of 512 bits have a smaller L2. */
 static int64_t most_rows(const cpu_gemm *g, const cpu_dense_kernel *kernel)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type);

@@ -574,8 +574,9 @@ TEST(products_of_narrow_floats_are_exact)
         for (int64_t j = 0; j < n; j++) {
           double sum = 0;
           for (int64_t l = 0; l < k; l++) sum += left_at(i, l) * right_at(l, j);
-          if (out == WEFT_F32 ? (double)((float *)c)[i * n + j] != sum
-                              : (uint16_t)(((uint16_t *)c)[i * n + j] << 1) != (uint16_t)(weft_float_encode(out, (float)sum) << 1))
+          if (out == WEFT_F32
+                ? (double)((float *)c)[i * n + j] != sum
+                : (uint16_t)(((uint16_t *)c)[i * n + j] << 1) != (uint16_t)(weft_float_encode(out, (float)sum) << 1))
             fail_msg("%lld x %lld x %lld, form %d: [%lld, %lld]", (long long)m, (long long)n, (long long)k, form,
                      (long long)i, (long long)j);
         }
@@ -611,7 +612,8 @@ TEST(sums_are_rounded_to_bf16_as_conversions_are)
       float sum = pair[0] + pair[1], got = weft_float_decode(WEFT_BF16, c[i * N + j]);
       float expected = weft_float_decode(WEFT_BF16, weft_float_encode(WEFT_BF16, sum));
       if (isnan(sum) ? !isnan(got) : got != expected)
-        fail_msg("[%d, %d]: %a + %a is %a, not %a", i, j, (double)pair[0], (double)pair[1], (double)got, (double)expected);
+        fail_msg("[%d, %d]: %a + %a is %a, not %a", i, j, (double)pair[0], (double)pair[1], (double)got,
+                 (double)expected);
     }
   free(scratch);
 }
