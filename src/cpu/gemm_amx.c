@@ -443,8 +443,8 @@ static left_tiles left_of(const product *p, int64_t i, const char *packed)
   return (left_tiles){{packed, packed + p->strip}, ROW_BYTES, TILE_BYTES};
 }
 
-/* Rounds and writes the sums of two tiles beside each other, of which `rows` and `cols` (at most 32) exist.  No sum is a
- * denormal, so that the instruction rounds as store_row does. */
+/* Rounds and writes the sums of two tiles beside each other, of which `rows` and `cols` (at most 32) exist.  No sum is
+ * a denormal, so that the instruction rounds as store_row does. */
 static __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void store_pairs(const uint32_t *left,
                                                                                         const uint32_t *right,
                                                                                         int64_t rows, int64_t cols,
