@@ -223,8 +223,11 @@ weft_status *cpu_dot_init_views(cpu_dot *dot, const hlo_dot_attrs *attrs, const 
     cpu_packing_begin(&dot->packing, dot, &dot->gemm, packed_bytes, pack_rhs);
   /* tiles of all rows are cut along the columns only: then each thread reads its own part of rhs */
   dot->packing.base.whole = dot->gemm.tile_m < dot->gemm.m;
-  double per_tile = dot->gemm.flops / (double)WEFT_MAX(1, dot->gemm.tiles);
-  /* one task takes some tens of microseconds */
+  /* one task takes some tens of microseconds, of arithmetic or of reading rhs from memory */
+  enum { FLOPS_A_BYTE = 4 };
+  double rhs_bytes = (double)(dot->gemm.n * dot->gemm.k) * (double)weft_dtype_bytes(rhs->type);
+  double work = WEFT_MAX(dot->gemm.flops, dot->gemm.tile_m == dot->gemm.m ? FLOPS_A_BYTE * rhs_bytes : 0);
+  double per_tile = work / (double)WEFT_MAX(1, dot->gemm.tiles);
   dot->per_task = (int64_t)WEFT_MAX(1.0, 1e6 / WEFT_MAX(per_tile, 100.0));
   return NULL;
 }

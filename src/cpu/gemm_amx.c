@@ -3,12 +3,12 @@
  *
  *   C[16][16] += A[16][K] . B[K][16]      K = 32 bf16 or 64 s8; C is f32 or s32
  *
- * where B is stored with the 2 (or 4) elements that meet in one 32-bit lane side by side.  Both operands are packed
- * into such tiles, zero-padded: B a panel of columns at a time, A 32 rows at a time; then each 32 x 32 block of C is
- * run over K with four accumulators.  Where one tile holds all of k, tiles are as long as k, and dense rows of A are
- * read in place.  A product with a small A and a B of dense columns is computed as C' = B' . A', so that a large matrix
- * of weights is read once, in the order of its memory.  The hardware treats bf16 denormals as zero (Intel SDM,
- * TDPBF16PS). */
+ * where B is stored with the 2 (or 4) elements that meet in one 32-bit lane side by side.  B is packed into such tiles,
+ * zero-padded, a panel of columns at a time; then each 32 x 32 block of C is run over K with four accumulators.  Tiles
+ * of A are read in place where its rows are dense and their numbers fill tiles; other rows are packed, 32 at a time.
+ * Where one tile holds all of k, tiles are as long as k.  A product with a small A and a B of dense columns is computed
+ * as C' = B' . A', so that a large matrix of weights is read once, in the order of its memory.  The hardware treats
+ * bf16 denormals as zero (Intel SDM, TDPBF16PS, VCVTNE2PS2BF16). */
 #include <config.h>
 
 #include "cpu/gemm_amx.h"
@@ -245,7 +245,15 @@ typedef struct tile_rows {
   }
 #define ONE(add) _tile_##add(0, 4, 6);
 #define TWO(add) ONE(add) _tile_##add(1, 4, 7);
-#define FOUR(add) TWO(add) _tile_##add(2, 5, 6); _tile_##add(3, 5, 7);
+#define LOAD_FOUR(add)           \
+  _tile_loadd(4, a, left.row);   \
+  _tile_loadd(6, b, ROW_BYTES);  \
+  _tile_##add(0, 4, 6);          \
+  _tile_loadd(7, b1, ROW_BYTES); \
+  _tile_##add(1, 4, 7);          \
+  _tile_loadd(5, a1, left.row);  \
+  _tile_##add(2, 5, 6);          \
+  _tile_##add(3, 5, 7);
 
 /* What is read next, of which each pair of tiles asks the memory for some lines. NULL: nothing. */
 typedef struct ahead {
@@ -258,20 +266,27 @@ static AMX inline void ask_for(ahead *what)
   for (int64_t q = 0; q < what->lines; q++, what->next += LINE) _mm_prefetch(what->next, _MM_HINT_T1);
 }
 
-/* Computes one block of 2 x 2 tiles of sums, to[0] to to[3]. `wide` and `tall` say whether the second tiles exist. The
- * tiles of A are `a` and `a1`, whose rows are `a_row` bytes apart, and those that follow them. */
-static AMX void multiply(const product *p, const char *a, const char *a1, int64_t a_row, const char *b, bool tall,
-                         bool wide, const tile_rows to[4], ahead what)
+/* Two tiles of rows of A, or one: the first rows of each, the bytes between rows, and those from one tile of k to the
+ * next. */
+typedef struct left_tiles {
+  const char *data[2];
+  int64_t row, next;
+} left_tiles;
+
+/* Computes one block of 2 x 2 tiles of sums, to[0] to to[3]. `wide` and `tall` say whether the second tiles exist.
+ * Loads stand between products, as the processor holds few tiles that wait for their products. */
+static AMX void multiply(const product *p, left_tiles left, const char *b, bool tall, bool wide, const tile_rows to[4],
+                         ahead what)
 {
-  const char *b1 = wide ? b + p->strip : b;
+  const char *a = left.data[0], *a1 = left.data[1], *b1 = wide ? b + p->strip : b, *end = b + p->strip;
 
   SETTLE(a);
   _tile_zero(0);
   if (!tall && !wide) {
-    for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+    for (; b < end; b += TILE_BYTES, a += left.next) {
       ask_for(&what);
-      _tile_loadd(4, a + t, a_row);
-      _tile_loadd(6, b + t, ROW_BYTES);
+      _tile_loadd(4, a, left.row);
+      _tile_loadd(6, b, ROW_BYTES);
       ADD_TILES(ONE)
     }
     _tile_stored(0, to[0].data, to[0].step);
@@ -279,11 +294,11 @@ static AMX void multiply(const product *p, const char *a, const char *a1, int64_
   }
   _tile_zero(1);
   if (!tall) { /* a product of few rows takes as long as its loads */
-    for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+    for (; b < end; b += TILE_BYTES, b1 += TILE_BYTES, a += left.next) {
       ask_for(&what);
-      _tile_loadd(4, a + t, a_row);
-      _tile_loadd(6, b + t, ROW_BYTES);
-      _tile_loadd(7, b1 + t, ROW_BYTES);
+      _tile_loadd(4, a, left.row);
+      _tile_loadd(6, b, ROW_BYTES);
+      _tile_loadd(7, b1, ROW_BYTES);
       ADD_TILES(TWO)
     }
     _tile_stored(0, to[0].data, to[0].step);
@@ -292,13 +307,9 @@ static AMX void multiply(const product *p, const char *a, const char *a1, int64_
   }
   _tile_zero(2);
   _tile_zero(3);
-  for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
+  for (; b < end; b += TILE_BYTES, b1 += TILE_BYTES, a += left.next, a1 += left.next) {
     ask_for(&what);
-    _tile_loadd(4, a + t, a_row);
-    _tile_loadd(6, b + t, ROW_BYTES);
-    _tile_loadd(5, a1 + t, a_row);
-    _tile_loadd(7, b1 + t, ROW_BYTES);
-    ADD_TILES(FOUR)
+    ADD_TILES(LOAD_FOUR)
   }
   _tile_stored(0, to[0].data, to[0].step);
   _tile_stored(1, to[1].data, to[1].step);
@@ -388,11 +399,16 @@ static AMX void store_tile(const cpu_gemm *g, const product *p, const uint32_t *
 
 static bool is_swapped(const cpu_gemm *g, int64_t m, int64_t n) { return g->b_row == 1 && m < n; }
 
-/* Bytes of all rows of A, packed. */
+/* True if tiles of A can be read where A lies: k ends with a tile. */
+static bool is_left_in_place(const product *p)
+{
+  return p->a.along == 1 && p->k_tiles * p->tile_row == p->k * p->bytes;
+}
+
+/* Bytes of all rows of A, in tiles. */
 static int64_t whole_a(const product *p) { return WEFT_ALIGN_UP(p->a.count, 2 * TILE) / TILE * p->strip; }
 
-/* True if, beside a packed form of B, all rows of A are packed before the first column is multiplied, and stay in L2.
- * Then the form is read once for all of them. */
+/* True if all rows of A stay in L2 beside a packed form of B. Then the form is read once for all of them. */
 static bool keeps_a(const product *p) { return whole_a(p) <= KEPT_BYTES; }
 
 int64_t cpu_amx_scratch(const cpu_gemm *g)
@@ -400,19 +416,44 @@ int64_t cpu_amx_scratch(const cpu_gemm *g)
   product p = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, is_swapped(g, g->tile_m, g->tile_n));
   product packed = plan_product(g, g->tile_m, g->tile_n, NULL, NULL, false);
 
-  return WEFT_MAX((2 + p.panel / TILE) * p.strip, keeps_a(&packed) ? whole_a(&packed) : 0);
+  return WEFT_MAX((2 + p.panel / TILE) * p.strip,
+                  keeps_a(&packed) && !is_left_in_place(&packed) ? whole_a(&packed) : 0);
 }
 
-/* Two tiles of rows of A, or one: the first rows of each, and the bytes between rows. */
-typedef struct left_tiles {
-  const char *data[2];
-  int64_t step;
-} left_tiles;
-
-/* Two strips of packed A. */
-static left_tiles strips_of(const product *p, const char *packed)
+/* True if the 32 rows of A from i on, or 16 if there are no more, are read in place.  That costs some 8 % of the
+ * product's time, packing 10 to 30 %. */
+static bool is_block_in_place(const product *p, int64_t i)
 {
-  return (left_tiles){{packed, packed + p->strip}, ROW_BYTES};
+  return is_left_in_place(p) && WEFT_MIN(2 * TILE, p->a.count - i) % TILE == 0;
+}
+
+/* Where rows of A are packed that are kept for all columns: all of them, or those at the end that fill no tile. */
+static char *kept_rows(const product *p, int64_t i, char *kept)
+{
+  return is_left_in_place(p) ? kept : kept + i / TILE * p->strip;
+}
+
+/* The 32 rows of A from i on as the tiles read them: in place, or as they were packed. */
+static left_tiles left_of(const product *p, int64_t i, const char *packed)
+{
+  int64_t row = p->a.across * p->bytes;
+  const char *a = p->a.data + i * row;
+
+  if (is_block_in_place(p, i)) return (left_tiles){{a, a + TILE * row}, row, p->tile_row};
+  return (left_tiles){{packed, packed + p->strip}, ROW_BYTES, TILE_BYTES};
+}
+
+/* Rounds and writes the sums of two tiles beside each other, of which `rows` and `cols` (at most 32) exist.  No sum is
+ * a denormal, so that the instruction rounds as store_row does. */
+static __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void store_pairs(const uint32_t *left,
+                                                                                        const uint32_t *right,
+                                                                                        int64_t rows, int64_t cols,
+                                                                                        char *to, int64_t row)
+{
+  const __mmask32 mask = cols < 2 * TILE ? (1u << cols) - 1 : ~0u;
+
+  for (int64_t i = 0; i < rows; i++, left += TILE, right += TILE, to += row)
+    _mm512_mask_storeu_epi16(to, mask, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(right), _mm512_loadu_ps(left)));
 }
 
 /* The 32 rows from i on and 32 columns from j on of c, which ends at column `end`. */
@@ -429,7 +470,13 @@ static AMX void multiply_block(const cpu_gemm *g, const product *p, int64_t i, i
     to[part] = whole ? (tile_rows){c + (i1 * g->c_row + j1) * 4, g->c_row * 4}
                      : (tile_rows){(char *)sums[part], ROW_BYTES};
   }
-  multiply(p, a.data[0], a.data[1], a.step, b, i + TILE < p->a.count, j + TILE < end, to, what);
+  multiply(p, a, b, i + TILE < p->a.count, j + TILE < end, to, what);
+  if (g->c_type == WEFT_BF16 && !p->swapped && gen_this_processor.avx512_bf16) {
+    for (int64_t i1 = i, part = 0; i1 < WEFT_MIN(i + 2 * TILE, p->a.count); i1 += TILE, part += 2)
+      store_pairs(sums[part], sums[part + 1], WEFT_MIN(TILE, p->a.count - i1), WEFT_MIN(2 * TILE, end - j),
+                  c + (i1 * g->c_row + j) * 2, g->c_row * 2);
+    return;
+  }
   for (int part = 0; part < 4; part++)
     if (to[part].data == (char *)sums[part] && i + part / 2 * TILE < p->a.count && j + part % 2 * TILE < end)
       store_tile(g, p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
@@ -440,30 +487,27 @@ static AMX void multiply_block(const cpu_gemm *g, const product *p, int64_t i, i
 static AMX void multiply_panel(const cpu_gemm *g, const product *p, int64_t j0, int64_t end, const char *b, char *c,
                                char *packed_a)
 {
-  bool reads_in_place = p->a.along == 1 && p->k_tiles == 1 && p->tile_row == p->k * p->bytes;
-  int64_t a_row = p->a.across * p->bytes;
-
   for (int64_t i = 0; i < p->a.count; i += 2 * TILE) {
-    left_tiles a = strips_of(p, packed_a);
-    if (reads_in_place && WEFT_MIN(2 * TILE, p->a.count - i) % TILE == 0)
-      a = (left_tiles){{p->a.data + i * a_row, p->a.data + (i + TILE) * a_row}, a_row};
-    else pack_a(p, i, packed_a);
+    left_tiles a = left_of(p, i, packed_a);
+    if (!is_block_in_place(p, i)) pack_a(p, i, packed_a);
     for (int64_t j = j0; j < end; j += 2 * TILE)
       multiply_block(g, p, i, j, end, a, b + (j - j0) / TILE * p->strip, c, (ahead){0});
   }
 }
 
 /* All columns of c.  `b`: a packed form, which comes from memory: while two of its strips are multiplied by all rows of
- * A, which are packed in `a`, the next two are asked for. */
-static AMX void multiply_form(const cpu_gemm *g, const product *p, const char *b, char *c, const char *a)
+ * A, the next two are asked for.  `kept`: memory for the rows of A that are not read in place. */
+static AMX void multiply_form(const cpu_gemm *g, const product *p, const char *b, char *c, char *kept)
 {
   int64_t blocks = WEFT_MAX((p->a.count + 2 * TILE - 1) / (2 * TILE), 1);
   int64_t lines = (2 * TILE_BYTES / LINE + blocks - 1) / blocks;
 
+  for (int64_t i = 0; i < p->a.count; i += 2 * TILE)
+    if (!is_block_in_place(p, i)) pack_a(p, i, kept_rows(p, i, kept));
   for (int64_t j = 0; j < p->b.count; j += 2 * TILE, b += 2 * p->strip)
-    for (int64_t i = 0; i < blocks; i++)
-      multiply_block(g, p, i * 2 * TILE, j, p->b.count, strips_of(p, a + i * 2 * p->strip), b, c,
-                     (ahead){b + 2 * p->strip + i * lines * LINE * p->k_tiles, lines});
+    for (int64_t block = 0, i = 0; block < blocks; block++, i += 2 * TILE)
+      multiply_block(g, p, i, j, p->b.count, left_of(p, i, kept_rows(p, i, kept)), b, c,
+                     (ahead){b + 2 * p->strip + block * lines * LINE * p->k_tiles, lines});
 }
 
 void cpu_amx_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
@@ -501,7 +545,6 @@ static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, 
 
   configure_tiles(&p);
   if (keeps_a(&p)) {
-    for (int64_t i = 0; i < m; i += 2 * TILE) pack_a(&p, i, (char *)scratch + i / TILE * p.strip);
     multiply_form(g, &p, packed, c, scratch);
   } else {
     for (int64_t j = 0; j < n; j += p.panel)

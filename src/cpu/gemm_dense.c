@@ -31,6 +31,8 @@ enum {
   CLOSE_BYTES = 1 << 18,                   /* a panel of B spread over at most this many bytes is not packed */
   NEAR_BYTES = 1 << 19,
   MOST_ROWS = 392,                         /* rows of A in a tile: a block of k of them stays in L2 */
+  KEPT_BYTES = 1 << 20,                    /* of A in a tile, with vectors of 512 bits: they stay in L2 */
+  LEAST_KEPT = 4 * MAX_ROWS,
   LEAST_ROWS = 2 * MAX_ROWS, LEAST_ROWS_PACKED = 8 * MAX_ROWS,
   TILES = 32,                              /* tiles wanted, for many threads or threads of uneven speed */
   FETCH_AHEAD = 256,                       /* bytes from what is packed of a dense column to what is asked for */
@@ -242,6 +244,16 @@ int64_t cpu_dense_panel_scratch(const cpu_gemm *g)
   return panel_bytes(g) + (rows_collide(g) ? MOST_COPIED * copied_row(g) * (int64_t)weft_dtype_bytes(g->c_type) : 0);
 }
 
+/* The most rows of a tile whose columns are few, so that one tile after the other reads the rows of A: those that stay
+ * in L2, but not so few that B is read much more often.  Processors without vectors of 512 bits have a smaller L2. */
+static int64_t most_rows(const cpu_gemm *g, const cpu_dense_kernel *kernel)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type);
+  int64_t kept = KEPT_BYTES / (WEFT_MAX(g->k, 1) * bytes) / MAX_ROWS * MAX_ROWS;
+
+  return kernel->lanes * bytes <= CPU_NARROW_BYTES ? MOST_ROWS : WEFT_MIN(WEFT_MAX(kept, LEAST_KEPT), MOST_ROWS);
+}
+
 void cpu_dense_plan(cpu_gemm *g)
 {
   const cpu_dense_kernel *kernel = cpu_dense_kernel_of(g->c_type);
@@ -255,7 +267,7 @@ void cpu_dense_plan(cpu_gemm *g)
     g->tile_m =
       cpu_even_part(g->m, WEFT_MAX((int64_t)(most / of_row), packs(g, g->m) ? LEAST_ROWS_PACKED : LEAST_ROWS));
   } else {
-    g->tile_m = cpu_even_part(g->m, MOST_ROWS);
+    g->tile_m = cpu_even_part(g->m, most_rows(g, kernel));
     double columns = most / WEFT_MAX(2.0 * (double)g->tile_m * (double)g->k, 1);
     g->tile_n = WEFT_MIN(g->tile_n, WEFT_ALIGN_UP(WEFT_MAX((int64_t)columns, 1), width));
   }

@@ -1,7 +1,7 @@
 /* cpu/gemm_lanes.c -- Products by instructions that add several products to each 32-bit lane: two of bf16 (AVX512-BF16)
  * or four of an unsigned and a signed byte (AVX-512 VNNI).  A "quad" is the 32 bits of operand that meet in a lane: two
- * or four numbers that follow each other along k, or one f32, for large products only, whose innermost loops are those
- * of gemm_dense.c. In terms of quads the loops are:
+ * or four numbers that follow each other along k, or one f32.  Large products of f32 whose A has dense columns are
+ * multiplied here, by the innermost loops of gemm_dense.c, since A is copied.  In terms of quads the loops are:
  *
  *   for each block of k:                 A is read in place, or copied if its rows are not dense or collide in caches
  *     for each strip of columns:         packed, as panels of 32 columns (stays in L2)
@@ -43,7 +43,7 @@ enum {
   MOST_ROWS = 512,    /* rows of A in a tile: a block of k of them stays in L2 */
   MOST_COPIED_ROWS = 256, LEAST_COPIED_COLUMNS = 256,
   AHEAD = 8,          /* rows of quads that are packed at a time where they lie far apart */
-  LEAST_F32 = 300,    /* rows, columns and k of f32: gemm_dense.c is as good for less */
+  LEAST_F32 = 512,    /* rows, columns and k of f32: gemm_dense.c is as good for less */
   FEW = 16,           /* rows that are multiplied as B is read */
   LEAST_FEW_COLUMNS = 128,
   DEEP = 8,           /* rows of B at a time */
@@ -435,7 +435,7 @@ static TARGET void start_sums(int64_t m, int64_t n, int64_t k, side a, int32_t *
 bool cpu_lanes_fits(const cpu_gemm *g)
 {
   if (g->a_type == WEFT_F32)
-    return g->b_type == WEFT_F32 && g->c_type == WEFT_F32 && g->via == WEFT_INVALID &&
+    return g->b_type == WEFT_F32 && g->c_type == WEFT_F32 && g->via == WEFT_INVALID && g->a_col != 1 &&
            WEFT_MIN(WEFT_MIN(g->m, g->n), g->k) >= LEAST_F32 && !cpu_dense_narrow && gen_this_processor.avx512_vnni;
   if (g->a_type != g->b_type || g->k < 2 || WEFT_MAX(g->m, g->n) < LANE_COUNT / 2 || !gen_this_processor.avx512_vnni)
     return false;

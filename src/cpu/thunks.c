@@ -29,7 +29,11 @@ bool cpu_pays_to_share(const low_step *step, double ns, bool is_cut)
 bool cpu_pays_to_share_bytes(const low_step *step, double ns, bool is_cut, double bytes)
 {
   gen_shareable s = shareable(step, is_cut ? GEN_KERNEL : GEN_LIBRARY, ns, bytes);
+  double made = 0;
 
+  for (int i = step->operand_count; i < step->operand_count + step->result_count; i++)
+    made += (double)step->uses[i].slice.bytes;
+  s.given = WEFT_MAX(WEFT_MIN((double)step->given_bytes, bytes - made), 0);
   s.whole = WEFT_MIN(s.whole, bytes);
   s.shared = WEFT_MIN(s.shared, bytes);
   return gen_pays_to_share(cpu_target_of(step)->machine, &s, step->target->threads);

@@ -160,6 +160,13 @@ static const rt_thunk *maker_of(const low_module *m, const hlo_instr *x)
   return hlo_opcode_runs_steps(x->op) ? NULL : m->made[x->id];
 }
 
+/* True if no step of the program makes `x`. */
+static bool is_given(const low_module *m, const hlo_instr *x)
+{
+  x = source_of(x);
+  return x->op == HLO_CONSTANT || (x->op == HLO_PARAMETER && x->parent == m->out->module->entry);
+}
+
 /* Sets the slices of a step's uses, which are in the order of low_step.uses, and returns how many they are. */
 static int fill_slices(const buf_plan *plan, const hlo_instr *instr, rt_use *uses)
 {
@@ -184,8 +191,9 @@ static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *s
   WEFT_TRY_ALLOC(step->uses);
   for (int i = 0; i < instr->operand_count; i++) {
     const rt_thunk *maker = maker_of(m, instr->operands[i]);
-    if (maker)
-      *(maker->splits ? &step->shared_bytes : &step->whole_bytes) += hlo_shape_total_bytes(instr->operands[i]->shape);
+    int64_t bytes = hlo_shape_total_bytes(instr->operands[i]->shape);
+    if (maker) *(maker->splits ? &step->shared_bytes : &step->whole_bytes) += bytes;
+    else if (is_given(m, instr->operands[i])) step->given_bytes += bytes;
   }
   step->passed_bytes = m->passed[instr->id];
   step->use_count = fill_slices(m->out->plan, instr, step->uses);

@@ -31,6 +31,7 @@ struct low_step {
   /* For heuristics of speed only. */
   int64_t whole_bytes;  /* bytes of operands that a step on one thread made */
   int64_t shared_bytes; /* bytes of operands that a step spread over threads made */
+  int64_t given_bytes;  /* bytes of operands that are parameters or constants of the program */
   int64_t passed_bytes; /* bytes of the result that are read by steps of at least low_target.long_ns */
 };
 

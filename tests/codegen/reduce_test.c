@@ -462,6 +462,11 @@ TEST(steps_after_those_of_one_thread_are_shared_later)
     {{GEN_KERNEL, 15000, 480000, 0, 0, 0}, 2, false},
     {{GEN_KERNEL, 15000, 480000, 0, 240000, 0}, 2, true},
     {{GEN_LIBRARY, 1e9, 100, 0, 0, 0}, 1, false},
+    /* products whose operands nobody writes: 128x128 of f32, and one row of bf16 by 768x768 */
+    {{GEN_LIBRARY, 40000, 196608, 0, 0, 0, 0}, 2, false},
+    {{GEN_LIBRARY, 40000, 196608, 0, 0, 0, 131072}, 2, true},
+    {{GEN_KERNEL, 30000, 1182720, 0, 0, 0, 0}, 2, false},
+    {{GEN_KERNEL, 30000, 1182720, 0, 0, 0, 1181184}, 2, true},
   };
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++)

@@ -549,15 +549,17 @@ TEST(products_of_narrow_floats_are_exact)
 {
   static const int64_t sizes[][3] = {{16, 16, 16}, {32, 48, 32}, {48, 33, 18}, {16, 64, 31}, {1, 5, 9},
     {33, 40, 64}, {20, 70, 1024}, {20, 70, 1030},
-    {130, 100, 96}, {200, 17, 4000}}; /* rows that are packed before the first column, and too many for that */
+    {130, 100, 96}, {200, 17, 4000}, /* rows of A that are kept for all columns, and too many for that */
+    {37, 70, 96}, {53, 67, 128}, {300, 40, 4096}}; /* k ends with a tile of AMX, rows and columns do not */
 
   for (size_t s = 0; s < WEFT_COUNT(sizes); s++)
-    for (int form = 0; form < 4; form++) {
+    for (int form = 0; form < 8; form++) {
+      weft_dtype out = form & 4 ? WEFT_BF16 : WEFT_F32;
       int64_t m = sizes[s][0], n = sizes[s][1], k = sizes[s][2];
-      cpu_gemm g = {.a_type = WEFT_BF16, .b_type = WEFT_BF16, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n, .via = WEFT_INVALID,
+      cpu_gemm g = {.a_type = WEFT_BF16, .b_type = WEFT_BF16, .c_type = out, .m = m, .n = n, .k = k, .c_row = n, .via = WEFT_INVALID,
                     .a_row = form & 1 ? 1 : k, .a_col = form & 1 ? m : 1, .b_row = form & 2 ? 1 : n, .b_col = form & 2 ? k : 1};
       uint16_t *a = malloc(2 * (size_t)(m * k)), *b = malloc(2 * (size_t)(k * n));
-      float *c = malloc(sizeof *c * (size_t)(m * n));
+      void *c = malloc(sizeof(float) * (size_t)(m * n));
       T_TRUE(a && b && c);
       for (int64_t l = 0; l < k; l++) {
         for (int64_t i = 0; i < m; i++) put_as(WEFT_BF16, a, i * g.a_row + l * g.a_col, left_at(i, l));
@@ -572,7 +574,9 @@ TEST(products_of_narrow_floats_are_exact)
         for (int64_t j = 0; j < n; j++) {
           double sum = 0;
           for (int64_t l = 0; l < k; l++) sum += left_at(i, l) * right_at(l, j);
-          if ((double)c[i * n + j] != sum)
+          if (out == WEFT_F32
+                ? (double)((float *)c)[i * n + j] != sum
+                : (uint16_t)(((uint16_t *)c)[i * n + j] << 1) != (uint16_t)(weft_float_encode(out, (float)sum) << 1))
             fail_msg("%lld x %lld x %lld, form %d: [%lld, %lld]", (long long)m, (long long)n, (long long)k, form,
                      (long long)i, (long long)j);
         }
@@ -581,6 +585,37 @@ TEST(products_of_narrow_floats_are_exact)
       free(c);
       free(scratch);
     }
+}
+
+/* Ties, sums that round to infinity, infinities, NaN and zeros become bf16 as a conversion makes them. */
+TEST(sums_are_rounded_to_bf16_as_conversions_are)
+{
+  static const float pairs[][2] = {{1, 0x1p-8f}, {1, 0x1.8p-7f}, {1, 0x1.02p-8f}, {-1, -0x1.8p-7f}, {0x1.fep127f, 0x1p119f},
+    {0x1.fep127f, 0x1p118f}, {-0x1.fep127f, -0x1p119f}, {INFINITY, 1}, {-INFINITY, 1}, {INFINITY, -INFINITY}, {NAN, 1}, {0, 0},
+    {0x1p-126f, 0x1p-134f}};
+  enum { M = 53, N = 70, K = 96 };
+  static uint16_t a[M * K], b[K * N], c[M * N];
+  cpu_gemm g = {.a_type = WEFT_BF16, .b_type = WEFT_BF16, .c_type = WEFT_BF16, .m = M, .n = N, .k = K, .a_row = K, .a_col = 1,
+                .b_row = N, .b_col = 1, .c_row = N, .via = WEFT_INVALID};
+
+  for (int i = 0; i < M; i++)
+    for (int l = 0; l < 2; l++) put_as(WEFT_BF16, a, i * K + l, pairs[i % WEFT_COUNT(pairs)][l]);
+  for (int i = 0; i < 2 * N; i++) put_as(WEFT_BF16, b, i, 1);
+  cpu_gemm_init(&g);
+  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64) + 64);
+  T_TRUE(scratch && g.kind != CPU_GEMM_NONE);
+  for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
+  check_packed(&g, a, b, c, scratch);
+  for (int i = 0; i < M; i++)
+    for (int j = 0; j < N; j++) {
+      const float *pair = pairs[i % WEFT_COUNT(pairs)];
+      float sum = pair[0] + pair[1], got = weft_float_decode(WEFT_BF16, c[i * N + j]);
+      float expected = weft_float_decode(WEFT_BF16, weft_float_encode(WEFT_BF16, sum));
+      if (isnan(sum) ? !isnan(got) : got != expected)
+        fail_msg("[%d, %d]: %a + %a is %a, not %a", i, j, (double)pair[0], (double)pair[1], (double)got,
+                 (double)expected);
+    }
+  free(scratch);
 }
 
 /* A product of bf16 by `gemm_lanes` into f32 or bf16. Its sums are exact, and its arrays' memory ends with their last
@@ -838,6 +873,6 @@ TEST(products_of_other_short_integers_are_exact)
 
 TEST_MAIN(UNIT(products_of_complex_numbers_are_exact), UNIT(products_of_few_rows_are_exact), UNIT(narrow_floats_are_converted_by_arithmetic), UNIT(packed_forms_for_few_rows_give_the_same_bits),
           UNIT(products_by_a_vector_are_exact),
-          UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(one_row_of_bf16_has_the_same_bits_with_and_without_a_packed_form), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
+          UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(sums_are_rounded_to_bf16_as_conversions_are), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(one_row_of_bf16_has_the_same_bits_with_and_without_a_packed_form), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
           UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact))

@@ -259,14 +259,16 @@ double gen_library_ns(const gen_target *target, const hlo_instr *instr)
  * so these bytes cost more; so do, where one thread does the step, the operands that several threads wrote, and its own
  * results if later steps are shared. In a matrix product each share reads a whole operand, so a byte of a library's
  * operation costs more than a byte of a kernel: 64x256 by 256x64, which one core does in
- * 14 us where it has the operands in its caches, takes two cores 19 to 28 us if each wrote a half of them. */
+ * 14 us where it has the operands in its caches, takes two cores 19 to 28 us if each wrote a half of them. Bytes that
+ * nobody writes do not move: each core keeps its own copy of what it reads. */
 bool gen_pays_to_share(const gen_target *target, const gen_shareable *step, int threads)
 {
   double most = (double)target->cache_bytes, whole = WEFT_MIN(step->whole, most);
-  double rest = WEFT_MIN(WEFT_MAX(step->bytes - whole, 0), most);
+  double rest = WEFT_MIN(WEFT_MAX(step->bytes - step->given - whole, 0), most);
   double alone = WEFT_MIN(step->shared + step->passed, most);
   const gen_costs *c = &target->costs;
+  double read_ns = step->kind == GEN_LIBRARY ? WEFT_MIN(step->given, most) * c->near_byte_ns : 0;
 
   return step->ns - step->ns / threads + alone * c->whole_byte_ns >
-         c->handover_ns + rest * c->moved_byte_ns[step->kind] + whole * c->whole_byte_ns;
+         c->handover_ns + read_ns + rest * c->moved_byte_ns[step->kind] + whole * c->whole_byte_ns;
 }

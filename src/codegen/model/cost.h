@@ -22,6 +22,7 @@ typedef struct gen_shareable {
   double whole;  /* bytes that one thread alone wrote, in the step before */
   double shared; /* bytes that several threads wrote */
   double passed; /* bytes that later steps read, which are worth sharing */
+  double given;  /* bytes of the program's parameters and constants, which no core writes while it runs */
 } gen_shareable;
 
 /* Does the program end sooner if `threads` share the step? */
