@@ -569,6 +569,22 @@ TEST(windows_with_strides_and_padding_read_inside_of_the_array)
       }
 }
 
+/* An element has two parts, of which the array has twice as many. */
+TEST(windows_of_complex_numbers_read_both_parts)
+{
+  check_kernel(fusion(reducer("add", "c64"), "c64[8,9]",
+                      "  z = c64[] constant((0, 0))\n"
+                      "  ROOT r = c64[8,9] reduce-window(p0, z), window={size=1x9 pad=0_0x8_0}, to_apply=add",
+                      "c64[8,9]"),
+               &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
+  check_kernel(
+    fusion(reducer("add", "c64"), "c64[3,40]",
+           "  z = c64[] constant((0, 0))\n"
+           "  ROOT r = c64[3,21] reduce-window(p0, z), window={size=1x3 stride=1x2 pad=0_0x1_2}, to_apply=add",
+           "c64[3,21]"),
+    &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
+}
+
 /* The extremes of windows are those of single maxima and minima: NaN wins over all, and 0 is greater than -0. Each
  * input chooses one of eight numbers; a quotient tells the zeros apart. */
 TEST(extremes_of_windows_keep_nan_and_the_sign_of_zero)
@@ -681,7 +697,7 @@ int main(void)
     UNIT(sums_of_every_form), UNIT(columns_whose_neighbours_share_a_factor), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(least_and_greatest_with_their_places), UNIT(long_sums_in_two_phases),
     UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken),
     UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(bits_seen_otherwise_keep_dimensions_together), UNIT(steps_after_those_of_one_thread_are_shared_later), UNIT(reduce_window_forms), UNIT(windows_with_strides_and_padding_read_inside_of_the_array),
-          UNIT(extremes_of_windows_keep_nan_and_the_sign_of_zero),
+          UNIT(windows_of_complex_numbers_read_both_parts), UNIT(extremes_of_windows_keep_nan_and_the_sign_of_zero),
     UNIT(extremes_keep_nan_and_the_order_of_zeros), UNIT(sums_of_values_that_are_sums_themselves), UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
   };
   return cmocka_run_group_tests(units, NULL, NULL);

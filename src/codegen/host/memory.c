@@ -181,11 +181,11 @@ static gen_value load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
   if (!is_complex) return (gen_value){.re = gen_from_storage(e, buf->type, load_component(e, buf, element, linear))};
   gen_ssa uniform, varying;
   int64_t step;
+  gen_buffer twice = *buf; /* of parts */
+  twice.elems *= 2;
   gen_affine_split(e, linear, &uniform, &step, &varying);
   if (e->lanes > 1 && !varying && step == 1 && !e->mask) { /* de-interleave */
     int even[64], odd[64];
-    gen_buffer twice = *buf;
-    twice.elems *= 2;
     gen_ssa at = LLVMBuildNSWMul(e->b, uniform, gen_i64(e, 2), "");
     gen_ssa low = gen_load_plain(e, &twice, element, at, e->lanes);
     gen_ssa high = gen_load_plain(e, &twice, element, LLVMBuildNSWAdd(e->b, at, gen_i64(e, e->lanes), ""), e->lanes);
@@ -193,7 +193,8 @@ static gen_value load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
     return (gen_value){gen_shuffle(e, low, high, e->lanes, even), gen_shuffle(e, low, high, e->lanes, odd)};
   }
   gen_affine re = gen_affine_scale(e, linear, 2);
-  return (gen_value){load_component(e, buf, element, re), load_component(e, buf, element, gen_affine_offset(re, 1))};
+  return (gen_value){load_component(e, &twice, element, re),
+                     load_component(e, &twice, element, gen_affine_offset(re, 1))};
 }
 
 static void store_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_affine linear, gen_ssa v)
