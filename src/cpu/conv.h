@@ -59,8 +59,8 @@ typedef struct cpu_conv_tiles {
   int64_t panels_at, kernel_at, scratch_bytes; /* scratch: planes, shared panels, the kernel unless it is packed */
 } cpu_conv_tiles;
 
-/* Windows of one element with strides read some pixels of the input alone: these are copied side by side, and all else is
- * planned as without strides. The numbers are those of the input as it lies; bytes 0: nothing is picked. */
+/* Windows of one element with strides read some pixels of the input alone: these are copied side by side, and all else
+ * is planned as without strides. The numbers are those of the input as it lies; bytes 0: nothing is picked. */
 typedef struct cpu_conv_pick {
   int64_t bytes, at;                  /* of the copy; its place in the scratch */
   int64_t pixels, step[HLO_MAX_RANK]; /* of an image; from a pixel that is picked to the next one */

@@ -111,8 +111,8 @@ static gen_ssa load_picked(gen_emit *e, const gen_buffer *buf, LLVMTypeRef eleme
 }
 
 /* The same where it is not known which of `step` neighbours comes first. The last vector overlaps the one before it,
- * so that nothing past the last lane's element is read. The lanes read between `lo` and `hi`; those outside of the buffer
- * get zeros. */
+ * so that nothing past the last lane's element is read. The lanes read between `lo` and `hi`; those outside of the
+ * buffer get zeros. */
 static gen_ssa load_strided(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa first, int step,
                             int64_t lo, int64_t hi)
 {
