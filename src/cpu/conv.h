@@ -59,6 +59,13 @@ typedef struct cpu_conv_tiles {
   int64_t panels_at, kernel_at, scratch_bytes; /* scratch: planes, shared panels, the kernel unless it is packed */
 } cpu_conv_tiles;
 
+/* Windows of one element with strides read some pixels of the input alone: these are copied side by side, and all else
+ * is planned as without strides. The numbers are those of the input as it lies; bytes 0: nothing is picked. */
+typedef struct cpu_conv_pick {
+  int64_t bytes, at;                  /* of the copy; its place in the scratch */
+  int64_t pixels, step[HLO_MAX_RANK]; /* of an image; from a pixel that is picked to the next one */
+} cpu_conv_pick;
+
 /* The plan of the form of conv_last.c. */
 typedef struct cpu_conv_last {
   int64_t width, in_lines;            /* pixels of a line with its padding; lines of the input that a task reads */
@@ -83,6 +90,7 @@ typedef struct cpu_conv {
   /* the array must be copied into canonical order, or the result must be copied out of it */
   bool order_lhs, order_rhs, order_out;
   cpu_transpose lhs_order, rhs_order, out_order;
+  cpu_conv_pick pick;
   bool direct;                          /* groups with few features: plain loops instead of products of matrices */
   bool by_plane;                        /* groups with few features, spatial dimensions innermost: conv_plane.c */
   cpu_conv_plane plane;

@@ -122,6 +122,7 @@ static void multiply_task(void *ctx, int64_t task)
   int64_t block = cpu_even_part(c->in_features, CPU_DENSE_BLOCK_K);
   const float *from = job->lhs + image * c->in_features * c->out_pixels + first;
   cpu_micro_steps steps = {1, c->out_pixels, WIDTH, WIDTH, NULL, 0};
+  int64_t row_bytes = WIDTH * (int64_t)sizeof(float);
   float *sums = rt_task_scratch((pixels + (job->packed ? 0 : block)) * WIDTH * (int64_t)sizeof(float), &job->failed);
 
   if (!sums) return;
@@ -130,9 +131,13 @@ static void multiply_task(void *ctx, int64_t task)
     const char *weights = job->packed ? job->packed + panel * panel_bytes(c) + l * WIDTH * (int64_t)sizeof(float)
                                       : (const char *)(sums + pixels * WIDTH);
     if (!job->packed) pack(c, job->rhs, panel, l, k, sums + pixels * WIDTH);
-    for (int64_t i = 0; i < pixels; i += height)
+    /* the block behind this one, most often also of the next task, is asked for, a share by each pass over this one */
+    if (job->packed) steps.next_step = height * row_bytes / pixels;
+    for (int64_t i = 0; i < pixels; i += height) {
+      if (job->packed) steps.next = weights + (k + i * k / pixels) * row_bytes;
       kernel->micro[WEFT_MIN(height, pixels - i)][vectors](k, from + l * c->out_pixels + i, weights, sums + i * WIDTH,
                                                            &steps, columns - (vectors - 1) * LANES, l > 0);
+    }
   }
   turn(sums, pixels, columns, job->out + (image * c->out_features + panel * WIDTH) * c->out_pixels + first,
        c->out_pixels);

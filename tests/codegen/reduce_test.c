@@ -545,6 +545,75 @@ TEST(reduce_window_forms)
                &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
 }
 
+/* Windows with strides and padding, whose first and last lanes read outside of the array. */
+TEST(windows_with_strides_and_padding_read_inside_of_the_array)
+{
+  static const struct { const char *in, *window, *out; } shapes[] = {
+    {"[3,9,33]", "size=1x3x3 stride=1x2x2 pad=0_0x1_1x1_1", "[3,5,17]"},
+    {"[70]", "size=3 stride=3 pad=2_4", "[25]"},
+    {"[2,3,40]", "size=1x2x5 stride=1x1x8 pad=0_0x1_0x4_20", "[2,3,8]"},
+    {"[4,19,2]", "size=1x3x1 stride=1x2x1 pad=0_0x1_1x0_0", "[4,10,2]"},
+  };
+  static const struct { const char *op, *init; } ops[] = {{"maximum", "-inf"}, {"minimum", "inf"}, {"add", "0"}, {"maximum", "0.5"}};
+  static const char *const types[] = {"f32", "bf16", "f64", "f16"};
+  char in[64], body[400], out[64];
+
+  for (size_t i = 0; i < WEFT_COUNT(shapes); i++)
+    for (size_t o = 0; o < WEFT_COUNT(ops); o++)
+      for (size_t t = 0; t < WEFT_COUNT(types); t++) {
+        snprintf(in, sizeof in, "%s%s", types[t], shapes[i].in);
+        snprintf(out, sizeof out, "%s%s", types[t], shapes[i].out);
+        snprintf(body, sizeof body,
+                 "  z = %s[] constant(%s)\n"
+                 "  ROOT r = %s reduce-window(p0, z), window={%s}, to_apply=%.3s",
+                 types[t], ops[o].init, out, shapes[i].window, ops[o].op);
+        /* nine numbers of up to 2, of which a narrow sum is rounded at every step or at its end */
+        bool sums = ops[o].op[0] == 'a', narrow = types[t][0] == 'b' || types[t][1] == '1';
+        check_kernel(fusion(reducer(ops[o].op, types[t]), in, body, out),
+                     &(kernel_check){.rtol = sums && narrow ? 0.02 : 0, .atol = sums && narrow ? 0.15 : 0});
+      }
+}
+
+/* An element has two parts, of which the array has twice as many. */
+TEST(windows_of_complex_numbers_read_both_parts)
+{
+  check_kernel(fusion(reducer("add", "c64"), "c64[8,9]",
+                      "  z = c64[] constant((0, 0))\n"
+                      "  ROOT r = c64[8,9] reduce-window(p0, z), window={size=1x9 pad=0_0x8_0}, to_apply=add",
+                      "c64[8,9]"),
+               &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
+  check_kernel(
+    fusion(reducer("add", "c64"), "c64[3,40]",
+           "  z = c64[] constant((0, 0))\n"
+           "  ROOT r = c64[3,21] reduce-window(p0, z), window={size=1x3 stride=1x2 pad=0_0x1_2}, to_apply=add",
+           "c64[3,21]"),
+    &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
+}
+
+/* The extremes of windows are those of single maxima and minima: NaN wins over all, and 0 is greater than -0. Each
+ * input chooses one of eight numbers; a quotient tells the zeros apart. */
+TEST(extremes_of_windows_keep_nan_and_the_sign_of_zero)
+{
+  static const char *const ops[] = {"maximum", "minimum"};
+  char body[1500];
+
+  for (size_t o = 0; o < WEFT_COUNT(ops); o++) {
+    snprintf(body, sizeof body,
+             "  table = f32[8] constant({0, -0, inf, -inf, nan, 1, -1, 1e-40})\n"
+             "  at = s32[4,9,33,1] reshape(p0)\n"
+             "  x = f32[4,9,33] gather(table, at), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, "
+             "index_vector_dim=3, slice_sizes={1}\n"
+             "  z = f32[] constant(%s)\n"
+             "  w = f32[4,5,17] reduce-window(x, z), window={size=1x3x3 stride=1x2x2 pad=0_0x1_1x1_1}, to_apply=%.3s\n"
+             "  one = f32[] constant(1)\n"
+             "  ones = f32[4,5,17] broadcast(one), dimensions={}\n"
+             "  ROOT q = f32[4,5,17] divide(ones, w)",
+             o ? "inf" : "-inf", ops[o]);
+    check_kernel(fusion(reducer(ops[o], "f32"), "s32[4,9,33]", body, "f32[4,5,17]"),
+                 &(kernel_check){.int_low = 0, .int_high = 7});
+  }
+}
+
 TEST(a_sum_beside_another_combiner_starts_from_its_initial_value_once)
 {
   static const char capped[] = "cap {\n"
@@ -632,7 +701,8 @@ int main(void)
   const struct CMUnitTest units[] = {
     UNIT(sums_of_every_form), UNIT(columns_whose_neighbours_share_a_factor), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(least_and_greatest_with_their_places), UNIT(long_sums_in_two_phases),
     UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken),
-    UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(bits_seen_otherwise_keep_dimensions_together), UNIT(steps_after_those_of_one_thread_are_shared_later), UNIT(reduce_window_forms),
+    UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(bits_seen_otherwise_keep_dimensions_together), UNIT(steps_after_those_of_one_thread_are_shared_later), UNIT(reduce_window_forms), UNIT(windows_with_strides_and_padding_read_inside_of_the_array),
+          UNIT(windows_of_complex_numbers_read_both_parts), UNIT(extremes_of_windows_keep_nan_and_the_sign_of_zero),
     UNIT(extremes_keep_nan_and_the_order_of_zeros), UNIT(sums_of_values_that_are_sums_themselves), UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
   };
   return cmocka_run_group_tests(units, NULL, NULL);

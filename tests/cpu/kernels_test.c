@@ -301,7 +301,17 @@ TEST(convolution_of_every_form_and_type)
     {"2,3,29,21", "17,3,4,3", "2,17,28,21", "window={size=4x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
     {"2,4,40,1", "18,4,3,1", "2,18,40,1", "window={size=3x1 pad=1_1x0_0}, dim_labels=bf01_oi01->bf01"},
     {"1,3,20,20", "131,3,3,3", "1,131,20,20", "window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01"},
+    {"4,20,160,180", "16,20,2,1", "4,16,80,90", "window={size=2x1 stride=2x2}, dim_labels=bf01_oi01->bf01"},
+    /* windows of one element with strides, which read picked pixels: few features, features in the lanes, one dimension
+     * and three, a stride along one dimension, padding that no window reads, a window in the padding */
     {"4,20,160,180", "16,20,1,1", "4,16,80,90", "window={size=1x1 stride=2x2}, dim_labels=bf01_oi01->bf01"},
+    {"2,7,9,8", "5,7,1,1", "2,5,3,4", "window={size=1x1 stride=3x2}, dim_labels=bf01_oi01->bf01"},
+    {"2,70,14,13", "100,70,1,1", "2,100,7,7", "window={size=1x1 stride=2x2}, dim_labels=bf01_oi01->bf01"},
+    {"2,64,70", "40,64,1", "2,40,24", "window={size=1 stride=3}, dim_labels=bf0_oi0->bf0"},
+    {"1,32,5,6,7", "20,32,1,1,1", "1,20,3,2,3", "window={size=1x1x1 stride=2x4x3}, dim_labels=bf012_oi012->bf012"},
+    {"1,64,12,11", "24,64,1,1", "1,24,12,6", "window={size=1x1 stride=1x2}, dim_labels=bf01_oi01->bf01"},
+    {"1,64,12,11", "24,64,1,1", "1,24,4,4", "window={size=1x1 stride=3x3 pad=0_0x0_1}, dim_labels=bf01_oi01->bf01"},
+    {"1,64,12,11", "24,64,1,1", "1,24,5,4", "window={size=1x1 stride=3x3 pad=0_1x0_0}, dim_labels=bf01_oi01->bf01"},
     /* features in the lanes: pixels and panels in parts, the last of which have four features; two blocks of k */
     {"2,70,7,7", "100,70,1,1", "2,100,7,7", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
     {"1,70,14,14", "64,70,1,1", "1,64,14,14", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
@@ -529,6 +539,7 @@ TEST(convolutions_are_the_same_bits_on_any_number_of_threads)
     {CASE("bf16", "2,20,8,9", "80,20,3,3", "2,80,8,9", "bf01_oi01->bf01"), 2 * 20 * 8 * 9, 80 * 20 * 9, 2 * 80 * 8 * 9, WEFT_BF16},
     {CASE("bf16", "2,64,20,24", "80,64,3,3", "2,80,20,24", "bf01_oi01->bf01"), 2 * 64 * 20 * 24, 80 * 64 * 9, 2 * 80 * 20 * 24, WEFT_BF16},
     {WINDOW("bf16", "2,64,30,24", "80,64,1,1", "2,80,30,24", "1x1", "bf01_oi01->bf01"), 2 * 64 * 30 * 24, 80 * 64, 2 * 80 * 30 * 24, WEFT_BF16},
+    {WINDOW("f32", "2,300,14,27", "80,300,1,1", "2,80,7,14", "1x1 stride=2x2", "bf01_oi01->bf01"), 2 * 300 * 14 * 27, 80 * 300, 2 * 80 * 7 * 14, WEFT_F32},
     {WINDOW("f32", "2,300,14,14", "80,300,1,1", "2,80,14,14", "1x1", "bf01_oi01->bf01"), 2 * 300 * 14 * 14, 80 * 300, 2 * 80 * 14 * 14, WEFT_F32},
     {CASE("f32", "2,40,24,40", "3,3,40,48", "2,40,24,48", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 48 * 9, 2 * 48 * 40 * 24, WEFT_F32},
     {CASE("bf16", "2,40,24,40", "3,3,40,48", "2,40,24,48", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 48 * 9, 2 * 48 * 40 * 24, WEFT_BF16},

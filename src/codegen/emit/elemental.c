@@ -569,9 +569,32 @@ static hlo_opcode kept_wide(const hlo_instr *reduce)
                                                                              : HLO_OPCODE_COUNT;
 }
 
+/* Makes slots for the `n` accumulators of `lanes` lanes of a reduce or a reduce-window, with their initial values. */
+static weft_status *make_slots(gen_emit *e, gen_env *env, const hlo_instr *reduce, int n, int lanes, gen_value *slots)
+{
+  gen_acc only = {.op = hlo_reducer_op(reduce->called[0]), .type = reduce->operands[0]->shape->type};
+
+  for (int i = 0; i < n; i++) {
+    gen_value init;
+    WEFT_TRY(emit_scalar(e, env, reduce->operands[n + i], &init));
+    if (n == 1 && lanes > 1 && gen_has_extreme_slots(e, &only)) {
+      slots[i] = gen_extreme_slot(e, &only, lanes);
+      gen_extreme_add(e, slots[i], init.re);
+      continue;
+    }
+    slots[i] = gen_acc_slot(e, reduce->operands[i]->shape->type, lanes);
+    gen_acc_set(e, slots[i], init);
+  }
+  return NULL;
+}
+
 /* The results of a reduction, once everything is combined. */
 static void take_results(gen_emit *e, const hlo_instr *reduce, int n, const gen_value *slots, gen_value *out)
 {
+  if (gen_is_extreme_slot(slots[0])) {
+    out[0] = gen_extreme_get(e, slots[0], hlo_reducer_op(reduce->called[0]) == HLO_MINIMUM);
+    return;
+  }
   for (int i = 0; i < n; i++) out[i] = gen_acc_get(e, slots[i]);
   if (kept_wide(reduce) != HLO_OPCODE_COUNT)
     out[0] = gen_acc_result(e, &(gen_acc){.type = reduce->operands[0]->shape->type}, out[0]);
@@ -586,6 +609,11 @@ static weft_status *accumulate(gen_emit *e, const hlo_instr *reduce, int n, cons
   const gen_value *r = &wide;
 
   WEFT_TRY_ALLOC(args);
+  if (gen_is_extreme_slot(slots[0])) {
+    gen_value none = gen_identity(e, hlo_reducer_op(reduce->called[0]), reduce->operands[0]->shape->type);
+    gen_extreme_add(e, slots[0], cond ? gen_select(e, cond, v[0].re, none.re) : v[0].re);
+    return NULL;
+  }
   for (int i = 0; i < n; i++) args[i] = gen_acc_get(e, slots[i]), args[n + i] = v[i];
   if (op != HLO_OPCODE_COUNT) wide = gen_combine(e, op, reduce->operands[0]->shape->type, args[0], args[1]);
   else WEFT_TRY(gen_emit_apply(e, reduce->called[0], args, &r));
@@ -652,12 +680,7 @@ static weft_status *emit_reduce(gen_emit *e, gen_env *env, const hlo_instr *inst
     if (!ints_have(instr->dims, d, &unused)) r.at->d[d] = idx->d[kept++];
     else total *= in->dims[d];
   }
-  for (int i = 0; i < n; i++) {
-    gen_value init;
-    WEFT_TRY(emit_scalar(e, env, instr->operands[n + i], &init));
-    r.slots[i] = gen_acc_slot(e, instr->operands[i]->shape->type, gen_lanes_at(e, idx));
-    gen_acc_set(e, r.slots[i], init);
-  }
+  WEFT_TRY(make_slots(e, env, instr, n, gen_lanes_at(e, idx), r.slots));
   r.unroll = total <= UNROLL_REDUCE;
   if (total > 0) WEFT_TRY(reduce_dims(e, &r, 0));
   take_results(e, instr, n, r.slots, out);
@@ -733,12 +756,7 @@ static weft_status *emit_reduce_window(gen_emit *e, gen_env *env, const hlo_inst
   int n = instr->operand_count / 2;
   window_nest w = {env, instr, n, WEFT_ARENA_ARRAY(e->arena, gen_value, n), idx, gen_index_new(e, idx->rank), NULL};
 
-  for (int i = 0; i < n; i++) {
-    gen_value init;
-    WEFT_TRY(emit_scalar(e, env, instr->operands[n + i], &init));
-    w.slots[i] = gen_acc_slot(e, instr->operands[i]->shape->type, gen_lanes_at(e, idx));
-    gen_acc_set(e, w.slots[i], init);
-  }
+  WEFT_TRY(make_slots(e, env, instr, n, gen_lanes_at(e, idx), w.slots));
   WEFT_TRY(window_dims(e, &w, 0));
   take_results(e, instr, n, w.slots, out);
   return NULL;

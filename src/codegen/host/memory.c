@@ -4,17 +4,47 @@
 
 #include "codegen/host/host.h"
 
-static gen_ssa masked_load(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa index, int lanes)
+static gen_ssa masked_load(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa index, gen_ssa mask,
+                           int lanes)
 {
   gen_part *p = e->part;
   LLVMTypeRef t = LLVMVectorType(element, (unsigned)lanes), types[2] = {t, p->ptr};
   gen_ssa fn = LLVMGetIntrinsicDeclaration(p->mod, LLVMLookupIntrinsicID("llvm.masked.load", 16), types, 2);
   gen_ssa args[4] = {gen_element_ptr(e, buf, element, index), LLVMConstInt(p->i32, gen_type_bytes(p, element), 0),
-                     gen_splat(e, e->mask, lanes), LLVMConstNull(t)};
+                     gen_splat(e, mask, lanes), LLVMConstNull(t)};
   gen_ssa v = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, 4, "");
 
   gen_annotate(e, buf, v, true);
   return v;
+}
+
+enum { MOST_INSIDE = 32 };
+
+/* A bit for each lane from lane `from` on, which may be any number. */
+static gen_ssa lanes_from(gen_emit *e, gen_ssa from, int lanes)
+{
+  from = gen_intrinsic2(e, "llvm.smax", from, gen_i64(e, 0));
+  from = gen_intrinsic2(e, "llvm.smin", from, gen_i64(e, lanes));
+  return LLVMBuildShl(e->b, LLVMConstAllOnes(e->part->i64), from, "");
+}
+
+/* `lanes` elements from `index` on, at most MOST_INSIDE; zeros for those that are outside of the buffer. [lo, hi] are
+ * static bounds of what is read. */
+static gen_ssa load_inside(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa index, int64_t lo,
+                           int64_t hi, int lanes)
+{
+  LLVMTypeRef bits = LLVMIntTypeInContext(e->part->ctx, (unsigned)lanes);
+  gen_ssa mask = NULL;
+
+  if (lo >= 0 && hi < buf->elems) return gen_load_plain(e, buf, element, index, lanes);
+  if (lo < 0) mask = lanes_from(e, LLVMBuildNSWNeg(e->b, index, ""), lanes);
+  if (hi >= buf->elems) {
+    gen_ssa before =
+      LLVMBuildNot(e->b, lanes_from(e, LLVMBuildNSWSub(e->b, gen_i64(e, buf->elems), index, ""), lanes), "");
+    mask = mask ? LLVMBuildAnd(e->b, mask, before, "") : before;
+  }
+  mask = LLVMBuildBitCast(e->b, LLVMBuildTrunc(e->b, mask, bits, ""), LLVMVectorType(e->part->i1, (unsigned)lanes), "");
+  return masked_load(e, buf, element, index, mask, lanes);
 }
 
 /* One element from each of the addresses `indices`, all of them valid. */
@@ -81,15 +111,18 @@ static gen_ssa load_picked(gen_emit *e, const gen_buffer *buf, LLVMTypeRef eleme
 }
 
 /* The same where it is not known which of `step` neighbours comes first. The last vector overlaps the one before it,
- * so that nothing past the last lane's element is read. */
-static gen_ssa load_strided(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa first, int step)
+ * so that nothing past the last lane's element is read. The lanes read between `lo` and `hi`; those outside of the
+ * buffer get zeros. */
+static gen_ssa load_strided(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa first, int step,
+                            int64_t lo, int64_t hi)
 {
   int lanes = e->lanes, picked[64];
   gen_ssa v = NULL;
 
   for (int k = 0; k < step; k++) {
     int start = k == step - 1 ? (lanes - 1) * step + 1 - lanes : k * lanes;
-    gen_ssa part = gen_load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, first, gen_i64(e, start), ""), lanes);
+    gen_ssa at_part = LLVMBuildNSWAdd(e->b, first, gen_i64(e, start), "");
+    gen_ssa part = load_inside(e, buf, element, at_part, lo, hi, lanes);
     for (int i = 0; i < lanes; i++) {
       int at = i * step;
       if (k == 0) picked[i] = WEFT_MIN(at, lanes - 1);
@@ -112,7 +145,8 @@ static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef el
     return gen_load_plain(e, buf, element, uniform, 1);
   }
   if (!varying && step == 1)
-    return e->mask ? masked_load(e, buf, element, uniform, lanes) : gen_load_plain(e, buf, element, uniform, lanes);
+    return e->mask ? masked_load(e, buf, element, uniform, e->mask, lanes)
+                   : gen_load_plain(e, buf, element, uniform, lanes);
   if (!varying && step == -1 && !e->mask) {
     int reversed[64];
     for (int i = 0; i < lanes; i++) reversed[i] = lanes - 1 - i;
@@ -124,8 +158,11 @@ static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef el
     gen_ssa v = load_picked(e, buf, element, linear, (int)step);
     if (v) return v;
   }
-  if (!varying && step > 1 && step <= MOST_STEP && !e->mask && lanes > 1)
-    return load_strided(e, buf, element, uniform, (int)step);
+  if (!varying && step > 1 && step <= MOST_STEP && lanes > 1 && (!e->mask || lanes <= MOST_INSIDE)) {
+    int64_t lo = 0, hi = 0;
+    if (e->mask) gen_affine_range(e, linear, &lo, &hi);
+    return load_strided(e, buf, element, uniform, (int)step, lo, hi);
+  }
   gen_ssa at = gen_affine_ssa(e, linear);
   if (e->mask) at = gen_select(e, e->mask, at, gen_i(at, 0));
   return gather(e, buf, element, at);
@@ -144,11 +181,11 @@ static gen_value load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
   if (!is_complex) return (gen_value){.re = gen_from_storage(e, buf->type, load_component(e, buf, element, linear))};
   gen_ssa uniform, varying;
   int64_t step;
+  gen_buffer twice = *buf; /* of parts */
+  twice.elems *= 2;
   gen_affine_split(e, linear, &uniform, &step, &varying);
   if (e->lanes > 1 && !varying && step == 1 && !e->mask) { /* de-interleave */
     int even[64], odd[64];
-    gen_buffer twice = *buf;
-    twice.elems *= 2;
     gen_ssa at = LLVMBuildNSWMul(e->b, uniform, gen_i64(e, 2), "");
     gen_ssa low = gen_load_plain(e, &twice, element, at, e->lanes);
     gen_ssa high = gen_load_plain(e, &twice, element, LLVMBuildNSWAdd(e->b, at, gen_i64(e, e->lanes), ""), e->lanes);
@@ -156,7 +193,8 @@ static gen_value load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
     return (gen_value){gen_shuffle(e, low, high, e->lanes, even), gen_shuffle(e, low, high, e->lanes, odd)};
   }
   gen_affine re = gen_affine_scale(e, linear, 2);
-  return (gen_value){load_component(e, buf, element, re), load_component(e, buf, element, gen_affine_offset(re, 1))};
+  return (gen_value){load_component(e, &twice, element, re),
+                     load_component(e, &twice, element, gen_affine_offset(re, 1))};
 }
 
 static void store_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_affine linear, gen_ssa v)
