@@ -82,8 +82,8 @@ static inline WEFT_UNUSED bool test_is_on_gpu(void)
   return platform && strcmp(platform, "cuda") == 0;
 }
 
-/* The step through many cases that differ in their numbers only: a build with a sanitizer, which judges the use of memory,
- * runs every `step`th. The other builds run all. */
+/* The step through many cases that differ in their numbers only: a build with a sanitizer, which judges the use of
+ * memory, runs every `step`th. The other builds run all. */
 #define T_STRIDE(step) (getenv("WEFT_SANITIZED") ? (step) : 1)
 
 /* Leaves the test with a reason; build-aux/tap-skips makes it a skipped test. cmocka's skip() prints
