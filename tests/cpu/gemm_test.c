@@ -303,7 +303,7 @@ TEST(narrow_floats_are_converted_by_arithmetic)
 
 TEST(products_of_few_rows_are_exact)
 {
-  static const weft_dtype bytes[] = {WEFT_S8, WEFT_U8, WEFT_S4, WEFT_U4, WEFT_F8E4M3FN, WEFT_F8E5M2, WEFT_F16, WEFT_S16};
+  static const weft_dtype bytes[] = {WEFT_S8, WEFT_U8, WEFT_S4, WEFT_U4, WEFT_F8E4M3FN, WEFT_F8E5M2, WEFT_F16, WEFT_BF16, WEFT_S16};
   static const int64_t depths[] = {1, 3, 4, 7, 8, 33, 300}, widths[] = {64, 77, 131, 1027};
 
   if (!gen_this_processor.avx2) T_SKIP("this processor has no AVX2");
