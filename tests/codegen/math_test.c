@@ -554,7 +554,7 @@ TEST(erfc_of_f32_stays_within_its_budgets)
     for (int i = 0; i < BLOCK; i++) {
       double error = error_f32(y[i], erfc(x[i]));
       size_t range = 0;
-      while (x[i] >= budgets[range].below) range++;
+      while (range + 1 < WEFT_COUNT(budgets) && x[i] >= budgets[range].below) range++;
       worst[range] = fmax(worst[range], error);
       if (!(error <= budgets[range].ulp)) fail_msg("erfc(%a): got %a, want %a (%g ULP)", x[i], y[i], erfc(x[i]), error);
     }
