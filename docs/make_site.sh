@@ -90,6 +90,7 @@ nav:
     - Before the device layer: docs/measured/device-layer.md
     - On a GPU: docs/measured/gpu.md
     - Peers: docs/measured/peers.md
+    - Peers, with AMX: docs/measured/peers-amx.md
     - Peers, without AVX-512: docs/measured/peers-avx2.md
     - Loops over workers: docs/measured/pool.md
     - Collectives: docs/measured/collectives.md
