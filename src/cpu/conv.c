@@ -39,7 +39,6 @@ enum {
   MAX_DIRECT_TAPS = 256,
   MOST_PHASES = 256,
   WIDEN_TASK = 1 << 15, /* elements */
-  PICK_PLANES = 16,     /* of a task */
 };
 #define SMALL_TASK 0.1 /* the part of TASK_MFLOPS that a small task has: some 50 us of work */
 
@@ -276,8 +275,6 @@ void cpu_conv_fini(cpu_conv *c) { cpu_onednn_free(c->onednn); }
 /* Makes the input the pixels that the windows read, if these have one element each, and leave pixels out. */
 static bool plan_pick(cpu_conv *c)
 {
-  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type);
-
   for (int d = 0; d < c->spatial; d++) {
     const hlo_window_dim *w = &c->window[d];
     if (w->size != 1 || w->pad_low || w->base_dilation != 1 || (c->out_size[d] - 1) * w->stride >= c->in_size[d])
@@ -285,11 +282,16 @@ static bool plan_pick(cpu_conv *c)
   }
   if (c->in_pixels == c->out_pixels || (double)c->batch * (double)c->lhs_features * (double)c->out_pixels > 1e12)
     return false;
-  c->pick.pixels = c->in_pixels;
-  c->pick.bytes = WEFT_ALIGN_UP(c->batch * c->lhs_features * c->out_pixels * bytes, 64);
+  c->picks = true;
+  c->pick = (cpu_transpose){.rank = c->spatial + 1,
+                            .size = {c->batch * c->lhs_features},
+                            .step = {c->in_pixels},
+                            .elems = c->batch * c->lhs_features * c->out_pixels,
+                            .elem_bytes = (int64_t)weft_dtype_bytes(c->lhs_type)};
   c->in_pixels = 1;
   for (int d = c->spatial - 1; d >= 0; d--) {
-    c->pick.step[d] = c->in_step[d] * c->window[d].stride;
+    c->pick.size[d + 1] = c->out_size[d];
+    c->pick.step[d + 1] = c->in_step[d] * c->window[d].stride;
     c->window[d].stride = 1;
     c->window[d].pad_high = 0;
     c->in_step[d] = c->in_pixels;
@@ -298,74 +300,29 @@ static bool plan_pick(cpu_conv *c)
   return c->plain = true;
 }
 
-typedef struct pick_job {
-  const cpu_conv *c;
-  const char *from;
-  char *to;
-} pick_job;
-
-#define PICK(name, type)                                                                                              \
-  static CPU_HOT void name(const type *restrict from, int64_t step, int64_t count, type *restrict to)                 \
-  {                                                                                                                   \
-    if (step == 2)                                                                                                    \
-      for (int64_t i = 0; i < count; i++) to[i] = from[2 * i];                                                        \
-    else                                                                                                              \
-      for (int64_t i = 0; i < count; i++) to[i] = from[step * i];                                                     \
-  }
-PICK(pick_halves, uint16_t)
-PICK(pick_words, uint32_t)
-
-static void pick_task(void *ctx, int64_t task)
+/* The arrays are read and written as they lie, by the form that was chosen for features before pixels. */
+static void end_first(cpu_conv *c)
 {
-  const pick_job *job = ctx;
-  const cpu_conv *c = job->c;
-  int last = c->spatial - 1;
-  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), width = c->in_size[last], step = c->pick.step[last];
-  int64_t end = WEFT_MIN((task + 1) * PICK_PLANES, c->batch * c->lhs_features);
-  char *to = job->to + task * PICK_PLANES * c->in_pixels * bytes;
-
-  for (int64_t plane = task * PICK_PLANES; plane < end; plane++) {
-    int64_t line[HLO_MAX_RANK] = {0};
-    do {
-      int64_t at = plane * c->pick.pixels;
-      for (int d = 0; d < last; d++) at += line[d] * c->pick.step[d];
-      const char *from = job->from + at * bytes;
-      if (bytes == 2) pick_halves((const uint16_t *)(const void *)from, step, width, (uint16_t *)(void *)to);
-      else pick_words((const uint32_t *)(const void *)from, step, width, (uint32_t *)(void *)to);
-      to += width * bytes;
-    } while (cpu_conv_next(last, c->in_size, line));
-  }
-}
-
-/* to = the pixels of the input that are read. */
-static void pick(const cpu_conv *c, rt_pool *pool, const void *from, char *to)
-{
-  pick_job job = {.c = c, .from = from, .to = to};
-
-  rt_parallel_for(pool, (c->batch * c->lhs_features + PICK_PLANES - 1) / PICK_PLANES, pick_task, &job);
-}
-
-/* Plans one of the forms of arrays that have features before pixels. */
-static bool plan_first(cpu_conv *c, const hlo_conv_attrs *attrs)
-{
-  c->by_tiles = cpu_conv_tiles_init(c);
-  c->by_first = !c->by_tiles && cpu_conv_first_init(c, attrs);
+  c->order_lhs = c->order_out = false;
   c->scratch_bytes = c->by_tiles    ? c->tiles.scratch_bytes
                      : c->by_lines  ? c->lines.scratch_bytes
                      : c->by_turned ? 0
                                     : c->first_plan.shared_bytes;
-  c->pick.at = WEFT_ALIGN_UP(c->scratch_bytes, 64);
-  c->scratch_bytes = c->pick.bytes ? c->pick.at + c->pick.bytes : c->scratch_bytes;
-  if (c->by_tiles || c->by_first) c->order_lhs = c->order_out = false;
-  return c->by_tiles || c->by_first;
+  if (!c->picks) return;
+  c->pick_at = WEFT_ALIGN_UP(c->scratch_bytes, 64);
+  c->scratch_bytes = c->pick_at + WEFT_ALIGN_UP(c->pick.elems * c->pick.elem_bytes, 64);
 }
 
-/* The same of an input of which pixels are picked. */
+/* Plans one of these forms for an input of which pixels are picked. */
 static bool plan_picked(cpu_conv *c, const hlo_conv_attrs *attrs)
 {
   cpu_conv whole = *c;
 
-  if (cpu_conv_is_first(c, attrs) && plan_pick(c) && plan_first(c, attrs)) return true;
+  if (cpu_conv_is_first(c, attrs) && plan_pick(c)) {
+    c->by_tiles = cpu_conv_tiles_init(c);
+    c->by_first = !c->by_tiles && cpu_conv_first_init(c, attrs);
+  }
+  if (c->by_tiles || c->by_first) return true;
   *c = whole;
   return false;
 }
@@ -408,11 +365,9 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->plain = is_plain(c); /* holds for convolutions without spatial dimensions too */
   c->order_lhs = plan_order(&c->lhs_order, lhs, lhs_dims);
   c->order_out = plan_result_order(&c->out_order, out, out_dims);
-  if (plan_picked(c, attrs)) return NULL;
-  c->by_tiles = cpu_conv_is_first(c, attrs) && cpu_conv_tiles_init(c);
-  if (c->by_tiles) {
-    c->order_lhs = c->order_out = false;
-    c->scratch_bytes = c->tiles.scratch_bytes;
+  if (!plan_picked(c, attrs)) c->by_tiles = cpu_conv_is_first(c, attrs) && cpu_conv_tiles_init(c);
+  if (c->by_tiles || c->by_first) {
+    end_first(c);
     return NULL;
   }
   if (plan_onednn(c, attrs, rhs)) {
@@ -424,8 +379,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->by_plane = cpu_conv_plane_init(c, attrs, lhs, rhs, out);
   c->by_first = !c->by_plane && cpu_conv_first_init(c, attrs);
   if (c->by_first) {
-    c->order_lhs = c->order_out = false;
-    c->scratch_bytes = c->by_lines ? c->lines.scratch_bytes : c->by_turned ? 0 : c->first_plan.shared_bytes;
+    end_first(c);
     return NULL;
   }
   if (c->by_plane) c->order_lhs = c->order_out = false;
@@ -909,9 +863,9 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     memset(out, 0, (size_t)(rows * c->all_features) * weft_dtype_bytes(c->out_type));
     return NULL;
   }
-  if (c->pick.bytes) {
-    pick(c, pool, lhs, (char *)scratch + c->pick.at);
-    lhs = (char *)scratch + c->pick.at;
+  if (c->picks) {
+    cpu_transpose_run(&c->pick, pool, (char *)scratch + c->pick_at, lhs);
+    lhs = (char *)scratch + c->pick_at;
   }
   if (c->by_tiles) return cpu_conv_tiles_run(c, pool, lhs, rhs, packed, out, scratch);
   if (c->by_turned) return cpu_conv_turned_run(c, pool, lhs, rhs, packed, out);

@@ -59,13 +59,6 @@ typedef struct cpu_conv_tiles {
   int64_t panels_at, kernel_at, scratch_bytes; /* scratch: planes, shared panels, the kernel unless it is packed */
 } cpu_conv_tiles;
 
-/* Windows of one element with strides read some pixels of the input alone: these are copied side by side, and all else
- * is planned as without strides. The numbers are those of the input as it lies; bytes 0: nothing is picked. */
-typedef struct cpu_conv_pick {
-  int64_t bytes, at;                  /* of the copy; its place in the scratch */
-  int64_t pixels, step[HLO_MAX_RANK]; /* of an image; from a pixel that is picked to the next one */
-} cpu_conv_pick;
-
 /* The plan of the form of conv_last.c. */
 typedef struct cpu_conv_last {
   int64_t width, in_lines;            /* pixels of a line with its padding; lines of the input that a task reads */
@@ -90,7 +83,10 @@ typedef struct cpu_conv {
   /* the array must be copied into canonical order, or the result must be copied out of it */
   bool order_lhs, order_rhs, order_out;
   cpu_transpose lhs_order, rhs_order, out_order;
-  cpu_conv_pick pick;
+  /* windows of one element with strides, features before pixels: the pixels that are read are copied side by side, and
+   * all else is planned as without strides */
+  bool picks;
+  cpu_transpose pick;                   /* the copy, which goes to scratch at pick_at */
   bool direct;                          /* groups with few features: plain loops instead of products of matrices */
   bool by_plane;                        /* groups with few features, spatial dimensions innermost: conv_plane.c */
   cpu_conv_plane plane;
@@ -113,7 +109,7 @@ typedef struct cpu_conv {
   cpu_gemm gemm;                        /* the product of one task that has all its rows */
   int64_t patch_bytes;                  /* bytes of the matrix of input patches of one task, in the task's scratch */
   int64_t packed_at;                    /* in the packing: of the groups' forms */
-  int64_t rhs_at, spare_at, out_at, phase_rhs_at, scratch_bytes;
+  int64_t rhs_at, spare_at, out_at, phase_rhs_at, pick_at, scratch_bytes;
 } cpu_conv;
 
 /* Plans.  Errors: UNIMPLEMENTED for element types without a kernel. */

@@ -22,24 +22,36 @@ static void convert_any(weft_dtype to, char *dst, weft_dtype from, const char *s
   }
 }
 
-static void copy(char *dst, const char *src, int64_t bytes, int64_t step, int64_t count)
+/* to[i] = from[i * step]. Every second element is a loop of its own, for vectors. */
+#define COPY(name, type)                                                                            \
+  static CPU_HOT void name(type *restrict to, const type *restrict from, int64_t step, int64_t count) \
+  {                                                                                                 \
+    if (step == 2)                                                                                  \
+      for (int64_t i = 0; i < count; i++) to[i] = from[2 * i];                                      \
+    else                                                                                            \
+      for (int64_t i = 0; i < count; i++) to[i] = from[i * step];                                   \
+  }
+COPY(copy_1, uint8_t)
+COPY(copy_2, uint16_t)
+COPY(copy_4, uint32_t)
+COPY(copy_8, uint64_t)
+typedef struct two_words { uint64_t v[2]; } two_words;
+COPY(copy_16, two_words)
+#undef COPY
+
+static void copy(void *dst, const void *src, int64_t bytes, int64_t step, int64_t count)
 {
-#define COPY(size) \
-  case size: \
-    for (int64_t i = 0; i < count; i++) memcpy(dst + i * size, src + i * step * size, size); \
-    return
   if (step == 1) {
     memcpy(dst, src, (size_t)(bytes * count));
     return;
   }
   switch (bytes) {
-    COPY(1);
-    COPY(2);
-    COPY(4);
-    COPY(8);
-    COPY(16);
+  case 1: copy_1(dst, src, step, count); return;
+  case 2: copy_2(dst, src, step, count); return;
+  case 4: copy_4(dst, src, step, count); return;
+  case 8: copy_8(dst, src, step, count); return;
+  case 16: copy_16(dst, src, step, count); return;
   }
-#undef COPY
 }
 
 /* The pairs of types that matter for speed, as loops that vectorise. `READ` gives a value from element p. */

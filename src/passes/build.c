@@ -249,6 +249,19 @@ hlo_instr *pb_gte(pass_build *b, hlo_instr *tuple, int64_t index)
   BUILD(b, hlo_add_gte(b->comp, b->before, tuple, index, &out));
 }
 
+hlo_instr *pb_dot_like(pass_build *b, const hlo_instr *dot, hlo_instr *lhs, hlo_instr *rhs, weft_dtype type,
+                       const int64_t *dims)
+{
+  const hlo_shape *shape = hlo_shape_array(&b->comp->module->arena, type, dot->shape->rank, dims);
+  hlo_instr *result = pb_instr(b, HLO_DOT, shape, 2, (hlo_instr *[]){lhs, rhs});
+
+  if (result) {
+    result->u.dot = dot->u.dot;
+    result->extra = dot->extra;
+  }
+  return result;
+}
+
 hlo_ints pb_ints(pass_build *b, int count, const int64_t *v)
 {
   hlo_ints ints = {0, NULL};

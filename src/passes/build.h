@@ -73,6 +73,9 @@ hlo_instr *pb_reduce(pass_build *b, hlo_instr *x, hlo_instr *init, int count, co
                      hlo_computation *reducer);
 hlo_instr *pb_tuple(pass_build *b, int count, hlo_instr *const *elements);
 hlo_instr *pb_gte(pass_build *b, hlo_instr *tuple, int64_t index);
+/* lhs . rhs with the attributes of `dot`, as an array of its rank. */
+hlo_instr *pb_dot_like(pass_build *b, const hlo_instr *dot, hlo_instr *lhs, hlo_instr *rhs, weft_dtype type,
+                       const int64_t *dims);
 hlo_ints pb_ints(pass_build *b, int count, const int64_t *v);
 
 /* Applies f to whole arrays of `dims`, element by element; the arguments take the places of f's parameters. f must

@@ -95,15 +95,6 @@ static hlo_instr *through_links(pass_build *b, const joined *j, hlo_instr *part)
   return part;
 }
 
-static bool is_canonical(const hlo_instr *dot)
-{
-  const hlo_dot_attrs *a = dot->u.dot;
-  int rank = a->lhs_batch.count + 2;
-
-  return dot->operand_count == 2 && !a->sparsity && a->lhs_batch.count <= 1 && a->lhs_contracting.count == 1 &&
-         dot->operands[0]->shape->rank == rank && dot->operands[1]->shape->rank == rank;
-}
-
 /* The type in which dots of parts are added up; WEFT_INVALID: they are not. */
 static weft_dtype sum_type(weft_dtype type)
 {
@@ -112,20 +103,6 @@ static weft_dtype sum_type(weft_dtype type)
   case WEFT_F64: return WEFT_F64;
   default: return WEFT_INVALID;
   }
-}
-
-static hlo_instr *dot_like(pass_build *b, const hlo_instr *dot, hlo_instr *lhs, hlo_instr *rhs, weft_dtype type,
-                           const int64_t *dims)
-{
-  hlo_instr *operands[] = {lhs, rhs};
-  hlo_instr *result =
-    pb_instr(b, HLO_DOT, hlo_shape_array(&dot->parent->module->arena, type, dot->shape->rank, dims), 2, operands);
-
-  if (result) {
-    result->u.dot = dot->u.dot;
-    result->extra = dot->extra;
-  }
-  return result;
 }
 
 /* Makes the dots of the parts of operand `side`. */
@@ -148,7 +125,7 @@ static weft_status *split(hlo_instr *dot, int side, const joined *j, bool *chang
     else dims[free_dim] = size;
     at += size;
     part = through_links(&b, j, part);
-    parts[i] = dot_like(&b, dot, side ? beside : part, side ? part : beside, type, dims);
+    parts[i] = pb_dot_like(&b, dot, side ? beside : part, side ? part : beside, type, dims);
   }
   result = parts[0];
   for (int i = 1; i < j->join->operand_count && is_sum; i++) result = pb_add(&b, result, parts[i]);
@@ -162,7 +139,7 @@ static weft_status *split_dot(hlo_instr *dot, bool *changed)
   const hlo_dot_attrs *a = dot->u.dot;
   joined j;
 
-  if (!is_canonical(dot) || pass_has_control_edges(dot)) return NULL;
+  if (!pass_is_canonical_dot(dot) || pass_has_control_edges(dot)) return NULL;
   for (int side = 0; side < 2; side++) {
     const hlo_shape *other = dot->operands[!side]->shape;
     int64_t batch = a->lhs_batch.count ? dot->shape->dims[0] : 1;

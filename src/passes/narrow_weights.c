@@ -90,16 +90,6 @@ static bool find_weights(hlo_instr *value, weights *w)
   return is_exact(w->narrow->shape->type, wide);
 }
 
-static bool is_canonical(const hlo_instr *dot)
-{
-  const hlo_dot_attrs *a = dot->u.dot;
-  int rank = a->lhs_batch.count + 2;
-
-  return dot->operand_count == 2 && !a->sparsity && a->algorithm == HLO_ALG_UNSET && a->lhs_batch.count <= 1 &&
-         a->lhs_contracting.count == 1 && dot->operands[0]->shape->rank == rank &&
-         dot->operands[1]->shape->rank == rank;
-}
-
 /* Is `dot` one of few rows by many weights, which the library computes? */
 static bool is_of_few_rows(const gen_target *target, const hlo_instr *dot)
 {
@@ -138,21 +128,15 @@ static weft_status *narrow_dot(hlo_instr *dot, pass_ctx *ctx, bool *changed)
   weft_dtype type = dot->shape->type;
   pass_build b = PASS_BUILD_AT(dot);
 
-  if (!is_canonical(dot) || pass_has_control_edges(dot) || !is_of_few_rows(pass_target(ctx), dot) ||
-      !find_weights(dot->operands[1], &w))
+  if (!pass_is_canonical_dot(dot) || dot->u.dot->algorithm != HLO_ALG_UNSET || pass_has_control_edges(dot) ||
+      !is_of_few_rows(pass_target(ctx), dot) || !find_weights(dot->operands[1], &w))
     return NULL;
   for (int64_t d = 0; w.scale && d < w.scale->shape->rank; d++)
     if ((map[d] = dim_of_result(dot, w.scale_dims[d])) < 0) return NULL;
   if (w.scale && (ctx->options->rounds_narrow || type != w.scale->shape->type)) return NULL;
 
   weft_dtype sum = w.scale && weft_dtype_bytes(type) < sizeof(float) ? WEFT_F32 : type;
-  hlo_instr *operands[] = {dot->operands[0], through_links(&b, &w, w.narrow)};
-  const hlo_shape *shape = hlo_shape_array(&dot->parent->module->arena, sum, dot->shape->rank, dot->shape->dims);
-  hlo_instr *result = pb_instr(&b, HLO_DOT, shape, 2, operands);
-  if (result) {
-    result->u.dot = dot->u.dot;
-    result->extra = dot->extra;
-  }
+  hlo_instr *result = pb_dot_like(&b, dot, dot->operands[0], through_links(&b, &w, w.narrow), sum, dot->shape->dims);
   if (w.scale) {
     hlo_instr *scale = pb_convert(&b, w.scale, sum);
     result = pb_mul(&b, result, pb_broadcast(&b, scale, (int)dot->shape->rank, dot->shape->dims, map));

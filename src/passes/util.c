@@ -284,6 +284,15 @@ bool pass_compares_two(const hlo_computation *order, bool *out_largest)
          (greater || root->u.compare.direction == HLO_LT);
 }
 
+bool pass_is_canonical_dot(const hlo_instr *dot)
+{
+  const hlo_dot_attrs *a = dot->u.dot;
+  int rank = a->lhs_batch.count + 2;
+
+  return dot->operand_count == 2 && !a->sparsity && a->lhs_batch.count <= 1 && a->lhs_contracting.count == 1 &&
+         dot->operands[0]->shape->rank == rank && dot->operands[1]->shape->rank == rank;
+}
+
 bool pass_is_in_memory(const hlo_instr *x)
 {
   switch (x->op) {

@@ -63,6 +63,8 @@ WEFT_NODISCARD weft_status *pass_sequential(const hlo_module *module, weft_arena
 /* True if `value` is a scalar constant x with op(x, y) = y for every y. */
 bool pass_is_identity(hlo_opcode op, const hlo_instr *value);
 bool pass_has_control_edges(const hlo_instr *instr);
+/* True if pass dot-canonicalizer has made `dot` what it is: at most one batch dimension, one contracting one. */
+bool pass_is_canonical_dot(const hlo_instr *dot);
 /* True if the value is stored, whatever is fused. */
 bool pass_is_in_memory(const hlo_instr *value);
 /* Notes how often `loop` runs (hlo_known_trip_count), in the place of its backend_config. */

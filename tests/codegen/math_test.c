@@ -293,11 +293,10 @@ TEST(power_and_remainder_of_f64_and_their_corners)
   free(out);
 }
 
-/* Computes y = f32[BLOCK] of the instructions in `body`, the last of which is y, from the parameter x. */
-static void compute(const char *body, float *x, float *y)
+/* y = f32[BLOCK] of the instructions in `body`, the last of which is y, from the parameter x. */
+static gen_code *compile_body(const char *body, hlo_module **module, const gen_kernel **kernel)
 {
   char text[1024];
-  hlo_module *module;
   gen_options options;
   gen_code *code;
 
@@ -313,12 +312,26 @@ static void compute(const char *body, float *x, float *y)
            "  ROOT r = f32[%1$d] fusion(x), kind=kLoop, calls=f\n"
            "}\n",
            BLOCK, body);
-  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(hlo_parse(text, strlen(text), module));
   T_OK(gen_options_load(&options));
-  T_OK(gen_compile(module, &options, &code));
-  const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
-  void *args[2] = {x, y};
-  kernel->phases[0].fn(args, 0, kernel->phases[0].units);
+  T_OK(gen_compile(*module, &options, &code));
+  *kernel = gen_code_kernel(code, (*module)->entry->root);
+  return code;
+}
+
+static void run_block(const gen_kernel *kernel, float *x, float *y)
+{
+  kernel->phases[0].fn((void *[]){x, y}, 0, kernel->phases[0].units);
+}
+
+/* Computes y as compile_body has it. */
+static void compute(const char *body, float *x, float *y)
+{
+  hlo_module *module;
+  const gen_kernel *kernel;
+  gen_code *code = compile_body(body, &module, &kernel);
+
+  run_block(kernel, x, y);
   gen_code_free(code);
   hlo_module_free(module);
 }
@@ -497,32 +510,20 @@ TEST(quotients_by_a_constant_are_divisions_for_every_mantissa)
 
   for (size_t k = 0; k < WEFT_COUNT(divisors); k++) {
     hlo_module *module;
-    gen_options options;
-    gen_code *code;
-    char text[512];
-    snprintf(text, sizeof text,
-             "HloModule t\n"
-             "f {\n"
-             "  x = f32[%1$d] parameter(0)\n"
+    const gen_kernel *kernel;
+    char body[200];
+    snprintf(body, sizeof body,
              "  d = f32[] constant(%2$.9g)\n"
              "  b = f32[%1$d] broadcast(d), dimensions={}\n"
-             "  ROOT y = f32[%1$d] divide(x, b)\n"
-             "}\n"
-             "ENTRY e {\n"
-             "  x = f32[%1$d] parameter(0)\n"
-             "  ROOT r = f32[%1$d] fusion(x), kind=kLoop, calls=f\n"
-             "}\n",
+             "  y = f32[%1$d] divide(x, b)\n",
              BLOCK, divisors[k]);
-    T_OK(hlo_parse(text, strlen(text), &module));
-    T_OK(gen_options_load(&options));
-    T_OK(gen_compile(module, &options, &code));
-    const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
+    gen_code *code = compile_body(body, &module, &kernel);
     for (uint32_t first = 0x3f800000; first < 0x40000000; first += BLOCK) {
       for (int i = 0; i < BLOCK; i++) {
         uint32_t bits = first + (uint32_t)i;
         memcpy(&x[i], &bits, sizeof bits);
       }
-      kernel->phases[0].fn((void *[]){x, y}, 0, kernel->phases[0].units);
+      run_block(kernel, x, y);
       for (int i = 0; i < BLOCK; i++) {
         volatile float want = x[i] / divisors[k];
         if (y[i] != want) fail_msg("%a / %a: got %a, want %a", x[i], divisors[k], y[i], want);

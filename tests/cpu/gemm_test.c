@@ -97,6 +97,17 @@ static void check_lanes_packed(cpu_gemm g, const void *a, const void *b, const v
   check_packed(&g, a, b, c, scratch);
 }
 
+/* c = a . b by the kernel that cpu_gemm_init chooses, also from the packed form. */
+static void multiply_chosen(cpu_gemm *g, const void *a, const void *b, void *c)
+{
+  cpu_gemm_init(g);
+  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g->scratch_bytes, 64) + 64);
+  T_TRUE(scratch && g->kind != CPU_GEMM_NONE);
+  for (int64_t t = 0; t < g->tiles; t++) cpu_gemm_tile(g, t, a, b, NULL, c, scratch);
+  check_packed(g, a, b, c, scratch);
+  free(scratch);
+}
+
 /* Tests the kernel that cpu_gemm_init chooses, and the packed kernel, which it does not choose for the smallest
  * products. */
 static void check_product(cpu_gemm g, const void *a, const void *b, void *c, void *scratch, int64_t scratch_bytes)
@@ -565,11 +576,7 @@ TEST(products_of_narrow_floats_are_exact)
         for (int64_t i = 0; i < m; i++) put_as(WEFT_BF16, a, i * g.a_row + l * g.a_col, left_at(i, l));
         for (int64_t j = 0; j < n; j++) put_as(WEFT_BF16, b, l * g.b_row + j * g.b_col, right_at(l, j));
       }
-      cpu_gemm_init(&g);
-      void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64) + 64);
-      T_TRUE(scratch && g.kind != CPU_GEMM_NONE);
-      for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
-      check_packed(&g, a, b, c, scratch);
+      multiply_chosen(&g, a, b, c);
       for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
           double sum = 0;
@@ -583,7 +590,6 @@ TEST(products_of_narrow_floats_are_exact)
       free(a);
       free(b);
       free(c);
-      free(scratch);
     }
 }
 
@@ -601,11 +607,7 @@ TEST(sums_are_rounded_to_bf16_as_conversions_are)
   for (int i = 0; i < M; i++)
     for (int l = 0; l < 2; l++) put_as(WEFT_BF16, a, i * K + l, pairs[i % WEFT_COUNT(pairs)][l]);
   for (int i = 0; i < 2 * N; i++) put_as(WEFT_BF16, b, i, 1);
-  cpu_gemm_init(&g);
-  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64) + 64);
-  T_TRUE(scratch && g.kind != CPU_GEMM_NONE);
-  for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, NULL, c, scratch);
-  check_packed(&g, a, b, c, scratch);
+  multiply_chosen(&g, a, b, c);
   for (int i = 0; i < M; i++)
     for (int j = 0; j < N; j++) {
       const float *pair = pairs[i % WEFT_COUNT(pairs)];
@@ -615,7 +617,6 @@ TEST(sums_are_rounded_to_bf16_as_conversions_are)
         fail_msg("[%d, %d]: %a + %a is %a, not %a", i, j, (double)pair[0], (double)pair[1], (double)got,
                  (double)expected);
     }
-  free(scratch);
 }
 
 /* A product of bf16 by `gemm_lanes` into f32 or bf16. Its sums are exact, and its arrays' memory ends with their last

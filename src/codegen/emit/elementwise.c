@@ -266,33 +266,20 @@ static bool parts_of_inverse(double divisor, float *high, float *low)
   return true;
 }
 
-/* `usual`, or the quotient a / b where some lane is true. */
-static gen_ssa divide_where_any(gen_emit *e, gen_ssa lanes, gen_ssa a, gen_ssa b, gen_ssa usual)
-{
-  LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(e->b)};
-  gen_if block;
-
-  gen_if_begin(e, &block, gen_intrinsic1(e, "llvm.vector.reduce.or", lanes));
-  gen_ssa r[2] = {usual, gen_bin(e, LLVMFDiv, a, b)};
-  from[1] = LLVMGetInsertBlock(e->b);
-  gen_if_end(e, &block);
-  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(a), "");
-  LLVMAddIncoming(phi, r, from, 2);
-  return phi;
-}
-
 /* a / b for a constant b, in the bits of the division; NULL where that takes more than two products. */
 static gen_ssa divide_by_constant(gen_emit *e, gen_ssa a, gen_ssa b)
 {
   LLVMBool loses;
   float high, low;
+  gen_rare rare;
 
   if (!LLVMIsAConstantFP(b) || !parts_of_inverse(LLVMConstRealGetDouble(b, &loses), &high, &low)) return NULL;
   gen_ssa quotient = gen_fma(e, a, gen_f(a, high), gen_bin(e, LLVMFMul, a, gen_f(a, low)));
   /* below 2^-63; that zeros are divided, too, saves two instructions */
   gen_ssa bits = gen_cast(e, LLVMBitCast, a, e->part->i32),
           high_bits = gen_bin(e, LLVMAnd, bits, gen_i(bits, 0x60000000));
-  return divide_where_any(e, gen_icmp(e, LLVMIntEQ, high_bits, gen_i(high_bits, 0)), a, b, quotient);
+  gen_rare_begin(e, &rare, gen_icmp(e, LLVMIntEQ, high_bits, gen_i(high_bits, 0)));
+  return gen_rare_end(e, &rare, quotient, gen_bin(e, LLVMFDiv, a, b));
 }
 
 static gen_ssa divide(gen_emit *e, gen_ssa a, gen_ssa b)

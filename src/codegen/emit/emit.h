@@ -204,6 +204,14 @@ typedef struct gen_if {
 void gen_if_begin(gen_emit *e, gen_if *block, gen_ssa cond);
 void gen_if_else(gen_emit *e, gen_if *block); /* begins the code for a false condition; may be left out */
 void gen_if_end(gen_emit *e, gen_if *block);
+/* A value that is made in another way where some lane of `any` is true (or `any` itself, if it is no vector). The code
+ * for that way stands between the two calls; gen_rare_end returns `rare` if it ran, else `usual`, which is older. */
+typedef struct gen_rare {
+  gen_if block;
+  LLVMBasicBlockRef before;
+} gen_rare;
+void gen_rare_begin(gen_emit *e, gen_rare *r, gen_ssa any);
+gen_ssa gen_rare_end(gen_emit *e, gen_rare *r, gen_ssa usual, gen_ssa rare);
 
 /* ---- the forms of an element: in memory and in registers (format.c) -------------------------------------------- */
 

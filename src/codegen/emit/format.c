@@ -209,9 +209,8 @@ static gen_ssa vectors_to_bf16(gen_emit *e, gen_ssa v)
 {
   enum { LANES = 16, DENORMAL = 1 << 5 };
   int count = (int)LLVMGetVectorSize(LLVMTypeOf(v)) / LANES, lanes[LANES];
-  LLVMBasicBlockRef from[2];
-  gen_ssa part[2], denormal = NULL, r[2];
-  gen_if block;
+  gen_ssa part[2], denormal = NULL, rounded;
+  gen_rare rare;
 
   for (int k = 0; k < count; k++) {
     for (int i = 0; i < LANES; i++) lanes[i] = k * LANES + i;
@@ -220,17 +219,11 @@ static gen_ssa vectors_to_bf16(gen_emit *e, gen_ssa v)
     class = target_intrinsic(e, "llvm.x86.avx512.fpclass.ps.512", 2, (gen_ssa[]){part[k], class});
     denormal = denormal ? gen_bin(e, LLVMOr, denormal, class) : class;
   }
-  r[0] = count == 1 ? target_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", 1, part)
-                    : target_intrinsic(e, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", 2, (gen_ssa[]){part[1], part[0]});
-  r[0] = gen_cast(e, LLVMBitCast, r[0], e->part->i16);
-  from[0] = LLVMGetInsertBlock(e->b);
-  gen_if_begin(e, &block, gen_intrinsic1(e, "llvm.vector.reduce.or", denormal));
-  r[1] = gen_encode_float(e, WEFT_BF16, v);
-  from[1] = LLVMGetInsertBlock(e->b);
-  gen_if_end(e, &block);
-  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(r[0]), "");
-  LLVMAddIncoming(phi, r, from, 2);
-  return phi;
+  rounded = count == 1 ? target_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", 1, part)
+                       : target_intrinsic(e, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", 2, (gen_ssa[]){part[1], part[0]});
+  rounded = gen_cast(e, LLVMBitCast, rounded, e->part->i16);
+  gen_rare_begin(e, &rare, denormal);
+  return gen_rare_end(e, &rare, rounded, gen_encode_float(e, WEFT_BF16, v));
 }
 
 gen_ssa gen_to_storage(gen_emit *e, weft_dtype type, gen_ssa v)

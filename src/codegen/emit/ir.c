@@ -375,3 +375,20 @@ void gen_if_end(gen_emit *e, gen_if *block)
   LLVMMoveBasicBlockAfter(block->merge, LLVMGetInsertBlock(e->b));
   LLVMPositionBuilderAtEnd(e->b, block->merge);
 }
+
+void gen_rare_begin(gen_emit *e, gen_rare *r, gen_ssa any)
+{
+  if (gen_is_vector(any)) any = gen_intrinsic1(e, "llvm.vector.reduce.or", any);
+  r->before = LLVMGetInsertBlock(e->b);
+  gen_if_begin(e, &r->block, any);
+}
+
+gen_ssa gen_rare_end(gen_emit *e, gen_rare *r, gen_ssa usual, gen_ssa rare)
+{
+  LLVMBasicBlockRef from[] = {r->before, LLVMGetInsertBlock(e->b)};
+
+  gen_if_end(e, &r->block);
+  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(usual), "");
+  LLVMAddIncoming(phi, (gen_ssa[]){usual, rare}, from, 2);
+  return phi;
+}

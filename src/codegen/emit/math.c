@@ -149,17 +149,10 @@ typedef gen_ssa rare_lanes(gen_emit *e, hlo_opcode op, gen_ssa x, gen_ssa y, gen
 static gen_ssa where_any(gen_emit *e, gen_ssa any, hlo_opcode op, gen_ssa x, gen_ssa y, gen_ssa near,
                          rare_lanes *compute)
 {
-  gen_if block;
+  gen_rare rare;
 
-  if (gen_is_vector(any)) any = gen_intrinsic1(e, "llvm.vector.reduce.or", any);
-  LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
-  gen_if_begin(e, &block, any);
-  gen_ssa far = compute(e, op, x, y, near);
-  LLVMBasicBlockRef there = LLVMGetInsertBlock(e->b);
-  gen_if_end(e, &block);
-  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(near), "");
-  LLVMAddIncoming(phi, (gen_ssa[]){near, far}, (LLVMBasicBlockRef[]){here, there}, 2);
-  return phi;
+  gen_rare_begin(e, &rare, any);
+  return gen_rare_end(e, &rare, near, compute(e, op, x, y, near));
 }
 
 enum { TAME_LIMIT = 87 }; /* of |x|: exp(x) and exp(-x) of f32 are normal numbers */
