@@ -15,7 +15,7 @@ libweftrun_la_SOURCES += \
   %D%/platform.c %D%/platform.h \
   %D%/rng_state.c \
   %D%/scan.c %D%/scan.h %D%/scan_loops.h \
-  %D%/sort.c %D%/sort.h %D%/sort_keys.h %D%/sort_plain.c %D%/sort_plain.h \
+  %D%/sort.c %D%/sort.h %D%/sort_keys.h %D%/sort_plain.c %D%/sort_plain.h %D%/sort_vector.c %D%/sort_vector.h %D%/sort_vector_loops.h \
   %D%/target.c \
   %D%/thunks.c \
   %D%/topology.c %D%/topology.h

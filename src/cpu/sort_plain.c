@@ -5,8 +5,11 @@
  * sort they are put back in the order in which they stood in the operand, so the sort is stable. So any
  * correct sort of the keys gives the same bits.
  *
- * A long slice is sorted by all threads: fixed blocks of it are counted and dealt to buckets by the upper bits of
- * key - least key; then groups of neighbouring buckets are sorted, each by one thread. */
+ * Keys of 32 bits, and on processors with AVX-512 those of 64 bits, are sorted in vectors (sort_vector.h), others by
+ * radix. A long slice is sorted by all threads. In vectors: a sample of the keys gives the least key of each of some
+ * parts, all of nearly the same length; fixed blocks of the slice are split by these keys, each by one thread; then
+ * each part is brought together from all blocks and sorted by one thread. By radix: fixed blocks are counted and dealt
+ * to buckets by the upper bits of key - least key; then groups of neighbouring buckets are sorted, each by one thread. */
 #include <config.h>
 
 #include "cpu/sort_plain.h"
@@ -17,6 +20,7 @@
 #include "base/macros.h"
 #include "cpu/hot.h"
 #include "cpu/sort_keys.h"
+#include "cpu/sort_vector.h"
 
 enum {
   BLOCK = 1 << 16,      /* elements of a long slice that one task maps, counts or deals */
@@ -24,6 +28,10 @@ enum {
   BUCKET_BITS = 11,
   BUCKETS = 1 << BUCKET_BITS,
   TASK_ELEMS = 1 << 14, /* elements of short slices that one task takes */
+  SPLIT_BLOCK = 1 << 15, /* elements of a long slice that one task maps and splits: they stay in the second cache */
+  PART = 1 << 14,       /* keys of a part of a long slice, about, unless that makes MOST_PARTS parts */
+  MOST_PARTS = 256,
+  SAMPLED = 16,         /* keys for each part */
   CHUNK = 4096,         /* elements that are mapped at a time: they stay in the first cache */
 };
 
@@ -204,11 +212,27 @@ static void put_alike(const plain_ops *ops, const sort_key_map *m, const char *f
 typedef struct plain_job {
   const cpu_sort *s;
   const plain_ops *ops;
+  const cpu_vector_sort *vectors; /* or NULL */
   sort_key_map map;
   const char *in;
   char *out;
   atomic_bool failed;
 } plain_job;
+
+/* Where a slice starts, in bytes. */
+static int64_t slice_base(const plain_job *job, int64_t slice)
+{
+  const cpu_sort *s = job->s;
+  return (slice / s->inner * s->n * s->inner + slice % s->inner) * job->map.bytes;
+}
+
+/* Returns the one of `keys` and `spare` that holds the sorted keys. */
+static char *sort_keys(const plain_job *job, char *keys, char *spare, int64_t n)
+{
+  if (!job->vectors) return job->ops->sort(keys, spare, n);
+  job->vectors->sort(keys, spare, keys, n, job->ops->sort);
+  return keys;
+}
 
 static void slices_task(void *ctx, int64_t task)
 {
@@ -220,9 +244,9 @@ static void slices_task(void *ctx, int64_t task)
 
   if (!keys) return;
   for (int64_t slice = task * per_task; slice < end; slice++) {
-    int64_t base = (slice / s->inner * s->n * s->inner + slice % s->inner) * bytes;
+    int64_t base = slice_base(job, slice);
     bool alike = map_keys(job->ops, &job->map, job->in + base, s->inner, keys, s->n);
-    char *sorted = job->ops->sort(keys, spare, s->n);
+    char *sorted = sort_keys(job, keys, spare, s->n);
     if (alike)
       put_alike(job->ops, &job->map, job->in + base, sorted, sorted == keys ? spare : keys, job->out + base, s->inner,
                 s->n);
@@ -230,7 +254,112 @@ static void slices_task(void *ctx, int64_t task)
   }
 }
 
-/* ---- a long slice by all threads --------------------------------------------------------------------------------- */
+/* ---- a long slice by all threads, in vectors --------------------------------------------------------------------- */
+
+typedef struct split_job {
+  plain_job plain;
+  int64_t base;              /* of the slice, in bytes */
+  char *split, *other;       /* n keys each: all blocks after they were split, and memory for the same */
+  int parts;                 /* a power of 2 */
+  uint64_t least[MOST_PARTS]; /* of each part but the first; equal ones make empty parts */
+  uint32_t *starts;          /* for each block: where its keys of each part start, and where the last ones end */
+  int64_t part_at[MOST_PARTS + 1];
+  atomic_bool alike;
+} split_job;
+
+static int64_t split_blocks_of(int64_t n) { return (n + SPLIT_BLOCK - 1) / SPLIT_BLOCK; }
+
+static int parts_of(int64_t n)
+{
+  int parts = 2;
+
+  while (parts < MOST_PARTS && n / parts > PART) parts *= 2;
+  return parts;
+}
+
+static uint32_t *starts_of(const split_job *job, int64_t block) { return job->starts + block * (job->parts + 1); }
+
+/* Chooses the parts' least keys from a sorted sample: one key from each of many pieces of the slice, at places that
+ * follow no pattern. */
+static void choose_parts(split_job *job)
+{
+  const plain_job *p = &job->plain;
+  int64_t samples = (int64_t)job->parts * SAMPLED, piece = p->s->n / samples, bytes = p->map.bytes;
+
+  for (int64_t i = 0; i < samples; i++) {
+    int64_t at = i * piece + (int64_t)(((uint64_t)i * UINT64_C(0x9e3779b97f4a7c15) >> 32) % (uint64_t)piece);
+    p->ops->map_one_by_one(&p->map, p->in + job->base + at * p->s->inner * bytes, 1, job->split + i * bytes, 1);
+  }
+  p->vectors->sort(job->split, job->other, job->split, samples, p->ops->sort);
+  for (int i = 1; i < job->parts; i++) job->least[i] = sort_load_bits(job->split + i * SAMPLED * bytes, bytes);
+}
+
+/* Splits a block in halves of the parts, these in halves, and so on. */
+static void split_task(void *ctx, int64_t block)
+{
+  split_job *job = ctx;
+  const plain_job *p = &job->plain;
+  int64_t begin = block * SPLIT_BLOCK, n = WEFT_MIN(SPLIT_BLOCK, p->s->n - begin), bytes = p->map.bytes;
+  uint32_t *starts = starts_of(job, block);
+  char *from = job->split + begin * bytes, *to = job->other + begin * bytes;
+
+  if (__builtin_ctz((unsigned)job->parts) % 2) WEFT_SWAP(from, to); /* so that the last round ends in `split` */
+  if (map_keys(p->ops, &p->map, p->in + job->base + begin * p->s->inner * bytes, p->s->inner, from, n))
+    /* read after the parallel loop has ended */
+    atomic_store_explicit(&job->alike, true, memory_order_relaxed);
+  starts[0] = 0;
+  starts[job->parts] = (uint32_t)n;
+  for (int half = job->parts / 2; half > 0; half /= 2) {
+    for (int part = 0; part < job->parts; part += 2 * half) {
+      int64_t at = starts[part], count = starts[part + 2 * half] - at;
+      starts[part + half] =
+        (uint32_t)(at + p->vectors->split(from + at * bytes, count, job->least[part + half], to + at * bytes));
+    }
+    WEFT_SWAP(from, to);
+  }
+}
+
+/* Brings a part together and sorts it. The keys stay in `other` where elements are alike; elsewhere the elements are
+ * made here. */
+static void part_task(void *ctx, int64_t part)
+{
+  split_job *job = ctx;
+  plain_job *p = &job->plain;
+  int64_t begin = job->part_at[part], n = job->part_at[part + 1] - begin, bytes = p->map.bytes, at = 0;
+  bool alike = atomic_load_explicit(&job->alike, memory_order_relaxed);
+  char *keys = rt_task_scratch(n * bytes, &p->failed), *other = job->other + begin * bytes;
+
+  if (!keys) return;
+  for (int64_t block = 0; block < split_blocks_of(p->s->n); block++) {
+    const uint32_t *starts = starts_of(job, block);
+    int64_t count = starts[part + 1] - starts[part];
+    memcpy(keys + at * bytes, job->split + (block * SPLIT_BLOCK + starts[part]) * bytes, (size_t)(count * bytes));
+    at += count;
+  }
+  p->vectors->sort(keys, other, alike ? other : keys, n, p->ops->sort);
+  if (!alike) put_elements(p->ops, &p->map, keys, p->out + job->base + begin * p->s->inner * bytes, p->s->inner, n);
+}
+
+static void split_long_slice(split_job *job, rt_pool *pool)
+{
+  plain_job *p = &job->plain;
+  int64_t n = p->s->n, blocks = split_blocks_of(n);
+
+  atomic_init(&job->alike, false);
+  choose_parts(job);
+  rt_parallel_for(pool, blocks, split_task, job);
+  job->part_at[0] = 0;
+  for (int part = 0; part < job->parts; part++) {
+    job->part_at[part + 1] = job->part_at[part];
+    for (int64_t block = 0; block < blocks; block++)
+      job->part_at[part + 1] += starts_of(job, block)[part + 1] - starts_of(job, block)[part];
+  }
+  rt_parallel_for(pool, job->parts, part_task, job);
+  if (atomic_load(&job->alike))
+    put_alike(p->ops, &p->map, p->in + job->base, job->other, job->split, p->out + job->base, p->s->inner, n);
+}
+
+/* ---- a long slice by all threads, by radix ----------------------------------------------------------------------- */
 
 typedef struct long_job {
   plain_job plain;
@@ -251,7 +380,11 @@ static int64_t keys_bytes(int64_t n, int64_t bytes) { return WEFT_ALIGN_UP(n * b
 
 int64_t cpu_sort_plain_scratch(int64_t n, int64_t bytes)
 {
-  return 2 * keys_bytes(n, bytes) + blocks_of(n) * (int64_t)(sizeof(int64_t[BUCKETS]) + sizeof(uint64_t[2]));
+  int64_t of_blocks = cpu_widest_vector_sort(bytes)
+                        ? split_blocks_of(n) * (parts_of(n) + 1) * (int64_t)sizeof(uint32_t)
+                        : blocks_of(n) * (int64_t)(sizeof(int64_t[BUCKETS]) + sizeof(uint64_t[2]));
+
+  return 2 * keys_bytes(n, bytes) + of_blocks;
 }
 
 static void map_task(void *ctx, int64_t block)
@@ -352,24 +485,49 @@ static void sort_long_slice(long_job *job, rt_pool *pool)
 
 bool cpu_sort_is_plain(const cpu_sort *s) { return !s->before && s->operand_count == 1 && s->key_count == 1; }
 
+static void sort_long_slices(const plain_job *job, rt_pool *pool, char *scratch)
+{
+  const cpu_sort *s = job->s;
+  long_job of_slice = {.plain = *job, .keys = scratch};
+
+  of_slice.dealt = of_slice.keys + keys_bytes(s->n, job->map.bytes);
+  of_slice.at = (void *)(of_slice.dealt + keys_bytes(s->n, job->map.bytes));
+  of_slice.spans = (void *)(of_slice.at + blocks_of(s->n));
+  for (int64_t slice = 0; slice < s->slices; slice++) {
+    of_slice.base = slice_base(job, slice);
+    sort_long_slice(&of_slice, pool);
+  }
+}
+
+static bool split_long_slices(const plain_job *job, rt_pool *pool, char *scratch)
+{
+  const cpu_sort *s = job->s;
+  split_job of_slice = {.plain = *job, .split = scratch, .parts = parts_of(s->n)};
+
+  of_slice.other = of_slice.split + keys_bytes(s->n, job->map.bytes);
+  of_slice.starts = (void *)(of_slice.other + keys_bytes(s->n, job->map.bytes));
+  for (int64_t slice = 0; slice < s->slices; slice++) {
+    of_slice.base = slice_base(job, slice);
+    split_long_slice(&of_slice, pool);
+  }
+  return !atomic_load(&of_slice.plain.failed);
+}
+
 weft_status *cpu_sort_plain_run(const cpu_sort *s, rt_pool *pool, const void *in, void *out, void *scratch)
 {
-  plain_job job = {.s = s, .ops = ops_of(s->bytes[0]), .map = sort_map_of(&s->keys[0]), .in = in, .out = out};
+  plain_job job = {.s = s, .ops = ops_of(s->bytes[0]), .vectors = cpu_widest_vector_sort(s->bytes[0]),
+                   .map = sort_map_of(&s->keys[0]), .in = in, .out = out};
+  bool done = true;
 
   if (s->n == 0) return NULL;
-  if (s->parallel_slice) {
-    long_job of_slice = {.plain = job, .keys = scratch};
-    of_slice.dealt = of_slice.keys + keys_bytes(s->n, job.map.bytes);
-    of_slice.at = (void *)(of_slice.dealt + keys_bytes(s->n, job.map.bytes));
-    of_slice.spans = (void *)(of_slice.at + blocks_of(s->n));
-    for (int64_t slice = 0; slice < s->slices; slice++) {
-      of_slice.base = (slice / s->inner * s->n * s->inner + slice % s->inner) * job.map.bytes;
-      sort_long_slice(&of_slice, pool);
-    }
-    return NULL;
+  if (s->parallel_slice && job.vectors) {
+    done = split_long_slices(&job, pool, scratch);
+  } else if (s->parallel_slice) {
+    sort_long_slices(&job, pool, scratch);
+  } else {
+    int64_t per_task = WEFT_MAX(1, TASK_ELEMS / s->n);
+    rt_parallel_for(pool, (s->slices + per_task - 1) / per_task, slices_task, &job);
+    done = !atomic_load(&job.failed);
   }
-  int64_t per_task = WEFT_MAX(1, TASK_ELEMS / s->n);
-  rt_parallel_for(pool, (s->slices + per_task - 1) / per_task, slices_task, &job);
-  if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "sort: out of memory");
-  return NULL;
+  return done ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "sort: out of memory");
 }

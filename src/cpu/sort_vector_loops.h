@@ -9,7 +9,7 @@
  *   SWAP_2 (, SWAP_4)(v)      exchanges lanes 2 (4) apart
  *   UPPER_1, UPPER_2, UPPER_4 (, UPPER_8)(a, b)   a, and from b the lanes whose number has that bit
  *   SPLIT_VECTOR(v, pivot, to, below, above)    stores the lanes below the pivot from to + below on, and the others up
- *                             to to + above; moves both. At least LANES keys are free between the two
+ *                             to to + above; moves both. The free keys between the two are a multiple of LANES
  *   BROADCAST(key)
  *
  * Up to 8 vectors are sorted as the rows of a matrix. First each column is sorted, by a network of comparators of whole
@@ -193,6 +193,13 @@ static TARGET int64_t NAME(split)(const void *from, int64_t n, uint64_t by, void
   const VEC pivots = BROADCAST(pivot);
   int64_t below = 0, above = n, i = 0;
 
+  for (; i < n % LANES; i++) { /* both places are free, and no branch depends on the key */
+    KEY key = keys[i];
+    to[below] = key;
+    to[above - 1] = key;
+    below += key < pivot;
+    above -= key >= pivot;
+  }
   for (; i + 4 * LANES <= n; i += 4 * LANES) {
     VEC a = LOAD(keys + i), b = LOAD(keys + i + LANES), c = LOAD(keys + i + 2 * LANES), d = LOAD(keys + i + 3 * LANES);
     SPLIT_VECTOR(a, pivots, to, below, above);
@@ -200,16 +207,9 @@ static TARGET int64_t NAME(split)(const void *from, int64_t n, uint64_t by, void
     SPLIT_VECTOR(c, pivots, to, below, above);
     SPLIT_VECTOR(d, pivots, to, below, above);
   }
-  for (; i + LANES <= n; i += LANES) {
+  for (; i < n; i += LANES) {
     VEC v = LOAD(keys + i);
     SPLIT_VECTOR(v, pivots, to, below, above);
-  }
-  for (; i < n; i++) { /* both places are free, and no branch depends on the key */
-    KEY key = keys[i];
-    to[below] = key;
-    to[above - 1] = key;
-    below += key < pivot;
-    above -= key >= pivot;
   }
   return below;
 }
