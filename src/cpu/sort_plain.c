@@ -380,11 +380,11 @@ static int64_t keys_bytes(int64_t n, int64_t bytes) { return WEFT_ALIGN_UP(n * b
 
 int64_t cpu_sort_plain_scratch(int64_t n, int64_t bytes)
 {
-  int64_t of_blocks = cpu_widest_vector_sort(bytes)
-                        ? split_blocks_of(n) * (parts_of(n) + 1) * (int64_t)sizeof(uint32_t)
-                        : blocks_of(n) * (int64_t)(sizeof(int64_t[BUCKETS]) + sizeof(uint64_t[2]));
+  /* the more of both ways: a saved plan may run on another processor */
+  int64_t splits = split_blocks_of(n) * (parts_of(n) + 1) * (int64_t)sizeof(uint32_t),
+          deals = blocks_of(n) * (int64_t)(sizeof(int64_t[BUCKETS]) + sizeof(uint64_t[2]));
 
-  return 2 * keys_bytes(n, bytes) + of_blocks;
+  return 2 * keys_bytes(n, bytes) + WEFT_MAX(splits, deals);
 }
 
 static void map_task(void *ctx, int64_t block)
@@ -515,7 +515,7 @@ static bool split_long_slices(const plain_job *job, rt_pool *pool, char *scratch
 
 weft_status *cpu_sort_plain_run(const cpu_sort *s, rt_pool *pool, const void *in, void *out, void *scratch)
 {
-  plain_job job = {.s = s, .ops = ops_of(s->bytes[0]), .vectors = cpu_widest_vector_sort(s->bytes[0]),
+  plain_job job = {.s = s, .ops = ops_of(s->bytes[0]), .vectors = cpu_vector_sort_of(s->bytes[0]),
                    .map = sort_map_of(&s->keys[0]), .in = in, .out = out};
   bool done = true;
 

@@ -3,6 +3,8 @@
 
 #include "cpu/sort_vector.h"
 
+int cpu_sort_vector_bits = 512;
+
 #if defined __x86_64__
 
 #include <immintrin.h>
@@ -144,10 +146,12 @@ static inline __attribute__((target("avx2"))) __m256i load_first_narrow(const ui
   } while (0)
 #include "cpu/sort_vector_loops.h"
 
-const cpu_vector_sort *cpu_vector_sort_of(int64_t bytes, bool wide)
+const cpu_vector_sort *cpu_vector_sort_of(int64_t bytes)
 {
-  if (wide ? !gen_this_processor.avx512 : !gen_this_processor.avx2) return NULL;
-  if (bytes == 4) return wide ? &functions_32_wide : &functions_32_narrow;
+  bool wide = gen_this_processor.avx512 && cpu_sort_vector_bits >= 512,
+       narrow = gen_this_processor.avx2 && cpu_sort_vector_bits >= 256;
+
+  if (bytes == 4) return wide ? &functions_32_wide : narrow ? &functions_32_narrow : NULL;
   return bytes == 8 && wide ? &functions_64_wide : NULL;
 }
 
@@ -155,16 +159,10 @@ const cpu_vector_sort *cpu_vector_sort_of(int64_t bytes, bool wide)
 
 #include <stddef.h>
 
-const cpu_vector_sort *cpu_vector_sort_of(int64_t bytes, bool wide)
+const cpu_vector_sort *cpu_vector_sort_of(int64_t bytes)
 {
-  (void)bytes, (void)wide;
+  (void)bytes;
   return NULL;
 }
 
 #endif
-
-const cpu_vector_sort *cpu_widest_vector_sort(int64_t bytes)
-{
-  const cpu_vector_sort *wide = cpu_vector_sort_of(bytes, true);
-  return wide ? wide : cpu_vector_sort_of(bytes, false);
-}

@@ -23,10 +23,11 @@ typedef struct cpu_vector_sort {
   int64_t leaf; /* so many keys are sorted without being split */
 } cpu_vector_sort;
 
-/* The sort of keys of `bytes` bytes, in vectors of 512 bits (`wide`) or of 256 bits. NULL if there is none or the
- * processor lacks the instructions. */
-const cpu_vector_sort *cpu_vector_sort_of(int64_t bytes, bool wide);
-/* The widest one; NULL if there is none. */
-const cpu_vector_sort *cpu_widest_vector_sort(int64_t bytes);
+/* The sort of keys of `bytes` bytes in the widest vectors that there is one for. NULL if there is none or the processor
+ * lacks the instructions: AVX-512 for keys of 32 and 64 bits, or AVX2 for those of 32 bits. */
+const cpu_vector_sort *cpu_vector_sort_of(int64_t bytes);
+
+/* Bits of the widest vectors that are used: 512, or fewer in tests. Read by each sort. */
+extern int cpu_sort_vector_bits;
 
 #endif
