@@ -18,7 +18,6 @@
 enum {
   PIECE = 1 << 16,          /* elements of a long slice that one task sorts or merges */
   TASK_ELEMS = 1 << 14,     /* elements of short slices that one task takes */
-  PLAIN_PARALLEL_FROM = 1 << 17, /* elements of a slice of one operand that all threads sort */
 };
 
 typedef unsigned __int128 item; /* key in the upper 64 bits */
@@ -323,7 +322,7 @@ weft_status *cpu_sort_init(cpu_sort *s, const hlo_instr *instr, gen_compare_fn *
   s->parallel_slice = !s->before && s->n >= 4 * PIECE && s->slices < 16;
   s->scratch_bytes = s->parallel_slice ? slice_bytes(s->n) : 0;
   if (cpu_sort_is_plain(s)) {
-    s->parallel_slice = s->n >= PLAIN_PARALLEL_FROM && s->slices < 16;
+    s->parallel_slice = cpu_sort_plain_is_long(s);
     s->scratch_bytes = s->parallel_slice ? cpu_sort_plain_scratch(s->n, s->bytes[0]) : 0;
   }
   return NULL;

@@ -23,12 +23,20 @@
 #include "cpu/sort_vector.h"
 
 enum {
+  PARALLEL_FROM = 1 << 17, /* elements of each of some slices that all threads sort, */
+  ONE_PARALLEL_FROM = 1 << 16, /* and of the only slice, in vectors */
+  FEW_SLICES = 16,      /* so many slices are work enough for threads that sort each its own */
   BLOCK = 1 << 16,      /* elements of a long slice that one task maps, counts or deals */
   GROUP = 1 << 15,      /* elements of neighbouring buckets that one task sorts, unless one bucket has more */
   BUCKET_BITS = 11,
   BUCKETS = 1 << BUCKET_BITS,
   TASK_ELEMS = 1 << 14, /* elements of short slices that one task takes */
-  SPLIT_BLOCK = 1 << 15, /* elements of a long slice that one task maps and splits: they stay in the second cache */
+  LINE = 64,            /* bytes of a line of the cache */
+  COLUMNS_BYTES = 1 << 22, /* of slices that are sorted together */
+  ROWS = 16,            /* lines that are read or written together where slices lie side by side */
+  SPLIT_BLOCK = 1 << 15, /* elements of a long slice that one task maps and splits: they stay in the second cache, */
+  LEAST_BLOCK = 1 << 12, /* and fewer, if they are to make */
+  SPLIT_BLOCKS = 32,     /* blocks */
   PART = 1 << 14,       /* keys of a part of a long slice, about, unless that makes MOST_PARTS parts */
   MOST_PARTS = 256,
   SAMPLED = 16,         /* keys for each part */
@@ -59,6 +67,9 @@ typedef struct plain_ops {
   bool (*any_alike)(const void *from, int64_t n, uint64_t inf);
   void (*map_one_by_one)(const sort_key_map *m, const char *from, int64_t step, void *to, int64_t n);
   void (*unmap)(flips f, const void *from, char *to, int64_t step, int64_t n);
+  /* Copies n elements: from places `step` elements apart to neighbouring ones, and back. */
+  void (*take)(const char *from, int64_t step, char *to, int64_t n);
+  void (*put)(const char *from, char *to, int64_t step, int64_t n);
   void (*span)(const void *keys, int64_t n, uint64_t *least, uint64_t *most);
   void (*count)(const void *keys, int64_t n, uint64_t least, int shift, int64_t *counts);
   void (*deal)(const void *keys, int64_t n, uint64_t least, int shift, int64_t *at, void *to);
@@ -94,6 +105,14 @@ typedef struct plain_ops {
     const T *in = from;                                                                                         \
     for (int64_t i = 0; i < n; i++)                                                                             \
       ((T *)to)[i * step] = (T)(in[i] ^ (in[i] >> (8 * sizeof(T) - 1) ? (T)f.set : (T)f.clear));                \
+  }                                                                                                             \
+  static void take_##name(const char *from, int64_t step, char *to, int64_t n)                                  \
+  {                                                                                                             \
+    for (int64_t i = 0; i < n; i++) ((T *)to)[i] = ((const T *)from)[i * step];                                 \
+  }                                                                                                             \
+  static void put_##name(const char *from, char *to, int64_t step, int64_t n)                                   \
+  {                                                                                                             \
+    for (int64_t i = 0; i < n; i++) ((T *)to)[i * step] = ((const T *)from)[i];                                 \
   }                                                                                                             \
   static CPU_HOT void span_##name(const void *keys, int64_t n, uint64_t *least, uint64_t *most)                 \
   {                                                                                                             \
@@ -141,9 +160,9 @@ typedef struct plain_ops {
       else if (magnitude > m->inf) ((T *)list)[n - ++*nans] = bits;                                             \
     }                                                                                                           \
   }                                                                                                             \
-  static const plain_ops ops_##name = {flip_##name,     any_alike_##name, map_one_by_one_##name, unmap_##name,  \
-                                       span_##name,     count_##name,     deal_out_##name,       sort_all_##name, \
-                                       first_at_##name, list_alike_##name};
+  static const plain_ops ops_##name = {flip_##name,       any_alike_##name, map_one_by_one_##name, unmap_##name, \
+                                       take_##name,       put_##name,       span_##name,           count_##name, \
+                                       deal_out_##name,   sort_all_##name,  first_at_##name,       list_alike_##name};
 PLAIN(u8, uint8_t)
 PLAIN(u16, uint16_t)
 PLAIN(u32, uint32_t)
@@ -216,6 +235,7 @@ typedef struct plain_job {
   sort_key_map map;
   const char *in;
   char *out;
+  int64_t per_task;          /* slices of a task */
   atomic_bool failed;
 } plain_job;
 
@@ -234,24 +254,74 @@ static char *sort_keys(const plain_job *job, char *keys, char *spare, int64_t n)
   return keys;
 }
 
+static void sort_slice(const plain_job *job, int64_t base, char *keys, char *spare)
+{
+  const cpu_sort *s = job->s;
+  bool alike = map_keys(job->ops, &job->map, job->in + base, s->inner, keys, s->n);
+  char *sorted = sort_keys(job, keys, spare, s->n);
+
+  if (alike)
+    put_alike(job->ops, &job->map, job->in + base, sorted, sorted == keys ? spare : keys, job->out + base, s->inner,
+              s->n);
+  else put_elements(job->ops, &job->map, sorted, job->out + base, s->inner, s->n);
+}
+
+/* Bytes of the keys of one of several slices that are sorted together; not a power of 2, since the same places of all
+ * slices are written together. */
+static int64_t column_bytes(const plain_job *job) { return WEFT_ALIGN_UP(job->s->n * job->map.bytes, LINE) + LINE; }
+
+/* Sorts `count` neighbouring slices whose elements lie in the same lines of the cache. They are read and written a few
+ * lines at a time. */
+static void sort_columns(const plain_job *job, int64_t base, int64_t count, char *keys, char *spare)
+{
+  const cpu_sort *s = job->s;
+  int64_t bytes = job->map.bytes, pitch = column_bytes(job), row = s->inner * bytes;
+  bool done[LINE];
+
+  for (int64_t i = 0; i < s->n; i += ROWS)
+    for (int64_t c = 0; c < count; c++)
+      job->ops->take(job->in + base + i * row + c * bytes, s->inner, keys + c * pitch + i * bytes,
+                     WEFT_MIN(ROWS, s->n - i));
+  for (int64_t c = 0; c < count; c++) {
+    char *column = keys + c * pitch;
+    int64_t at = base + c * bytes;
+    done[c] = map_keys(job->ops, &job->map, column, 1, column, s->n);
+    char *sorted = sort_keys(job, column, spare, s->n);
+    if (done[c])
+      put_alike(job->ops, &job->map, job->in + at, sorted, sorted == column ? spare : column, job->out + at, s->inner,
+                s->n);
+    else put_elements(job->ops, &job->map, sorted, column, 1, s->n);
+  }
+  for (int64_t i = 0; i < s->n; i += ROWS)
+    for (int64_t c = 0; c < count; c++)
+      if (!done[c])
+        job->ops->put(keys + c * pitch + i * bytes, job->out + base + i * row + c * bytes, s->inner,
+                      WEFT_MIN(ROWS, s->n - i));
+}
+
 static void slices_task(void *ctx, int64_t task)
 {
   plain_job *job = ctx;
   const cpu_sort *s = job->s;
-  int64_t per_task = WEFT_MAX(1, TASK_ELEMS / s->n), end = WEFT_MIN((task + 1) * per_task, s->slices),
-          bytes = job->map.bytes;
-  char *keys = rt_task_scratch(2 * s->n * bytes, &job->failed), *spare = keys ? keys + s->n * bytes : NULL;
+  int64_t slice = task * job->per_task, end = WEFT_MIN(slice + job->per_task, s->slices), pitch = column_bytes(job),
+          count, most = WEFT_MAX(1, WEFT_MIN(WEFT_MIN(LINE / job->map.bytes, s->inner), COLUMNS_BYTES / pitch));
+  char *spare = rt_task_scratch((most + 1) * pitch, &job->failed), *keys = spare ? spare + pitch : NULL;
 
   if (!keys) return;
-  for (int64_t slice = task * per_task; slice < end; slice++) {
-    int64_t base = slice_base(job, slice);
-    bool alike = map_keys(job->ops, &job->map, job->in + base, s->inner, keys, s->n);
-    char *sorted = sort_keys(job, keys, spare, s->n);
-    if (alike)
-      put_alike(job->ops, &job->map, job->in + base, sorted, sorted == keys ? spare : keys, job->out + base, s->inner,
-                s->n);
-    else put_elements(job->ops, &job->map, sorted, job->out + base, s->inner, s->n);
+  for (; slice < end; slice += count) {
+    count = WEFT_MIN(WEFT_MIN(most, end - slice), s->inner - slice % s->inner);
+    if (count > 1) sort_columns(job, slice_base(job, slice), count, keys, spare);
+    else sort_slice(job, slice_base(job, slice), keys, spare);
   }
+}
+
+/* Slices of a task: enough for some work, and for whole lines of the cache unless this leaves threads without work. */
+static int64_t slices_per_task(const plain_job *job, rt_pool *pool)
+{
+  const cpu_sort *s = job->s;
+  int64_t enough = WEFT_MAX(1, TASK_ELEMS / s->n), lines = WEFT_MIN(s->inner, LINE / job->map.bytes);
+
+  return WEFT_MAX(enough, WEFT_MIN(lines, s->slices / (2 * rt_pool_threads(pool))));
 }
 
 /* ---- a long slice by all threads, in vectors --------------------------------------------------------------------- */
@@ -267,7 +337,9 @@ typedef struct split_job {
   atomic_bool alike;
 } split_job;
 
-static int64_t split_blocks_of(int64_t n) { return (n + SPLIT_BLOCK - 1) / SPLIT_BLOCK; }
+static int64_t split_block_of(int64_t n) { return WEFT_MIN(SPLIT_BLOCK, WEFT_MAX(LEAST_BLOCK, n / SPLIT_BLOCKS)); }
+
+static int64_t split_blocks_of(int64_t n) { return (n + split_block_of(n) - 1) / split_block_of(n); }
 
 static int parts_of(int64_t n)
 {
@@ -299,7 +371,8 @@ static void split_task(void *ctx, int64_t block)
 {
   split_job *job = ctx;
   const plain_job *p = &job->plain;
-  int64_t begin = block * SPLIT_BLOCK, n = WEFT_MIN(SPLIT_BLOCK, p->s->n - begin), bytes = p->map.bytes;
+  int64_t most = split_block_of(p->s->n), begin = block * most, n = WEFT_MIN(most, p->s->n - begin),
+          bytes = p->map.bytes;
   uint32_t *starts = starts_of(job, block);
   char *from = job->split + begin * bytes, *to = job->other + begin * bytes;
 
@@ -325,7 +398,8 @@ static void part_task(void *ctx, int64_t part)
 {
   split_job *job = ctx;
   plain_job *p = &job->plain;
-  int64_t begin = job->part_at[part], n = job->part_at[part + 1] - begin, bytes = p->map.bytes, at = 0;
+  int64_t begin = job->part_at[part], n = job->part_at[part + 1] - begin, bytes = p->map.bytes, at = 0,
+          block_elems = split_block_of(p->s->n);
   bool alike = atomic_load_explicit(&job->alike, memory_order_relaxed);
   char *keys = rt_task_scratch(n * bytes, &p->failed), *other = job->other + begin * bytes;
 
@@ -333,7 +407,7 @@ static void part_task(void *ctx, int64_t part)
   for (int64_t block = 0; block < split_blocks_of(p->s->n); block++) {
     const uint32_t *starts = starts_of(job, block);
     int64_t count = starts[part + 1] - starts[part];
-    memcpy(keys + at * bytes, job->split + (block * SPLIT_BLOCK + starts[part]) * bytes, (size_t)(count * bytes));
+    memcpy(keys + at * bytes, job->split + (block * block_elems + starts[part]) * bytes, (size_t)(count * bytes));
     at += count;
   }
   p->vectors->sort(keys, other, alike ? other : keys, n, p->ops->sort);
@@ -513,6 +587,13 @@ static bool split_long_slices(const plain_job *job, rt_pool *pool, char *scratch
   return !atomic_load(&of_slice.plain.failed);
 }
 
+bool cpu_sort_plain_is_long(const cpu_sort *s)
+{
+  bool is_one = s->slices == 1 && cpu_vector_sort_of(s->bytes[0]);
+
+  return s->slices < FEW_SLICES && s->n >= (is_one ? ONE_PARALLEL_FROM : PARALLEL_FROM);
+}
+
 weft_status *cpu_sort_plain_run(const cpu_sort *s, rt_pool *pool, const void *in, void *out, void *scratch)
 {
   plain_job job = {.s = s, .ops = ops_of(s->bytes[0]), .vectors = cpu_vector_sort_of(s->bytes[0]),
@@ -525,8 +606,8 @@ weft_status *cpu_sort_plain_run(const cpu_sort *s, rt_pool *pool, const void *in
   } else if (s->parallel_slice) {
     sort_long_slices(&job, pool, scratch);
   } else {
-    int64_t per_task = WEFT_MAX(1, TASK_ELEMS / s->n);
-    rt_parallel_for(pool, (s->slices + per_task - 1) / per_task, slices_task, &job);
+    job.per_task = slices_per_task(&job, pool);
+    rt_parallel_for(pool, (s->slices + job.per_task - 1) / job.per_task, slices_task, &job);
     done = !atomic_load(&job.failed);
   }
   return done ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "sort: out of memory");

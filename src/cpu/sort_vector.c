@@ -101,7 +101,10 @@ static const uint64_t lanes_in_order[256] = {ORDER_64(0u), ORDER_64(64u), ORDER_
 /* All ones in the first n lanes. */
 static inline __attribute__((target("avx2"))) __m256i first_lanes(int64_t n)
 {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n < 0 ? 0 : n > 8 ? 8 : n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n < 0   ? 0
+                                                    : n > 8 ? 8
+                                                            : n)),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
 static inline __attribute__((target("avx2"))) __m256i load_first_narrow(const uint32_t *from, int64_t n)

@@ -246,7 +246,7 @@ static void NAME(sort_part)(KEY *keys, KEY *spare, KEY *to, int64_t n, KEY least
       return;
     }
     KEY pivot = NAME(pivot)(keys, n);
-    bool is_least = pivot == least; /* its equals go to the front, and are in order */
+    bool is_least = pivot == least;     /* its equals go to the front, and are in order */
     if (is_least && pivot == (KEY)-1) { /* all are equal */
       if (to != keys) memcpy(to, keys, (size_t)n * sizeof *to);
       return;
