@@ -9,7 +9,8 @@
  * radix. A long slice is sorted by all threads. In vectors: a sample of the keys gives the least key of each of some
  * parts, all of nearly the same length; fixed blocks of the slice are split by these keys, each by one thread; then
  * each part is brought together from all blocks and sorted by one thread. By radix: fixed blocks are counted and dealt
- * to buckets by the upper bits of key - least key; then groups of neighbouring buckets are sorted, each by one thread. */
+ * to buckets by the upper bits of key - least key; then groups of neighbouring buckets are sorted, each by one
+ * thread. */
 #include <config.h>
 
 #include "cpu/sort_plain.h"
@@ -331,7 +332,8 @@ typedef struct split_job {
   int64_t base;              /* of the slice, in bytes */
   char *split, *other;       /* n keys each: all blocks after they were split, and memory for the same */
   int parts;                 /* a power of 2 */
-  uint64_t least[MOST_PARTS]; /* of each part but the first; equal ones make empty parts */
+  uint64_t least[MOST_PARTS]; /* of each part but the first; equal ones make empty parts, and neighbouring integers make
+                               * parts of equal keys */
   uint32_t *starts;          /* for each block: where its keys of each part start, and where the last ones end */
   int64_t part_at[MOST_PARTS + 1];
   atomic_bool alike;
@@ -363,7 +365,12 @@ static void choose_parts(split_job *job)
     p->ops->map_one_by_one(&p->map, p->in + job->base + at * p->s->inner * bytes, 1, job->split + i * bytes, 1);
   }
   p->vectors->sort(job->split, job->other, job->split, samples, p->ops->sort);
-  for (int i = 1; i < job->parts; i++) job->least[i] = sort_load_bits(job->split + i * SAMPLED * bytes, bytes);
+  for (int i = 1; i < job->parts; i++) {
+    uint64_t key = sort_load_bits(job->split + i * SAMPLED * bytes, bytes),
+             before = sort_load_bits(job->split + (i - 1) * SAMPLED * bytes, bytes);
+    job->least[i] = key +
+                    (i > 1 && key == before && key != p->map.mask); /* a key of many equals gets a part of its own */
+  }
 }
 
 /* Splits a block in halves of the parts, these in halves, and so on. */
@@ -410,7 +417,9 @@ static void part_task(void *ctx, int64_t part)
     memcpy(keys + at * bytes, job->split + (block * block_elems + starts[part]) * bytes, (size_t)(count * bytes));
     at += count;
   }
-  p->vectors->sort(keys, other, alike ? other : keys, n, p->ops->sort);
+  if (part == 0 || part == job->parts - 1 || job->least[part + 1] != job->least[part] + 1)
+    p->vectors->sort(keys, other, alike ? other : keys, n, p->ops->sort);
+  else if (alike) memcpy(other, keys, (size_t)(n * bytes)); /* all are equal */
   if (!alike) put_elements(p->ops, &p->map, keys, p->out + job->base + begin * p->s->inner * bytes, p->s->inner, n);
 }
 

@@ -1,5 +1,5 @@
-/* tests/cpu/sort_vector_test.c -- Sorts of plain keys beside qsort, with every width of vectors that this processor has:
- * orders that are hard for quicksort, every small length, and slices that all threads sort. */
+/* tests/cpu/sort_vector_test.c -- Sorts of plain keys beside qsort, with every width of vectors that this processor
+ * has: orders that are hard for quicksort, every small length, and slices that all threads sort. */
 #include "test.h"
 
 #include "base/macros.h"
@@ -162,7 +162,8 @@ static void check_long(const cpu_vector_sort *v, int64_t bytes)
 }
 TEST(lengths_around_powers_of_two_are_sorted) { with_every_width(check_long); }
 
-/* A network of comparators sorts everything if it sorts all zeros and ones (Knuth, volume 3, section 5.3.4, theorem Z). */
+/* A network of comparators sorts everything if it sorts all zeros and ones (Knuth, volume 3, section 5.3.4,
+ * theorem Z). */
 static void check_zeros_and_ones(const cpu_vector_sort *v, int64_t bytes)
 {
   uint64_t keys[128];
