@@ -14,6 +14,7 @@
 #include "cpu/hot.h"
 #include "cpu/sort_keys.h"
 #include "cpu/sort_plain.h"
+#include "cpu/sort_vector.h"
 
 enum {
   PIECE = 1 << 16,          /* elements of a long slice that one task sorts or merges */
@@ -28,6 +29,22 @@ typedef uint64_t small;
 
 CPU_SORTS(item, item)
 CPU_SORTS(small, small)
+
+static void *sort_whole_small(void *data, void *spare, int64_t n)
+{
+  return sort_small(data, spare, n, 0, (int)sizeof(small));
+}
+
+/* Sorts small items by key and position, where the positions are in order already. Few are sorted in vectors; of more,
+ * only the bytes of the keys are sorted by radix. */
+static small *sort_small_keys(small *data, small *spare, int64_t n, int key_bytes)
+{
+  const cpu_vector_sort *vectors = n < CPU_RADIX_FROM ? cpu_vector_sort_of(sizeof(small)) : NULL;
+
+  if (!vectors) return sort_small(data, spare, n, 32, key_bytes);
+  vectors->sort(data, spare, data, n, sort_whole_small);
+  return data;
+}
 
 /* The number of items that come from a among the first k of the merge of a and b. */
 #define SPLIT(name, T)                                                                                        \
@@ -188,7 +205,7 @@ static void sort_slice(const cpu_sort *s, void *const *ins, void *const *outs, i
     job.data = data;
     job.spare = spare;
     fill_items(&job, 0, n);
-    void *sorted = job.is_small ? (void *)sort_small(job.data, job.spare, n, 32, (int)job.map.bytes)
+    void *sorted = job.is_small ? (void *)sort_small_keys(job.data, job.spare, n, (int)job.map.bytes)
                                 : (void *)sort_item(job.data, job.spare, n, 64, (int)job.map.bytes);
     apply_items(&job, sorted, sorted == job.data ? job.spare : job.data);
   }

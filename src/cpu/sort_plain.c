@@ -233,6 +233,7 @@ typedef struct plain_job {
   const cpu_sort *s;
   const plain_ops *ops;
   const cpu_vector_sort *vectors; /* or NULL */
+  const cpu_vector_sort *wider; /* for few keys of 8 or 16 bits, as keys of 32; or NULL */
   sort_key_map map;
   const char *in;
   char *out;
@@ -247,9 +248,29 @@ static int64_t slice_base(const plain_job *job, int64_t slice)
   return (slice / s->inner * s->n * s->inner + slice % s->inner) * job->map.bytes;
 }
 
+/* Sorts few keys of 8 or 16 bits as keys of 32 bits. */
+static void sort_widened(const cpu_vector_sort *vectors, int64_t bytes, char *keys, int64_t n)
+{
+  uint32_t wide[CPU_RADIX_FROM], spare[CPU_RADIX_FROM];
+
+  if (bytes == 1)
+    for (int64_t i = 0; i < n; i++) wide[i] = ((uint8_t *)keys)[i];
+  else
+    for (int64_t i = 0; i < n; i++) wide[i] = ((uint16_t *)keys)[i];
+  vectors->sort(wide, spare, wide, n, sort_all_u32);
+  if (bytes == 1)
+    for (int64_t i = 0; i < n; i++) ((uint8_t *)keys)[i] = (uint8_t)wide[i];
+  else
+    for (int64_t i = 0; i < n; i++) ((uint16_t *)keys)[i] = (uint16_t)wide[i];
+}
+
 /* Returns the one of `keys` and `spare` that holds the sorted keys. */
 static char *sort_keys(const plain_job *job, char *keys, char *spare, int64_t n)
 {
+  if (job->wider && n < CPU_RADIX_FROM) {
+    sort_widened(job->wider, job->map.bytes, keys, n);
+    return keys;
+  }
   if (!job->vectors) return job->ops->sort(keys, spare, n);
   job->vectors->sort(keys, spare, keys, n, job->ops->sort);
   return keys;
@@ -606,7 +627,7 @@ bool cpu_sort_plain_is_long(const cpu_sort *s)
 weft_status *cpu_sort_plain_run(const cpu_sort *s, rt_pool *pool, const void *in, void *out, void *scratch)
 {
   plain_job job = {.s = s, .ops = ops_of(s->bytes[0]), .vectors = cpu_vector_sort_of(s->bytes[0]),
-                   .map = sort_map_of(&s->keys[0]), .in = in, .out = out};
+                   .wider = s->bytes[0] < 4 ? cpu_vector_sort_of(4) : NULL, .map = sort_map_of(&s->keys[0]), .in = in, .out = out};
   bool done = true;
 
   if (s->n == 0) return NULL;
