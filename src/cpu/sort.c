@@ -1,7 +1,7 @@
 /* cpu/sort.c -- Sort and top-k by keys.  Each element becomes an integer whose upper half is its key, mapped so that
  * unsigned order is the order wanted, and whose lower half is its position: no two are equal, so every correct sort of
- * them is stable. They are sorted by radix (or by insertion and merging where few), and the operands are then gathered
- * by position. */
+ * them is stable. They are sorted by radix (few of them in vectors where sort_vector.h has a sort of them, else by
+ * insertion and merging), and the operands are then gathered by position. */
 #include <config.h>
 
 #include "cpu/sort.h"
@@ -39,7 +39,7 @@ static void *sort_whole_small(void *data, void *spare, int64_t n)
  * only the bytes of the keys are sorted by radix. */
 static small *sort_small_keys(small *data, small *spare, int64_t n, int key_bytes)
 {
-  const cpu_vector_sort *vectors = n < CPU_RADIX_FROM ? cpu_vector_sort_of(sizeof(small)) : NULL;
+  const cpu_vector_sort *vectors = n < CPU_VECTORS_BELOW ? cpu_vector_sort_of(sizeof(small)) : NULL;
 
   if (!vectors) return sort_small(data, spare, n, 32, key_bytes);
   vectors->sort(data, spare, data, n, sort_whole_small);

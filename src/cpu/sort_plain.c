@@ -233,7 +233,7 @@ typedef struct plain_job {
   const cpu_sort *s;
   const plain_ops *ops;
   const cpu_vector_sort *vectors; /* or NULL */
-  const cpu_vector_sort *wider; /* for few keys of 8 or 16 bits, as keys of 32; or NULL */
+  const cpu_vector_sort *wider; /* for fewer than CPU_VECTORS_BELOW keys of 8 or 16 bits, as keys of 32; or NULL */
   sort_key_map map;
   const char *in;
   char *out;
@@ -251,7 +251,7 @@ static int64_t slice_base(const plain_job *job, int64_t slice)
 /* Sorts few keys of 8 or 16 bits as keys of 32 bits. */
 static void sort_widened(const cpu_vector_sort *vectors, int64_t bytes, char *keys, int64_t n)
 {
-  uint32_t wide[CPU_RADIX_FROM], spare[CPU_RADIX_FROM];
+  uint32_t wide[CPU_VECTORS_BELOW], spare[CPU_VECTORS_BELOW];
 
   if (bytes == 1)
     for (int64_t i = 0; i < n; i++) wide[i] = ((uint8_t *)keys)[i];
@@ -267,7 +267,7 @@ static void sort_widened(const cpu_vector_sort *vectors, int64_t bytes, char *ke
 /* Returns the one of `keys` and `spare` that holds the sorted keys. */
 static char *sort_keys(const plain_job *job, char *keys, char *spare, int64_t n)
 {
-  if (job->wider && n < CPU_RADIX_FROM) {
+  if (job->wider && n < CPU_VECTORS_BELOW) {
     sort_widened(job->wider, job->map.bytes, keys, n);
     return keys;
   }
