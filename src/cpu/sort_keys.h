@@ -15,7 +15,7 @@
 enum {
   CPU_SORT_RUN = 16,         /* sorted by insertion */
   CPU_RADIX_FROM = 64,       /* from this many elements on radix sort is faster than merging */
-  CPU_VECTORS_BELOW = 512,   /* fewer elements are sorted in vectors faster than by radix, if only their keys' bytes are dealt */
+  CPU_VECTORS_BELOW = 512,   /* fewer elements are sorted faster in vectors, wider than their keys, than by radix */
   CPU_RADIX_WIDE = 1 << 11,  /* from this many elements on 11 bits at a time are faster than 8 */
   CPU_RADIX_BITS = 11,
   CPU_RADIX_SPARSE = 8,      /* n elements are dealt by log2(n) + so many upper bits; few are left out of order */

@@ -14,9 +14,9 @@
  *
  * Up to 8 vectors are sorted as the rows of a matrix. First each column is sorted, by a network of comparators of whole
  * vectors. Then neighbouring columns are merged to runs of 2, 4, 8 (, 16) columns; a run lies along the rows. The
- * network that merges is bitonic: a key is compared with the key at the mirrored place of the run, which is the mirrored
- * lane of the mirrored row; the same is done in the upper and in the lower half of the rows, and so on. Within a row
- * the first comparison is with the mirrored lane, and the later ones with the lanes 4, 2 and 1 apart. */
+ * network that merges is bitonic: a key is compared with the key at the mirrored place of the run, which is the
+ * mirrored lane of the mirrored row; the same is done in the upper and in the lower half of the rows, and so on.
+ * Within a row the first comparison is with the mirrored lane, and the later ones with the lanes 4, 2 and 1 apart. */
 
 /* Puts the lesser keys in a and the greater ones in b. */
 #define SORT_2(a, b)      \
