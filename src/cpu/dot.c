@@ -274,12 +274,8 @@ static void dot_task(void *ctx, int64_t task)
   const void *packed = rt_form_near(job->packed, job->pool);
   cpu_gemm_begin(g);
   for (int64_t tile = first; tile < end; tile++) {
-    int64_t batch = tile / g->tiles, rest = batch, l = 0, r = 0;
-    for (int d = dot->batch_rank - 1; d >= 0; d--) {
-      l += rest % dot->batch_size[d] * dot->lhs_step[d];
-      r += rest % dot->batch_size[d] * dot->rhs_step[d];
-      rest /= dot->batch_size[d];
-    }
+    int64_t batch = tile / g->tiles, l, r;
+    cpu_dot_batch(dot, batch, &l, &r);
     cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, packed, job->out + batch * c_step,
                   scratch);
   }

@@ -49,6 +49,17 @@ WEFT_NODISCARD weft_status *cpu_dot_init_views(cpu_dot *dot, const hlo_dot_attrs
                                                const gen_view *lhs_view, const hlo_shape *rhs, const gen_view *rhs_view,
                                                const hlo_shape *out);
 
+/* Where the operands of product `batch` begin: elements after the first element of each operand. */
+static inline void cpu_dot_batch(const cpu_dot *dot, int64_t batch, int64_t *out_lhs, int64_t *out_rhs)
+{
+  *out_lhs = *out_rhs = 0;
+  for (int d = dot->batch_rank - 1; d >= 0; d--) {
+    *out_lhs += batch % dot->batch_size[d] * dot->lhs_step[d];
+    *out_rhs += batch % dot->batch_size[d] * dot->rhs_step[d];
+    batch /= dot->batch_size[d];
+  }
+}
+
 /* True if tiles read parts of the operands that hardly overlap: those of many
  * products, or strips of a large operand. */
 bool cpu_dot_is_cut(const cpu_dot *dot);

@@ -6,25 +6,15 @@
  * chooses one of several matrices, as a loop over layers does, all of them are packed together, one after the other. */
 #include <config.h>
 
+#include "cpu/dot_parts.h"
+
 #include "codegen/model/library.h"
 #include "cpu/dot.h"
 #include "cpu/makers.h"
 
-/* Where the first element of an operand of the dot is. */
-typedef struct source {
-  int operand;       /* of the fusion: the array */
-  int64_t offset;    /* bytes, without the starts */
-  int start_count;
-  struct start {
-    int operand;     /* of the fusion: the number */
-    weft_dtype type;
-    int64_t most, step; /* step: bytes */
-  } starts[HLO_MAX_RANK];
-} source;
-
 typedef struct dot_parts {
   cpu_dot dot;
-  source sides[2];
+  cpu_source sides[2];
   double bytes;      /* of both operands and the result */
   /* the packed forms of all matrices that the start of rhs chooses from; stack.base.bytes 0: there are none */
   cpu_packing stack;
@@ -38,9 +28,19 @@ typedef struct dot_parts_thunk {
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
-static weft_status *add_start(source *s, const gen_view_start *start, int64_t bytes)
+/* The number of the parameter of the step's fusion that `value`, in `within` or in the fusion itself, stands for; -1: it
+ * is computed inside. */
+static int64_t outer_parameter(const hlo_instr *value, const hlo_instr *within)
+{
+  if (value->op == HLO_PARAMETER && within && value->parent == within->called[0])
+    value = gen_through_views(within->operands[value->u.parameter_number]);
+  return value->op == HLO_PARAMETER ? value->u.parameter_number : -1;
+}
+
+static weft_status *add_start(cpu_source *s, const gen_view_start *start, int64_t bytes, const hlo_instr *within)
 {
   const hlo_instr *value = start->value;
+  int64_t operand = outer_parameter(value, within);
 
   if (value->op == HLO_CONSTANT && hlo_shape_is_scalar(value->shape)) {
     int64_t at = hlo_literal_get_s64(value->u.literal, 0);
@@ -48,33 +48,31 @@ static weft_status *add_start(source *s, const gen_view_start *start, int64_t by
     s->offset += WEFT_MIN(WEFT_MAX(at, 0), start->most) * start->step * bytes;
     return NULL;
   }
-  if (value->op != HLO_PARAMETER || !hlo_shape_is_scalar(value->shape))
+  if (operand < 0 || !hlo_shape_is_scalar(value->shape))
     return WEFT_ERR(UNIMPLEMENTED, "dot of parts of arrays: %s", "it would have to compute a start");
-  s->starts[s->start_count++] = (struct start){.operand = (int)value->u.parameter_number,
-                                               .type = value->shape->type,
-                                               .most = start->most,
-                                               .step = start->step * bytes};
+  s->starts[s->start_count++] = (struct cpu_start){
+    .operand = (int)operand, .type = value->shape->type, .most = start->most, .step = start->step * bytes};
   return NULL;
 }
 
-static weft_status *plan_side(source *s, const gen_view *view)
+weft_status *cpu_source_plan(cpu_source *s, const gen_view *view, const hlo_instr *within)
 {
-  int64_t bytes = (int64_t)weft_dtype_bytes(view->array->shape->type);
+  int64_t bytes = (int64_t)weft_dtype_bytes(view->array->shape->type), operand = outer_parameter(view->array, within);
 
-  if (view->array->op != HLO_PARAMETER)
+  if (operand < 0)
     return WEFT_ERR(UNIMPLEMENTED, "dot of parts of arrays: %s", "it would have to compute an array");
-  s->operand = (int)view->array->u.parameter_number;
+  s->operand = (int)operand;
   s->offset = view->offset * bytes;
-  for (int i = 0; i < view->start_count; i++) WEFT_TRY(add_start(s, &view->starts[i], bytes));
+  for (int i = 0; i < view->start_count; i++) WEFT_TRY(add_start(s, &view->starts[i], bytes, within));
   return NULL;
 }
 
-static int64_t matrices_of(const source *s) { return s->starts[0].most + 1; }
+static int64_t matrices_of(const cpu_source *s) { return s->starts[0].most + 1; }
 
 static bool pack_stack(const rt_packing *packing, rt_pool *pool, const void *from, void *to)
 {
   const dot_parts *plan = ((const cpu_packing *)packing)->plan;
-  const source *rhs = &plan->sides[1];
+  const cpu_source *rhs = &plan->sides[1];
 
   cpu_pack_matrices(&plan->dot.gemm, pool, matrices_of(rhs), rhs->starts[0].step, from, to);
   return true;
@@ -83,7 +81,7 @@ static bool pack_stack(const rt_packing *packing, rt_pool *pool, const void *fro
 /* Matrices that overlap, as windows over rows do, have no forms: together these would be larger than the array. */
 static void plan_stack(dot_parts *plan, const gen_view *rhs_view, const hlo_shape *rhs_shape)
 {
-  const source *rhs = &plan->sides[1];
+  const cpu_source *rhs = &plan->sides[1];
   const cpu_packing *one = &plan->dot.packing;
 
   if (rhs->start_count != 1 || one->base.bytes == 0) return;
@@ -109,7 +107,7 @@ weft_status *cpu_dot_parts_plan(const cpu_target *target, weft_arena *arena, con
     return WEFT_ERR(UNIMPLEMENTED, "dot of parts of arrays: %s", "it is no dot of two operands");
   for (int i = 0; i < 2; i++) {
     views[i] = gen_view_of(dot->operands[i]);
-    WEFT_TRY(plan_side(&plan->sides[i], &views[i]));
+    WEFT_TRY(cpu_source_plan(&plan->sides[i], &views[i], NULL));
     plan->bytes += (double)hlo_shape_total_bytes(dot->operands[i]->shape);
   }
   plan->bytes += (double)hlo_shape_total_bytes(dot->shape);
@@ -139,12 +137,12 @@ static int64_t read_integer(weft_dtype type, const void *at)
 }
 
 /* The value of a start, within its range. */
-static int64_t read_start(const struct start *start, void *const *args)
+static int64_t read_start(const struct cpu_start *start, void *const *args)
 {
   return WEFT_MIN(WEFT_MAX(read_integer(start->type, args[start->operand]), 0), start->most);
 }
 
-static const void *first_element(const source *s, void *const *args)
+const void *cpu_source_at(const cpu_source *s, void *const *args)
 {
   const char *at = (const char *)args[s->operand] + s->offset;
 
@@ -165,8 +163,8 @@ static weft_status *dot_parts_execute(const rt_thunk *thunk, rt_ctx *ctx)
     chosen.data = (const char *)packed->data + read_start(&plan->sides[1].starts[0], args) * plan->form_bytes;
     packed = &chosen;
   }
-  return cpu_dot_run(&plan->dot, cpu_pool_of(thunk, ctx), first_element(&plan->sides[0], args),
-                     first_element(&plan->sides[1], args), packed, args[result],
+  return cpu_dot_run(&plan->dot, cpu_pool_of(thunk, ctx), cpu_source_at(&plan->sides[0], args),
+                     cpu_source_at(&plan->sides[1], args), packed, args[result],
                      plan->dot.scratch_bytes ? args[result + 1] : NULL);
 }
 static const rt_thunk_ops dot_parts_ops = {.size = sizeof(rt_thunk_ops), .kind = "dot", .run = dot_parts_execute};
@@ -174,7 +172,7 @@ static const rt_thunk_ops dot_parts_ops = {.size = sizeof(rt_thunk_ops), .kind =
 weft_status *cpu_dot_parts_make(low_step *step, rt_thunk **out_thunk)
 {
   const dot_parts *plan = step->plan->data;
-  const source *rhs = &plan->sides[1];
+  const cpu_source *rhs = &plan->sides[1];
 
   WEFT_TRY(low_thunk_new(step, &dot_parts_ops, sizeof(dot_parts_thunk), out_thunk));
   ((dot_parts_thunk *)*out_thunk)->plan = plan;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "codegen/model/library.h"
 #include "cpu/conv.h"
 #include "cpu/dot.h"
 #include "cpu/fft.h"
@@ -88,6 +89,19 @@ static weft_status *packed_convolution_make(low_step *step, rt_thunk **out_thunk
   return NULL;
 }
 
+/* ---- fusions that are steps of the library ------------------------------------------------------------------------- */
+
+static weft_status *fusion_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *out)
+{
+  return gen_is_strips_fusion(instr) ? cpu_strips_plan(target, arena, instr, out)
+                                     : cpu_dot_parts_plan(target, arena, instr, out);
+}
+
+static weft_status *fusion_make(low_step *step, rt_thunk **out_thunk)
+{
+  return gen_is_strips_fusion(step->instr) ? cpu_strips_make(step, out_thunk) : cpu_dot_parts_make(step, out_thunk);
+}
+
 /* ---- sort, top-k, scans ------------------------------------------------------------------------------------------ */
 
 LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(plan, instr, gen_code_compare(target->code, instr->called[0])),
@@ -145,7 +159,7 @@ const cpu_maker cpu_makers[] = {
   {HLO_CONVOLUTION, packed_convolution_make, owned_convolution_plan},
   {HLO_DOT, cut_dot_make, dot_plan},
   {HLO_FFT, fft_make, fft_plan},
-  {HLO_FUSION, cpu_dot_parts_make, cpu_dot_parts_plan}, /* library fusions only */
+  {HLO_FUSION, fusion_make, fusion_plan}, /* library fusions only */
   {HLO_RNG_GET_AND_UPDATE_STATE, cpu_rng_state_make, NULL},
   {HLO_REDUCE_WINDOW, cut_scan_make, scan_plan},
   {HLO_SORT, sort_make, sort_plan},

@@ -44,6 +44,11 @@ WEFT_NODISCARD weft_status *cpu_dot_parts_plan(const cpu_target *target, weft_ar
                                                low_plan *plan);
 WEFT_NODISCARD weft_status *cpu_dot_parts_make(low_step *step, rt_thunk **out_thunk);
 
+/* A chain of a dot, a kernel and a dot, a fusion of pass strips: cpu/strips.c. */
+WEFT_NODISCARD weft_status *cpu_strips_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                            low_plan *plan);
+WEFT_NODISCARD weft_status *cpu_strips_make(low_step *step, rt_thunk **out_thunk);
+
 /* The library kernels, ended by an entry with make NULL. */
 extern const cpu_maker cpu_makers[];
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "codegen/model/cost.h"
+#include "codegen/model/library.h"
 #include "cpu/cpu_internal.h"
 
 static gen_shareable shareable(const low_step *step, gen_step kind, double ns, double bytes)
@@ -193,6 +194,11 @@ double cpu_cost_ns(const cpu_target *target, const hlo_instr *instr)
   const gen_kernel *kernel = instr->op == HLO_FUSION ? gen_code_kernel(target->code, instr) : NULL;
   double ns = 0;
 
+  if (gen_is_strips_fusion(instr)) {
+    HLO_FOREACH(x, instr->called[0])
+      if (x->op == HLO_FUSION || x->op == HLO_DOT) ns += cpu_cost_ns(target, x);
+    return ns;
+  }
   if (!kernel) return gen_library_ns(target->machine, instr);
   for (int p = 0; p < kernel->phase_count; p++) ns += kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
   return ns;

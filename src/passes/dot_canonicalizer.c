@@ -6,7 +6,9 @@
  * can address it as it is. Canonical dots whose operands are transposes are folded too, so the pass is run again after
  * simplification. A dot whose result is only read transposed (JAX writes the gradient of a weight so) becomes the dot
  * of the swapped operands where that gives the same result: the transpose of a product is the product of the transposes
- * in the opposite order.
+ * in the opposite order. So does a dot of batches if the transpose of the swapped one's result keeps the innermost
+ * dimension, and the other did not (attention writes its result [batch, heads, features, queries], and reads it
+ * [batch, queries, heads, features]).
  *
  * A large operand that has its contracting dimensions in the middle, [A, K, C], as einsums with per-head weights have,
  * is not transposed if the other operand is small: the small operand is repeated for each index of A instead, and A
@@ -272,20 +274,40 @@ static weft_status *canonicalize(hlo_instr *dot, bool *changed)
   return pass_build_replace(&b, dot, pb_reshape_like(&b, result, dot->shape));
 }
 
-/* The dot that gives `transpose` directly: its operands are swapped. */
+/* The innermost dimension of more than one element. */
+static int innermost(const hlo_shape *shape)
+{
+  int d = shape->rank - 1;
+
+  while (d > 0 && shape->dims[d] == 1) d--;
+  return d;
+}
+
+/* The dot that gives `transpose` directly, or by a cheaper transpose: its operands are swapped. */
 static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
 {
   weft_arena *arena = &transpose->parent->module->arena;
   hlo_instr *dot = transpose->operands[0], *operands[2], *result;
   pass_build b = PASS_BUILD_AT(transpose);
   hlo_dot_attrs *attrs;
+  int64_t perm[HLO_MAX_RANK], dims[HLO_MAX_RANK];
 
   if (dot->op != HLO_DOT || dot->user_count != 1 || dot == dot->parent->root || dot->u.dot->sparsity) return NULL;
   const hlo_dot_attrs *a = dot->u.dot;
   int batch = a->lhs_batch.count, rank = dot->shape->rank;
   int lhs_free = dot->operands[0]->shape->rank - batch - a->lhs_contracting.count, rhs_free = rank - batch - lhs_free;
-  for (int i = 0; i < rank; i++)
-    if (transpose->dims.v[i] != (i < batch ? i : i < batch + rhs_free ? i + lhs_free : i - rhs_free)) return NULL;
+  bool absorbs = true;
+  for (int i = 0; i < rank; i++) { /* dimension dims.v[i] of the result is perm[i] of the swapped dot's */
+    int64_t d = transpose->dims.v[i];
+    perm[i] = d < batch ? d : d < batch + lhs_free ? d + rhs_free : d - lhs_free;
+    dims[perm[i]] = dot->shape->dims[d];
+    absorbs = absorbs && perm[i] == i;
+  }
+  const hlo_shape *swapped = hlo_shape_array(arena, dot->shape->type, rank, dims);
+  WEFT_TRY_ALLOC(swapped);
+  int last = innermost(transpose->shape);
+  if (!absorbs && (batch == 0 || rank == 0 || transpose->dims.v[last] == innermost(dot->shape) || perm[last] != innermost(swapped)))
+    return NULL;
   attrs = weft_arena_memdup(arena, a, sizeof *attrs);
   WEFT_TRY_ALLOC(attrs);
   attrs->lhs_batch = a->rhs_batch;
@@ -299,14 +321,14 @@ static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
   }
   operands[0] = dot->operands[1];
   operands[1] = dot->operands[0];
-  result = pb_instr(&b, HLO_DOT, transpose->shape, 2, operands);
+  result = pb_instr(&b, HLO_DOT, swapped, 2, operands);
   if (result) {
     result->u.dot = attrs;
     result->extra = dot->extra;
     result->metadata = dot->metadata;
   }
   *changed = true;
-  return pass_build_replace(&b, transpose, result);
+  return pass_build_replace(&b, transpose, absorbs ? result : pb_transpose(&b, result, perm));
 }
 
 static weft_status *dot_canonicalizer_run(hlo_module *module, pass_ctx *ctx, bool *changed)

@@ -239,6 +239,12 @@ static bool has_few_features(const hlo_instr *instr)
 
 double gen_library_ns(const gen_target *target, const hlo_instr *instr)
 {
+  if (gen_is_strips_fusion(instr)) { /* its products; the kernel between them is not the library's */
+    double ns = 0;
+    HLO_FOREACH(x, instr->called[0])
+      if (gen_library_dot(x)) ns += gen_library_ns(target, x);
+    return ns;
+  }
   if (gen_is_library_fusion(instr)) instr = instr->called[0]->root; /* a dot of parts of arrays reads these alone */
   const price *p = price_of(instr->op);
   double bytes = (double)hlo_shape_total_bytes(instr->shape), scale = width(type_of(instr));

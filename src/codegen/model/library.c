@@ -48,10 +48,23 @@ bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool i
   return (double)hlo_shape_elems(dot->shape) * (double)depth <= most_work(target, rows, columns, in_region);
 }
 
-bool gen_is_library_fusion(const hlo_instr *instr)
+static bool is_custom_fusion(const hlo_instr *instr, const char *config)
 {
   return instr->op == HLO_FUSION && instr->u.fusion.kind == HLO_FUSION_CUSTOM && instr->extra &&
-         instr->extra->backend_config && strcmp(instr->extra->backend_config, GEN_LIBRARY_FUSION) == 0;
+         instr->extra->backend_config && strcmp(instr->extra->backend_config, config) == 0;
+}
+
+bool gen_is_strips_fusion(const hlo_instr *instr) { return is_custom_fusion(instr, GEN_STRIPS_FUSION); }
+
+bool gen_is_library_fusion(const hlo_instr *instr)
+{
+  return is_custom_fusion(instr, GEN_LIBRARY_FUSION) || gen_is_strips_fusion(instr);
+}
+
+const hlo_instr *gen_library_dot(const hlo_instr *instr)
+{
+  if (is_custom_fusion(instr, GEN_LIBRARY_FUSION)) instr = instr->called[0]->root;
+  return instr->op == HLO_DOT ? instr : NULL;
 }
 
 bool gen_is_wide_concatenate(const hlo_instr *instr)

@@ -13,7 +13,13 @@ bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool i
 /* The backend_config of a fusion that is one step of a library: a dot, and what is done to each element of its result
  * (pass library-epilogues, for GPUs), or a dot that reads parts of arrays where they lie (pass dot-parts, for CPUs). */
 #define GEN_LIBRARY_FUSION "library"
-bool gen_is_library_fusion(const hlo_instr *instr);
+/* The backend_config of a fusion that is one step of the CPU's library, too: a dot, a kernel over the rows of its
+ * result, and a dot of the kernel's result, computed strip by strip (pass strips). Both dots may be library fusions. */
+#define GEN_STRIPS_FUSION "strips"
+bool gen_is_library_fusion(const hlo_instr *instr); /* of either kind */
+bool gen_is_strips_fusion(const hlo_instr *instr);
+/* The dot that `instr` is, or that it is the root of if it is a library fusion; NULL: neither. */
+const hlo_instr *gen_library_dot(const hlo_instr *instr);
 /* Does a concatenate have so many operands and elements that the library does it? Its kernel would have a loop for
  * each operand. */
 bool gen_is_wide_concatenate(const hlo_instr *instr);

@@ -1,0 +1,163 @@
+/* passes/strips.c -- strips: a dot, a kernel over the rows of its result and a dot of what the kernel makes become one
+ * step of the CPU's library (gen_is_strips_fusion), as in attention:
+ *
+ *   scores = dot(q, k)      weights = softmax(scores * scale, mask)      dot(weights, v)
+ *
+ * The library computes some rows of the scores at a time, so that neither scores nor weights are ever in memory as a
+ * whole (cpu/strips.c). The kernel is a fusion that reduces rows, and each of its rows must need the same row of the
+ * scores alone; its other operands may be anything. Both dots may read parts of arrays (pass dot-parts).
+ *
+ * The pass runs on finished fusions, before the order and the memory of the program are planned. */
+#include <config.h>
+
+#include "codegen/model/library.h"
+#include "codegen/model/strategy.h"
+#include "passes/fusion.h"
+#include "passes/passes.h"
+
+enum {
+  LEAST_ROWS = 16,          /* of each matrix; fewer are one tile of the products */
+  LEAST_BYTES = 256 << 10,  /* of all scores; fewer stay in the cache as they are */
+  MOST_MEMBERS = 16,
+};
+
+/* What the library's step needs to know of a value in the kernel's computation. */
+typedef enum rows_of { NO_ROWS, WHOLE_ROWS, ONE_EACH, MIXED } rows_of;
+
+/* Is row r of `x`, which has an element for each of the scores or one for each row, made of row r of the scores? */
+static rows_of classify(const hlo_instr *x, const rows_of *known, int low, int64_t rows, int64_t cols)
+{
+  rows_of has = NO_ROWS;
+  int64_t n_rows, n_cols;
+
+  for (int i = 0; i < x->operand_count; i++) {
+    rows_of operand = known[x->operands[i]->id - low];
+    if (operand == NO_ROWS) continue;
+    if (has != NO_ROWS && has != operand) return MIXED;
+    has = operand;
+  }
+  if (has == NO_ROWS || has == MIXED) return has;
+  if (!hlo_shape_is_array(x->shape)) return MIXED;
+  int64_t elems = hlo_shape_elems(x->shape);
+  if (hlo_opcode_is_elementwise(x->op)) return has;
+  switch (x->op) {
+  case HLO_RESHAPE: case HLO_BITCAST: return elems == (has == ONE_EACH ? rows : rows * cols) ? has : MIXED;
+  case HLO_REDUCE:
+    return has == WHOLE_ROWS && x->operand_count == 2 && gen_reduces_rows(x, &n_rows, &n_cols) && n_rows == rows &&
+               n_cols == cols
+             ? ONE_EACH
+             : MIXED;
+  case HLO_BROADCAST: return has == ONE_EACH && gen_spreads_rows(x, rows, cols) ? WHOLE_ROWS : MIXED;
+  default: return MIXED;
+  }
+}
+
+/* Does each row of the kernel's result need the same row of its operand `param` alone? */
+static weft_status *keeps_rows(weft_arena *arena, const hlo_instr *fusion, int param, int64_t rows, int64_t cols,
+                               bool *out)
+{
+  const hlo_computation *comp = fusion->called[0];
+  int low, count;
+
+  hlo_id_range(comp, &low, &count);
+  rows_of *known = WEFT_ARENA_ARRAY(arena, rows_of, count);
+  WEFT_TRY_ALLOC(known);
+  HLO_FOREACH(x, comp)
+    known[x->id - low] = x == comp->params[param] ? WHOLE_ROWS : classify(x, known, low, rows, cols);
+  *out = known[comp->root->id - low] == WHOLE_ROWS;
+  return NULL;
+}
+
+/* The left operand of the dot that `instr` is or has; NULL if it is a part of an array, or if there is no such dot. */
+static hlo_instr *left_operand(const hlo_instr *instr)
+{
+  const hlo_instr *dot = gen_library_dot(instr);
+
+  if (!dot) return NULL;
+  hlo_instr *left = dot->operands[0];
+  if (dot == instr) return left;
+  return left->op == HLO_PARAMETER ? instr->operands[left->u.parameter_number] : NULL;
+}
+
+/* Is the dot of matrices whose rows lie one after the other: [batch, rows, contracted] by anything? */
+static bool takes_rows(const hlo_instr *dot)
+{
+  const hlo_dot_attrs *a = dot->u.dot;
+
+  if (!pass_is_canonical_dot(dot) || a->lhs_contracting.v[0] != dot->operands[0]->shape->rank - 1) return false;
+  return a->lhs_batch.count == 0 || a->lhs_batch.v[0] == 0;
+}
+
+/* Steps from `*value` up through reshapes that nobody else reads, and adds them to `members`, the last one first. */
+static bool walk_up(hlo_instr **value, hlo_instr **members, int *count)
+{
+  for (;; *value = (*value)->operands[0]) {
+    if ((*value)->user_count != 1 || *value == (*value)->parent->root || pass_has_control_edges(*value)) return false;
+    if (*count == MOST_MEMBERS) return false;
+    members[(*count)++] = *value;
+    if ((*value)->op != HLO_RESHAPE && (*value)->op != HLO_BITCAST) return true;
+  }
+}
+
+/* The chain that ends with `last`, its first member last; `count` 0: there is none that pays. */
+static weft_status *find_chain(const pass_ctx *ctx, hlo_instr *last, hlo_instr **members, int *count)
+{
+  const hlo_instr *dot = gen_library_dot(last), *first_dot;
+  hlo_instr *kernel = left_operand(last), *first = NULL;
+  gen_strategy strategy;
+  int found = 1, param = 0;
+  bool local;
+
+  *count = 0;
+  if (!kernel || !takes_rows(dot) || pass_has_control_edges(last) || gen_dot_needs_kernel(pass_target(ctx), dot, false))
+    return NULL;
+  members[0] = last;
+  if (!walk_up(&kernel, members, &found) || kernel->op != HLO_FUSION || gen_is_library_fusion(kernel) ||
+      kernel->u.fusion.alias_count > 0 || !hlo_shape_is_array(kernel->shape))
+    return NULL;
+  for (int i = 0; i < kernel->operand_count; i++) {
+    const hlo_instr *operand = kernel->operands[i];
+    if (!hlo_shape_is_array(operand->shape) || operand->op == HLO_CONSTANT) return NULL;
+    if (!gen_library_dot(gen_through_views(operand))) continue;
+    if (first) return NULL;
+    first = kernel->operands[param = i];
+  }
+  if (!first || !walk_up(&first, members, &found)) return NULL;
+  first_dot = gen_library_dot(first);
+  const hlo_shape *s = first_dot->shape, *p = dot->operands[0]->shape;
+  int64_t cols = s->dims[s->rank - 1], rows = cols > 0 ? hlo_shape_elems(s) / cols : 0;
+  if (!takes_rows(first_dot) || s->rank != p->rank || !pass_same_ints(s->dims, p->dims, s->rank) ||
+      s->dims[s->rank - 2] < LEAST_ROWS || hlo_shape_bytes(s) + hlo_shape_bytes(p) < LEAST_BYTES ||
+      gen_dot_needs_kernel(pass_target(ctx), first_dot, false))
+    return NULL;
+  WEFT_TRY(gen_decide(pass_target(ctx), ctx->scratch, kernel, &strategy));
+  WEFT_TRY(keeps_rows(ctx->scratch, kernel, param, rows, cols, &local));
+  if (strategy == GEN_STRATEGY_ROWS && local) *count = found;
+  return NULL;
+}
+
+static weft_status *strips_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  pass_map map = {.arena = ctx->scratch};
+  pass_comps comps;
+
+  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
+  for (int c = 0; c < comps.count; c++)
+    for (hlo_instr *instr = comps.v[c]->first, *next; instr; instr = next) {
+      hlo_instr *members[MOST_MEMBERS], *fusion;
+      int count;
+      next = instr->next; /* a fusion comes before its last dot, and the dot goes */
+      WEFT_TRY(find_chain(ctx, instr, members, &count));
+      if (count == 0) continue;
+      for (int i = 0, j = count - 1; i < j; i++, j--) {
+        hlo_instr *member = members[i];
+        members[i] = members[j];
+        members[j] = member;
+      }
+      WEFT_TRY(pass_outline(members, count, &instr, 1, &map, "strips_fusion", &fusion));
+      WEFT_TRY(pass_fusion_classify(fusion, GEN_STRIPS_FUSION));
+      *changed = true;
+    }
+  return *changed ? hlo_module_gc(module) : NULL;
+}
+const hlo_pass pass_strips = {"strips", strips_run};
