@@ -59,8 +59,7 @@ weft_status *cpu_source_plan(cpu_source *s, const gen_view *view, const hlo_inst
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(view->array->shape->type), operand = outer_parameter(view->array, within);
 
-  if (operand < 0)
-    return WEFT_ERR(UNIMPLEMENTED, "dot of parts of arrays: %s", "it would have to compute an array");
+  if (operand < 0) return WEFT_ERR(UNIMPLEMENTED, "dot of parts of arrays: %s", "it would have to compute an array");
   s->operand = (int)operand;
   s->offset = view->offset * bytes;
   for (int i = 0; i < view->start_count; i++) WEFT_TRY(add_start(s, &view->starts[i], bytes, within));

@@ -20,7 +20,7 @@
 enum {
   STRIP_ALIGN = 32,      /* rows: the tiles of the products */
   MOST_ROWS = 256,       /* of a strip */
-  STRIP_BYTES = 512 << 10, /* of the strips of s and p, unless the least rows take more: a part of a core's own cache */
+  STRIP_BYTES = 256 << 10, /* of the strips of s and p, unless the least rows take more: a part of a core's own cache */
   LEAST_STRIPS = 16,     /* of a step, if the strips are not too short then */
   TASKS_PER_THREAD = 4,
 };
@@ -68,7 +68,8 @@ static weft_status *plan_product(product *p, const hlo_instr *within, bool dense
 
   if (!dense) WEFT_TRY(cpu_source_plan(lhs, &l, nested));
   WEFT_TRY(cpu_source_plan(rhs, &r, nested));
-  WEFT_TRY(cpu_dot_init_views(&p->dot, dot->u.dot, dot->operands[0]->shape, &l, dot->operands[1]->shape, &r, dot->shape));
+  WEFT_TRY(
+    cpu_dot_init_views(&p->dot, dot->u.dot, dot->operands[0]->shape, &l, dot->operands[1]->shape, &r, dot->shape));
   if (p->dot.scratch_bytes > 0) return wrong_chain("an operand is no stack of matrices");
   p->b_bytes = (int64_t)weft_dtype_bytes(p->dot.gemm.b_type);
   p->c_bytes = (int64_t)weft_dtype_bytes(p->dot.gemm.c_type);
@@ -99,10 +100,13 @@ static weft_status *plan_kernel(const cpu_target *target, weft_arena *arena, con
                                 const hlo_instr *first, strips *s)
 {
   const cpu_gemm *g = &s->first.dot.gemm;
+  int64_t rows = g->m * s->first.dot.batches;
+  bool keeps_rows;
 
   s->kernel = gen_code_kernel(target->code, fusion);
-  if (!s->kernel || s->kernel->phase_count != 1 || s->kernel->result_leaves != 1 || s->kernel->shared_bytes > 0 ||
-      s->kernel->operand_leaves != fusion->operand_count || s->kernel->phases[0].units != g->m * s->first.dot.batches)
+  if (!s->kernel || s->kernel->strategy != GEN_STRATEGY_ROWS || s->kernel->phase_count != 1 ||
+      s->kernel->result_leaves != 1 || s->kernel->shared_bytes > 0 ||
+      s->kernel->operand_leaves != fusion->operand_count || s->kernel->phases[0].units != rows)
     return wrong_chain("the kernel does not go by the rows of the product");
   s->kernel_uses = WEFT_ARENA_ARRAY(arena, int, fusion->operand_count);
   WEFT_TRY_ALLOC(s->kernel_uses);
@@ -110,6 +114,9 @@ static weft_status *plan_kernel(const cpu_target *target, weft_arena *arena, con
     const hlo_instr *from = chain_member(fusion->operands[i]);
     if (from != first && from->op != HLO_PARAMETER) return wrong_chain("it would have to compute an operand");
     s->kernel_uses[i] = from == first ? -1 : (int)from->u.parameter_number;
+    if (from != first) continue;
+    WEFT_TRY(gen_keeps_rows(arena, fusion, i, rows, g->n, &keeps_rows));
+    if (!keeps_rows) return wrong_chain("rows need other rows");
   }
   return NULL;
 }
@@ -138,7 +145,8 @@ weft_status *cpu_strips_plan(const cpu_target *target, weft_arena *arena, const 
   WEFT_TRY(plan_product(&s->first, first, false, &s->q, &s->k));
   WEFT_TRY(plan_product(&s->second, second, true, NULL, &s->v));
   const cpu_gemm *g = &s->first.dot.gemm, *h = &s->second.dot.gemm;
-  if (g->m != h->m || g->n != h->k || s->first.dot.batches != s->second.dot.batches || h->a_col != 1 || h->a_row != g->n)
+  if (g->m != h->m || g->n != h->k || s->first.dot.batches != s->second.dot.batches || h->a_col != 1 ||
+      h->a_row != g->n)
     return wrong_chain("the products do not fit each other");
   WEFT_TRY(plan_kernel(target, arena, fusion, first, s));
   s->columns = g->n;

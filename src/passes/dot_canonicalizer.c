@@ -306,7 +306,8 @@ static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
   const hlo_shape *swapped = hlo_shape_array(arena, dot->shape->type, rank, dims);
   WEFT_TRY_ALLOC(swapped);
   int last = innermost(transpose->shape);
-  if (!absorbs && (batch == 0 || rank == 0 || transpose->dims.v[last] == innermost(dot->shape) || perm[last] != innermost(swapped)))
+  if (!absorbs &&
+      (batch == 0 || rank == 0 || transpose->dims.v[last] == innermost(dot->shape) || perm[last] != innermost(swapped)))
     return NULL;
   attrs = weft_arena_memdup(arena, a, sizeof *attrs);
   WEFT_TRY_ALLOC(attrs);

@@ -21,53 +21,6 @@ enum {
   MOST_MEMBERS = 16,
 };
 
-/* What the library's step needs to know of a value in the kernel's computation. */
-typedef enum rows_of { NO_ROWS, WHOLE_ROWS, ONE_EACH, MIXED } rows_of;
-
-/* Is row r of `x`, which has an element for each of the scores or one for each row, made of row r of the scores? */
-static rows_of classify(const hlo_instr *x, const rows_of *known, int low, int64_t rows, int64_t cols)
-{
-  rows_of has = NO_ROWS;
-  int64_t n_rows, n_cols;
-
-  for (int i = 0; i < x->operand_count; i++) {
-    rows_of operand = known[x->operands[i]->id - low];
-    if (operand == NO_ROWS) continue;
-    if (has != NO_ROWS && has != operand) return MIXED;
-    has = operand;
-  }
-  if (has == NO_ROWS || has == MIXED) return has;
-  if (!hlo_shape_is_array(x->shape)) return MIXED;
-  int64_t elems = hlo_shape_elems(x->shape);
-  if (hlo_opcode_is_elementwise(x->op)) return has;
-  switch (x->op) {
-  case HLO_RESHAPE: case HLO_BITCAST: return elems == (has == ONE_EACH ? rows : rows * cols) ? has : MIXED;
-  case HLO_REDUCE:
-    return has == WHOLE_ROWS && x->operand_count == 2 && gen_reduces_rows(x, &n_rows, &n_cols) && n_rows == rows &&
-               n_cols == cols
-             ? ONE_EACH
-             : MIXED;
-  case HLO_BROADCAST: return has == ONE_EACH && gen_spreads_rows(x, rows, cols) ? WHOLE_ROWS : MIXED;
-  default: return MIXED;
-  }
-}
-
-/* Does each row of the kernel's result need the same row of its operand `param` alone? */
-static weft_status *keeps_rows(weft_arena *arena, const hlo_instr *fusion, int param, int64_t rows, int64_t cols,
-                               bool *out)
-{
-  const hlo_computation *comp = fusion->called[0];
-  int low, count;
-
-  hlo_id_range(comp, &low, &count);
-  rows_of *known = WEFT_ARENA_ARRAY(arena, rows_of, count);
-  WEFT_TRY_ALLOC(known);
-  HLO_FOREACH(x, comp)
-    known[x->id - low] = x == comp->params[param] ? WHOLE_ROWS : classify(x, known, low, rows, cols);
-  *out = known[comp->root->id - low] == WHOLE_ROWS;
-  return NULL;
-}
-
 /* The left operand of the dot that `instr` is or has; NULL if it is a part of an array, or if there is no such dot. */
 static hlo_instr *left_operand(const hlo_instr *instr)
 {
@@ -126,12 +79,12 @@ static weft_status *find_chain(const pass_ctx *ctx, hlo_instr *last, hlo_instr *
   first_dot = gen_library_dot(first);
   const hlo_shape *s = first_dot->shape, *p = dot->operands[0]->shape;
   int64_t cols = s->dims[s->rank - 1], rows = cols > 0 ? hlo_shape_elems(s) / cols : 0;
-  if (!takes_rows(first_dot) || s->rank != p->rank || !pass_same_ints(s->dims, p->dims, s->rank) ||
+  if (!pass_is_canonical_dot(first_dot) || s->rank != p->rank || !pass_same_ints(s->dims, p->dims, s->rank) ||
       s->dims[s->rank - 2] < LEAST_ROWS || hlo_shape_bytes(s) + hlo_shape_bytes(p) < LEAST_BYTES ||
       gen_dot_needs_kernel(pass_target(ctx), first_dot, false))
     return NULL;
   WEFT_TRY(gen_decide(pass_target(ctx), ctx->scratch, kernel, &strategy));
-  WEFT_TRY(keeps_rows(ctx->scratch, kernel, param, rows, cols, &local));
+  WEFT_TRY(gen_keeps_rows(ctx->scratch, kernel, param, rows, cols, &local));
   if (strategy == GEN_STRATEGY_ROWS && local) *count = found;
   return NULL;
 }

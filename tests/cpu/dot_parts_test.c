@@ -1,17 +1,10 @@
 /* tests/cpu/dot_parts_test.c -- dots of parts of arrays, which are read where they lie: results are those of the
  * reference evaluator to the last bit (numbers are whole and small, so that sums are exact in any order), in the first
  * run, with packed forms, and in a program that was saved and loaded. */
-#include "cpu/run.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "cpu/against_evaluator.h"
 
 #include "cpu/makers.h"
-#include "hlo/eval.h"
 #include "runtime/runtime_internal.h"
-#include "runtime/saved.h"
-
-enum { RUNS = 3, MOST_PARAMETERS = 4 };
 
 typedef struct program {
   const char *name, *body;
@@ -230,106 +223,6 @@ static const char updates[] = "HloModule updates\n"
                               "  ROOT r = (f32[3,32,32], f32[32,32]) tuple(a, u)\n"
                               "}\n";
 
-/* ---- running ----------------------------------------------------------------------------------------------------- */
-
-/* Whole numbers from -1 to 1, and `start` for scalars. */
-static hlo_literal *argument(weft_arena *arena, const hlo_shape *shape, int64_t start, unsigned *state)
-{
-  hlo_literal *literal;
-
-  T_OK(hlo_literal_new(arena, shape, &literal));
-  for (int64_t i = 0; i < hlo_shape_elems(shape); i++) {
-    *state = *state * 1664525u + 1013904223u;
-    int64_t value = (int64_t)(*state >> 16) % 3 - 1;
-    if (weft_dtype_is_integer(shape->type)) hlo_literal_set_s64(literal, i, shape->rank ? value : start);
-    else hlo_literal_set_f64(literal, i, (double)value, weft_dtype_is_complex(shape->type) ? (double)(i % 3) - 1 : 0);
-  }
-  return literal;
-}
-
-static bool same(const hlo_literal *want, int leaf, const void *got, const char *name)
-{
-  const hlo_literal *part = hlo_shape_is_tuple(want->shape) ? want->elements[leaf] : want;
-
-  if (memcmp(part->data, got, (size_t)hlo_shape_bytes(part->shape)) == 0) return true;
-  print_message("# %s: result %d differs\n", name, leaf);
-  return false;
-}
-
-/* Runs the program on the same buffers RUNS times, so that their packed forms are used. */
-static bool runs(weft_executable *exe, const hlo_literal *const *arguments, const hlo_literal *want, const char *name)
-{
-  weft_buffer *in[MOST_PARAMETERS], *out[2];
-  weft_buffer *const *ins[] = {in};
-  weft_buffer **outs[] = {out};
-  int count = weft_executable_param_count(exe);
-  bool ok = true;
-
-  for (int i = 0; i < count; i++)
-    in[i] = test_buffer(weft_executable_device(exe, 0), weft_executable_param_type(exe, i), arguments[i]->data);
-  for (int run = 0; run < RUNS && ok; run++) {
-    T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs}));
-    for (int i = 0; i < weft_executable_output_count(exe); i++) {
-      const hlo_literal *part = hlo_shape_is_tuple(want->shape) ? want->elements[i] : want;
-      void *got = malloc((size_t)hlo_shape_bytes(part->shape));
-      T_TRUE(got != NULL);
-      T_OK(weft_buffer_to_host(out[i], got, weft_deadline_after_ms(60000)));
-      ok = same(want, i, got, name) && ok;
-      free(got);
-      weft_buffer_release(out[i]);
-    }
-  }
-  for (int i = 0; i < count; i++) weft_buffer_release(in[i]);
-  return ok;
-}
-
-static int count_steps(const weft_executable *exe, const char *kind)
-{
-  char *steps = test_steps_of(exe), word[32];
-  int count = 0;
-
-  snprintf(word, sizeof word, " %s ", kind);
-  for (const char *at = steps; (at = strstr(at, word)); at++) count++;
-  free(steps);
-  return count;
-}
-
-/* Compiles `text`, runs it, saves it, loads it and runs it again. *out_kernels and *out_copies: the steps of these
- * kinds. */
-static bool works(weft_platform *platform, const char *text, int64_t start, const char *name, int *out_kernels,
-                  int *out_copies)
-{
-  weft_arena arena;
-  hlo_module *module;
-  hlo_literal *arguments[MOST_PARAMETERS];
-  const hlo_literal *want;
-  weft_saved saved;
-  weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL), *loaded = NULL;
-  unsigned state = 7;
-  void *data;
-  size_t size;
-
-  weft_arena_init(&arena);
-  T_OK(hlo_parse(text, strlen(text), &module));
-  T_TRUE(module->entry->param_count <= MOST_PARAMETERS);
-  for (int i = 0; i < module->entry->param_count; i++)
-    arguments[i] = argument(&arena, module->entry->params[i]->shape, start, &state);
-  T_OK(hlo_eval_module(module, (const hlo_literal *const *)arguments, &HLO_EVAL_DEFAULT, &arena, &want));
-  bool ok = runs(exe, (const hlo_literal *const *)arguments, want, name);
-  *out_kernels = count_steps(exe, "kernel");
-  *out_copies = count_steps(exe, "copy");
-  T_OK(weft_executable_save(exe, "", "print", "note", 4, &data, &size));
-  T_OK(weft_saved_open(data, size, &saved));
-  T_OK(weft_executable_load(platform, &saved, &(weft_compile_options){0}, &loaded));
-  ok = ok && runs(loaded, (const hlo_literal *const *)arguments, want, name);
-  free(data);
-  weft_executable_release(loaded);
-  weft_executable_release(exe);
-  hlo_module_free(module);
-  weft_arena_fini(&arena);
-  return ok;
-}
-
 TEST(parts_are_read_in_place_and_give_the_same_results)
 {
   weft_platform *platform = test_platform(1, 2);
@@ -344,7 +237,7 @@ TEST(parts_are_read_in_place_and_give_the_same_results)
              "ENTRY e {\n"
              "%s}\n",
              p->body);
-    ok = works(platform, text, p->start, p->name, &kernels, &copies) && ok;
+    ok = gives_exactly(platform, text, p->start, p->name, &kernels, &copies) && ok;
     if (kernels == p->kernels && copies == 0) continue;
     print_message("# %s: %d kernels and %d copies, want %d and 0\n", p->name, kernels, copies, p->kernels);
     ok = false;
@@ -364,7 +257,7 @@ TEST(a_loop_goes_through_stacked_weights_without_copies)
   T_TRUE(strstr(steps, "dynamic-slice") == NULL);
   free(steps);
   weft_executable_release(exe);
-  T_TRUE(works(platform, layers, 3, "layers", &kernels, &copies));
+  T_TRUE(gives_exactly(platform, layers, 3, "layers", &kernels, &copies));
   weft_platform_release(platform);
 }
 
@@ -393,7 +286,7 @@ TEST(an_array_that_is_updated_before_the_product_is_not_copied_as_a_whole)
   T_TRUE(count_in_sequence(exe, "body", " dot ") > 0);
   T_EQ_INT(count_in_sequence(exe, "body", " copy "), 0);
   weft_executable_release(exe);
-  T_TRUE(works(platform, updates, 5, "updates", &kernels, &copies));
+  T_TRUE(gives_exactly(platform, updates, 5, "updates", &kernels, &copies));
   weft_platform_release(platform);
 }
 
@@ -437,7 +330,7 @@ TEST(a_cache_that_is_joined_to_new_keys_and_values_gives_the_same_results)
       from += is_type ? 4 : 1;
     }
     *to = 0;
-    T_TRUE(works(platform, text, 0, types[i], &kernels, &copies));
+    T_TRUE(gives_exactly(platform, text, 0, types[i], &kernels, &copies));
   }
   weft_platform_release(platform);
 }
@@ -490,7 +383,7 @@ TEST(each_part_of_a_weight_has_its_packed_form)
     if (i == 0) form_bytes = weft_executable_packed_bytes(exe, true);
     T_EQ_INT(weft_executable_packed_bytes(exe, true), cases[i].forms * form_bytes);
     weft_executable_release(exe);
-    T_TRUE(works(platform, cases[i].text, cases[i].start, "packed forms", &kernels, &copies));
+    T_TRUE(gives_exactly(platform, cases[i].text, cases[i].start, "packed forms", &kernels, &copies));
     T_EQ_INT(rt_packed_bytes(platform), 0); /* they have ended with the buffers */
   }
   weft_platform_release(platform);
@@ -719,7 +612,8 @@ TEST(random_parts_give_the_same_results)
     put_program(&w, seed);
     if (one) print_message("%s", w.text);
     snprintf(name, sizeof name, "seed %" PRIu64, seed);
-    if (!works(platform, w.text, starts[seed % WEFT_COUNT(starts)], name, &kernels, &copies)) fail_msg("%s", w.text);
+    if (!gives_exactly(platform, w.text, starts[seed % WEFT_COUNT(starts)], name, &kernels, &copies))
+      fail_msg("%s", w.text);
     in_place += kernels == 0 && copies == 0;
   }
   weft_platform_release(platform);

@@ -116,3 +116,54 @@ weft_status *gen_rows_of(weft_arena *arena, const hlo_computation *comp, gen_row
   *is_rows = hlo_shape_leaf_count(comp->root->shape) <= HLO_MAX_RANK && recognise(out);
   return NULL;
 }
+
+/* What the result's row r needs of an operand's rows. */
+typedef enum rows_of {
+  NO_ROWS,    /* nothing: the value does not depend on the operand */
+  WHOLE_ROWS, /* row r: the value has an element for each of the operand's */
+  ONE_EACH,   /* row r: the value has an element for each row */
+  OTHER_ROWS,
+} rows_of;
+
+static rows_of rows_that_need(const hlo_instr *x, const rows_of *known, int low, int64_t rows, int64_t cols)
+{
+  rows_of has = NO_ROWS;
+  int64_t n_rows, n_cols;
+
+  for (int i = 0; i < x->operand_count; i++) {
+    rows_of operand = known[x->operands[i]->id - low];
+    if (operand == NO_ROWS) continue;
+    if (has != NO_ROWS && has != operand) return OTHER_ROWS;
+    has = operand;
+  }
+  if (has == NO_ROWS || has == OTHER_ROWS) return has;
+  if (!hlo_shape_is_array(x->shape)) return OTHER_ROWS;
+  if (hlo_opcode_is_elementwise(x->op)) return has;
+  switch (x->op) {
+  case HLO_RESHAPE:
+  case HLO_BITCAST: return hlo_shape_elems(x->shape) == (has == ONE_EACH ? rows : rows * cols) ? has : OTHER_ROWS;
+  case HLO_REDUCE:
+    return has == WHOLE_ROWS && x->operand_count == 2 && gen_reduces_rows(x, &n_rows, &n_cols) && n_rows == rows &&
+               n_cols == cols
+             ? ONE_EACH
+             : OTHER_ROWS;
+  case HLO_BROADCAST: return has == ONE_EACH && gen_spreads_rows(x, rows, cols) ? WHOLE_ROWS : OTHER_ROWS;
+  default: return OTHER_ROWS;
+  }
+}
+
+weft_status *gen_keeps_rows(weft_arena *arena, const hlo_instr *fusion, int operand, int64_t rows, int64_t cols,
+                            bool *out)
+{
+  const hlo_computation *comp = fusion->called[0];
+  int low, count;
+
+  hlo_id_range(comp, &low, &count);
+  rows_of *known = WEFT_ARENA_ARRAY(arena, rows_of, count);
+  WEFT_TRY_ALLOC(known);
+  HLO_FOREACH(x, comp)
+    known[x->id - low] = x == comp->params[operand] ? WHOLE_ROWS : rows_that_need(x, known, low, rows, cols);
+  *out = hlo_shape_is_array(comp->params[operand]->shape) &&
+         hlo_shape_elems(comp->params[operand]->shape) == rows * cols && known[comp->root->id - low] == WHOLE_ROWS;
+  return NULL;
+}

@@ -1,0 +1,362 @@
+/* tests/cpu/strips_test.c -- chains of a dot, a kernel over rows and a dot, which are computed strip by strip (pass
+ * strips). Kernels that only subtract the maximum of a row give whole numbers, and so the bits of the reference
+ * evaluator; a softmax gives the same bits for any number of threads, and nearly the evaluator's numbers. */
+#include "cpu/against_evaluator.h"
+
+#include <math.h>
+
+#include "cpu/makers.h"
+
+typedef struct program {
+  const char *name, *body;
+  int strips;      /* steps of this kind */
+  int64_t start;   /* what integer scalars are */
+} program;
+
+#define REDUCER(type) \
+  "max {\n" \
+  "  a = " type "[] parameter(0)\n" \
+  "  b = " type "[] parameter(1)\n" \
+  "  ROOT c = " type "[] maximum(a, b)\n" \
+  "}\n"
+
+/* s less the largest of its row. `dims`: of s; `rows`: of the rows. */
+#define LESS_MAX(type, dims, rows, map, last, lowest) \
+  "  low = " type "[] constant(" lowest ")\n" \
+  "  m = " type "[" rows "] reduce(s, low), dimensions={" last "}, to_apply=max\n" \
+  "  mb = " type "[" dims "] broadcast(m), dimensions={" map "}\n" \
+  "  p = " type "[" dims "] subtract(s, mb)\n"
+
+#define SCORES(type) \
+  "  q = " type "[3,90,24] parameter(0)\n" \
+  "  k = " type "[3,300,24] parameter(1)\n" \
+  "  v = " type "[3,300,40] parameter(2)\n" \
+  "  s = " type "[3,90,300] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
+#define MIXED(type) \
+  "  ROOT y = " type "[3,90,40] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n"
+#define OF_TYPE(type, lowest) SCORES(type) LESS_MAX(type, "3,90,300", "3,90", "0,1", "2", lowest) MIXED(type)
+
+static const program floats[] = {
+  {"one matrix after another", OF_TYPE("f32", "-inf"), 1},
+  {"the last strip is shorter, and products are transposed",
+   "  q = f32[2,24,333] parameter(0)\n"
+   "  k = f32[2,24,170] parameter(1)\n"
+   "  v = f32[2,19,170] parameter(2)\n"
+   "  s = f32[2,333,170] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+   LESS_MAX("f32", "2,333,170", "2,333", "0,1", "2", "-inf")
+   "  ROOT y = f32[2,333,19] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n", 1},
+  {"no batch, one column of values more than a tile",
+   "  q = f32[200,16] parameter(0)\n"
+   "  k = f32[333,16] parameter(1)\n"
+   "  v = f32[333,33] parameter(2)\n"
+   "  s = f32[200,333] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+   LESS_MAX("f32", "200,333", "200", "0", "1", "-inf")
+   "  ROOT y = f32[200,33] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 1},
+  {"rows longer than the least strip has room for",
+   "  q = f32[40,8] parameter(0)\n"
+   "  k = f32[5000,8] parameter(1)\n"
+   "  v = f32[5000,8] parameter(2)\n"
+   "  s = f32[40,5000] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+   LESS_MAX("f32", "40,5000", "40", "0", "1", "-inf")
+   "  ROOT y = f32[40,8] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n", 1},
+  {"a mask, and a number for each row",
+   SCORES("f32")
+   "  ok = pred[90,300] parameter(3)\n"
+   "  bias = f32[3,90] parameter(4)\n"
+   "  okb = pred[3,90,300] broadcast(ok), dimensions={1,2}\n"
+   "  none = f32[] constant(-50)\n"
+   "  nb = f32[3,90,300] broadcast(none), dimensions={}\n"
+   "  sel = f32[3,90,300] select(okb, s, nb)\n"
+   "  low = f32[] constant(-inf)\n"
+   "  m = f32[3,90] reduce(sel, low), dimensions={2}, to_apply=max\n"
+   "  more = f32[3,90] add(m, bias)\n"
+   "  mb = f32[3,90,300] broadcast(more), dimensions={0,1}\n"
+   "  p = f32[3,90,300] subtract(sel, mb)\n" MIXED("f32"), 1},
+  {"scores of other dimensions than the kernel's",
+   SCORES("f32")
+   "  r = f32[3,2,45,300] reshape(s)\n"
+   "  low = f32[] constant(-inf)\n"
+   "  m = f32[3,2,45] reduce(r, low), dimensions={3}, to_apply=max\n"
+   "  mb = f32[3,2,45,300] broadcast(m), dimensions={0,1,2}\n"
+   "  d = f32[3,2,45,300] subtract(r, mb)\n"
+   "  p = f32[3,90,300] reshape(d)\n" MIXED("f32"), 1},
+  {"heads in the result of one product",
+   "  a = f32[2,96,3,4,8] parameter(0)\n"
+   "  a0 = f32[2,96,1,4,8] slice(a), slice={[0:2], [0:96], [0:1], [0:4], [0:8]}\n"
+   "  q = f32[2,96,4,8] reshape(a0)\n"
+   "  a1 = f32[2,96,1,4,8] slice(a), slice={[0:2], [0:96], [1:2], [0:4], [0:8]}\n"
+   "  k = f32[2,96,4,8] reshape(a1)\n"
+   "  a2 = f32[2,96,1,4,8] slice(a), slice={[0:2], [0:96], [2:3], [0:4], [0:8]}\n"
+   "  v = f32[2,96,4,8] reshape(a2)\n"
+   "  s = f32[2,4,96,96] dot(q, k), lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_contracting_dims={3}\n"
+   LESS_MAX("f32", "2,4,96,96", "2,4,96", "0,1,2", "3", "-inf")
+   "  ROOT y = f32[2,4,96,8] dot(p, v), lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_contracting_dims={1}\n", 1},
+#define CACHE(start) \
+   "  q = f32[3,90,24] parameter(0)\n" \
+   "  c = f32[2,3,300,24] parameter(1)\n" \
+   "  i = s32[] parameter(2)\n" \
+   "  zero = s32[] constant(0)\n" \
+   "  c0 = f32[1,3,300,24] dynamic-slice(c, i, zero, zero, zero), dynamic_slice_sizes={1,3,300,24}\n" \
+   "  k = f32[3,300,24] reshape(c0)\n" \
+   "  c1 = f32[1,3,300,24] slice(c), slice={[1:2], [0:3], [0:300], [0:24]}\n" \
+   "  v = f32[3,300,24] reshape(c1)\n" \
+   "  s = f32[3,90,300] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n" \
+   LESS_MAX("f32", "3,90,300", "3,90", "0,1", "2", "-inf") \
+   "  ROOT y = f32[3,90,24] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n", 1, start
+  {"keys from a start on that is known in the run", CACHE(0)},
+  {"keys from a start behind the array", CACHE(9)},
+  {"values first, as attention of JAX has them",
+   "  q = f32[2,96,4,8] parameter(0)\n"
+   "  k = f32[2,96,4,8] parameter(1)\n"
+   "  v = f32[2,96,4,8] parameter(2)\n"
+   "  s = f32[2,4,96,96] dot(q, k), lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={3}, rhs_contracting_dims={3}\n"
+   LESS_MAX("f32", "2,4,96,96", "2,4,96", "0,1,2", "3", "-inf")
+   "  y = f32[2,4,8,96] dot(v, p), lhs_batch_dims={0,2}, rhs_batch_dims={0,1}, lhs_contracting_dims={1}, rhs_contracting_dims={3}\n"
+   "  ROOT t = f32[2,96,4,8] transpose(y), dimensions={0,3,1,2}\n", 1},
+  /* these need whole arrays of scores */
+  {"scores that are results, too",
+   SCORES("f32") LESS_MAX("f32", "3,90,300", "3,90", "0,1", "2", "-inf")
+   "  y = f32[3,90,40] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n"
+   "  ROOT r = (f32[3,90,40], f32[3,90,300]) tuple(y, s)\n", 0},
+  {"rows that need other rows",
+   SCORES("f32")
+   "  low = f32[] constant(-inf)\n"
+   "  m = f32[3,90] reduce(s, low), dimensions={2}, to_apply=max\n"
+   "  mb = f32[3,90,300] broadcast(m), dimensions={0,1}\n"
+   "  back = f32[3,90,300] reverse(s), dimensions={1}\n"
+   "  p = f32[3,90,300] subtract(back, mb)\n" MIXED("f32"), 0},
+  {"maxima of columns",
+   SCORES("f32")
+   "  low = f32[] constant(-inf)\n"
+   "  m = f32[3,300] reduce(s, low), dimensions={1}, to_apply=max\n"
+   "  mb = f32[3,90,300] broadcast(m), dimensions={0,2}\n"
+   "  p = f32[3,90,300] subtract(s, mb)\n" MIXED("f32"), 0},
+  {"maxima of rows that other rows get",
+   "  q = f32[3,120,24] parameter(0)\n"
+   "  k = f32[3,120,24] parameter(1)\n"
+   "  v = f32[3,120,300] parameter(2)\n"
+   "  s = f32[3,120,120] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
+   "  low = f32[] constant(-inf)\n"
+   "  m = f32[3,120] reduce(s, low), dimensions={2}, to_apply=max\n"
+   "  mb = f32[3,120,120] broadcast(m), dimensions={0,2}\n"
+   "  p = f32[3,120,120] subtract(s, mb)\n"
+   "  ROOT y = f32[3,120,300] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n", 0},
+  {"a product of the whole array of shares",
+   "  q = f32[300,24] parameter(0)\n"
+   "  k = f32[300,24] parameter(1)\n"
+   "  v = f32[300,40] parameter(2)\n"
+   "  s = f32[300,300] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+   LESS_MAX("f32", "300,300", "300", "0", "1", "-inf")
+   "  ROOT y = f32[300,40] dot(p, v), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n", 0},
+};
+static const program doubles[] = {{"f64", OF_TYPE("f64", "-inf"), 1}};
+static const program halves[] = {{"f16", OF_TYPE("f16", "-inf"), 1}};
+static const program brains[] = {{"bf16", OF_TYPE("bf16", "-inf"), 1}};
+static const program integers[] = {{"s32", OF_TYPE("s32", "-2147483648"), 1}};
+static const program bytes[] = {
+  {"s8, and sums of s32",
+   "  q = s8[3,90,24] parameter(0)\n"
+   "  k = s8[3,300,24] parameter(1)\n"
+   "  v = s8[3,300,40] parameter(2)\n"
+   "  s = s32[3,90,300] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
+   "  low = s32[] constant(-2147483648)\n"
+   "  m = s32[3,90] reduce(s, low), dimensions={2}, to_apply=max\n"
+   "  mb = s32[3,90,300] broadcast(m), dimensions={0,1}\n"
+   "  d = s32[3,90,300] subtract(s, mb)\n"
+   "  p = s8[3,90,300] convert(d)\n"
+   "  ROOT y = s32[3,90,40] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n", 1},
+};
+
+static bool all_give_exactly(const program *programs, size_t count, const char *reducer)
+{
+  weft_platform *platform = test_platform(1, 2);
+  bool ok = true;
+
+  for (size_t i = 0; i < count; i++) {
+    const program *p = &programs[i];
+    char text[4096];
+    int kernels, copies;
+    snprintf(text, sizeof text, "HloModule m\n%sENTRY e {\n%s}\n", reducer, p->body);
+    ok = gives_exactly(platform, text, p->start, p->name, &kernels, &copies) && ok;
+    weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+    int strips = count_steps(exe, "strips"), dots = count_steps(exe, "dot");
+    weft_executable_release(exe);
+    if (strips == p->strips && dots == 2 - 2 * p->strips) continue;
+    print_message("# %s: %d chains and %d products, want %d and %d\n", p->name, strips, dots, p->strips, 2 - 2 * p->strips);
+    ok = false;
+  }
+  weft_platform_release(platform);
+  return ok;
+}
+
+TEST(chains_are_one_step_where_rows_do_not_need_each_other)
+{
+  T_TRUE(all_give_exactly(floats, WEFT_COUNT(floats), REDUCER("f32")));
+}
+
+TEST(chains_of_other_types_give_the_same_results)
+{
+  T_TRUE(all_give_exactly(doubles, WEFT_COUNT(doubles), REDUCER("f64")));
+  T_TRUE(all_give_exactly(halves, WEFT_COUNT(halves), REDUCER("f16")));
+  T_TRUE(all_give_exactly(brains, WEFT_COUNT(brains), REDUCER("bf16")));
+  T_TRUE(all_give_exactly(integers, WEFT_COUNT(integers), REDUCER("s32")));
+  T_TRUE(all_give_exactly(bytes, WEFT_COUNT(bytes), REDUCER("s32")));
+}
+
+/* Scores of a causal softmax, some of which are masked. */
+static const char attention[] =
+  "HloModule m\n"
+  "max {\n"
+  "  a = f32[] parameter(0)\n"
+  "  b = f32[] parameter(1)\n"
+  "  ROOT c = f32[] maximum(a, b)\n"
+  "}\n"
+  "add {\n"
+  "  a = f32[] parameter(0)\n"
+  "  b = f32[] parameter(1)\n"
+  "  ROOT c = f32[] add(a, b)\n"
+  "}\n"
+  "ENTRY e {\n"
+  "  q = TYPE[5,130,48] parameter(0)\n"
+  "  k = TYPE[5,130,48] parameter(1)\n"
+  "  v = TYPE[5,130,48] parameter(2)\n"
+  "  s = f32[5,130,130] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
+  "  c = f32[] constant(0.144337567)\n"
+  "  cb = f32[5,130,130] broadcast(c), dimensions={}\n"
+  "  t = f32[5,130,130] multiply(s, cb)\n"
+  "  row = s32[5,130,130] iota(), iota_dimension=1\n"
+  "  column = s32[5,130,130] iota(), iota_dimension=2\n"
+  "  seen = pred[5,130,130] compare(row, column), direction=GE\n"
+  "  none = f32[] constant(-1e30)\n"
+  "  nb = f32[5,130,130] broadcast(none), dimensions={}\n"
+  "  u = f32[5,130,130] select(seen, t, nb)\n"
+  "  low = f32[] constant(-inf)\n"
+  "  m = f32[5,130] reduce(u, low), dimensions={2}, to_apply=max\n"
+  "  mb = f32[5,130,130] broadcast(m), dimensions={0,1}\n"
+  "  d = f32[5,130,130] subtract(u, mb)\n"
+  "  x = f32[5,130,130] exponential(d)\n"
+  "  zero = f32[] constant(0)\n"
+  "  sum = f32[5,130] reduce(x, zero), dimensions={2}, to_apply=add\n"
+  "  sb = f32[5,130,130] broadcast(sum), dimensions={0,1}\n"
+  "  w = f32[5,130,130] divide(x, sb)\n"
+  "  p = TYPE[5,130,130] convert(w)\n"
+  "  ROOT y = f32[5,130,48] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n"
+  "}\n";
+
+enum { ELEMS = 5 * 130 * 48 };
+
+/* The text with TYPE replaced. */
+static void of_type(char *to, const char *type)
+{
+  for (const char *from = attention; *from;) {
+    bool is_type = strncmp(from, "TYPE", 4) == 0;
+    to += is_type ? sprintf(to, "%s", type) : (*to = *from, 1);
+    from += is_type ? 4 : 1;
+  }
+  *to = 0;
+}
+
+static void attend(const char *text, int threads, const hlo_literal *const *arguments, float *out)
+{
+  weft_platform *platform = test_platform(1, threads);
+  weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+
+  T_EQ_INT(count_steps(exe, "strips"), 1);
+  T_OK(test_run(exe, (const void *[]){arguments[0]->data, arguments[1]->data, arguments[2]->data}, (void *[]){out}));
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST(attention_gives_the_same_bits_with_any_number_of_threads)
+{
+  static const struct { const char *type; double error; } types[] = {{"f32", 2e-6}, {"bf16", 1e-2}};
+  static const int threads[] = {1, 2, 7};
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++) {
+    static float out[WEFT_COUNT(threads)][ELEMS];
+    char text[sizeof attention];
+    weft_arena arena;
+    hlo_module *module;
+    hlo_literal *arguments[3];
+    const hlo_literal *want;
+    unsigned random = 3;
+    of_type(text, types[t].type);
+    weft_arena_init(&arena);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    for (int i = 0; i < 3; i++) {
+      T_OK(hlo_literal_new(&arena, module->entry->params[i]->shape, &arguments[i]));
+      for (int64_t e = 0; e < ELEMS; e++) {
+        random = random * 1664525u + 1013904223u;
+        hlo_literal_set_f64(arguments[i], e, (double)(int)(random >> 16 & 0xfff) / 1024 - 2, 0);
+      }
+    }
+    T_OK(hlo_eval_module(module, (const hlo_literal *const *)arguments, &HLO_EVAL_DEFAULT, &arena, &want));
+    for (size_t n = 0; n < WEFT_COUNT(threads); n++) {
+      attend(text, threads[n], (const hlo_literal *const *)arguments, out[n]);
+      T_TRUE(memcmp(out[n], out[0], sizeof out[0]) == 0);
+    }
+    for (int64_t e = 0; e < ELEMS; e++) T_TRUE(fabs(out[0][e] - hlo_literal_get_f64(want, e)) <= types[t].error);
+    hlo_module_free(module);
+    weft_arena_fini(&arena);
+  }
+}
+
+/* What a file says to be a chain must be one that the library can do: the rest is the evaluator's. */
+TEST(other_fusions_are_left_to_the_evaluator)
+{
+#define KERNEL(what) \
+  "kernel {\n" \
+  "  s = f32[64,80] parameter(0)\n" \
+  "  low = f32[] constant(-inf)\n" what \
+  "  m = f32[64] reduce(t, low), dimensions={1}, to_apply=max\n" \
+  "  mb = f32[64,80] broadcast(m), dimensions={0}\n" \
+  "  ROOT d = f32[64,80] subtract(t, mb)\n" \
+  "}\n"
+#define OPERANDS \
+  "  q = f32[64,16] parameter(0)\n" \
+  "  k = f32[80,16] parameter(1)\n" \
+  "  v = f32[80,32] parameter(2)\n"
+#define FIRST "  s = f32[64,80] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+#define MIDDLE(of) "  p = f32[64,80] fusion(" of "), kind=kCustom, calls=kernel, backend_config=\"row\"\n"
+#define LAST "  ROOT y = f32[64,32] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+  static const struct { const char *kernel, *chain, *why; } cases[] = {
+    {KERNEL("  t = f32[64,80] add(s, s)\n"), OPERANDS FIRST MIDDLE("s") LAST, NULL},
+    {KERNEL("  t = f32[64,80] reverse(s), dimensions={0}\n"), OPERANDS FIRST MIDDLE("s") LAST, "rows need other rows"},
+    {KERNEL("  t = f32[64,80] reverse(s), dimensions={1}\n"), OPERANDS FIRST MIDDLE("s") LAST, "rows need other rows"},
+    {KERNEL("  t = f32[64,80] add(s, s)\n"),
+     OPERANDS FIRST "  a = f32[64,80] add(s, s)\n" MIDDLE("a") LAST, "begin with a dot"},
+    {KERNEL("  t = f32[64,80] add(s, s)\n"),
+     OPERANDS FIRST MIDDLE("s") "  z = f32[64,32] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+     "  ROOT y = f32[64,32] add(z, z)\n", "end with a dot"},
+    {KERNEL("  t = f32[64,80] add(s, s)\n"),
+     OPERANDS "  w = f32[80,16] add(k, k)\n"
+     "  s = f32[64,80] dot(q, w), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n" MIDDLE("s") LAST, "compute an array"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    char text[4096];
+    weft_arena arena;
+    hlo_module *module;
+    gen_code *code;
+    gen_options options;
+    low_plan plan = {0};
+    snprintf(text, sizeof text,
+             "HloModule m, is_scheduled=true\n" REDUCER("f32") "%schain {\n%s}\n"
+             "ENTRY e {\n" OPERANDS
+             "  ROOT y = f32[64,32] fusion(q, k, v), kind=kCustom, calls=chain, backend_config=\"strips\"\n"
+             "}\n", cases[i].kernel, cases[i].chain);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    T_OK(gen_options_load(&options));
+    T_OK(gen_compile(module, &options, &code));
+    weft_arena_init(&arena);
+    cpu_target target = {.machine = &gen_cpu_target, .code = code};
+    if (cases[i].why) T_FAILS(cpu_strips_plan(&target, &arena, module->entry->root, &plan), cases[i].why);
+    else T_OK(cpu_strips_plan(&target, &arena, module->entry->root, &plan));
+    weft_arena_fini(&arena);
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+}
+
+TEST_MAIN(UNIT(chains_are_one_step_where_rows_do_not_need_each_other), UNIT(chains_of_other_types_give_the_same_results),
+          UNIT(attention_gives_the_same_bits_with_any_number_of_threads), UNIT(other_fusions_are_left_to_the_evaluator))
