@@ -486,6 +486,27 @@ static gen_ssa divide_by_row(gen_emit *e, gen_ssa a, gen_ssa b)
   return gen_bin(e, LLVMFMul, gen_bin(e, LLVMFMul, a, inverse), scale);
 }
 
+/* Is the value only rounded to bf16 or f16? Then an error of one ULP of f32 changes about one result in 2^15, and no
+ * result by more than 2^-15 of its own ULP more than rounding does. */
+static bool is_only_narrowed(const hlo_instr *x)
+{
+  if (x->user_count == 0 || x == x->parent->root) return false;
+  for (int i = 0; i < x->user_count; i++) {
+    const hlo_instr *user = x->users[i];
+    bool narrows = user->op == HLO_CONVERT && (user->shape->type == WEFT_BF16 || user->shape->type == WEFT_F16);
+    if (!narrows && ((user->op != HLO_RESHAPE && user->op != HLO_BITCAST) || !is_only_narrowed(user))) return false;
+  }
+  return true;
+}
+
+static gen_ssa f32_op(gen_emit *e, const hlo_instr *instr, gen_ssa a, gen_ssa b, gen_ssa c)
+{
+  bool excess = e->part->options->allow_excess_precision;
+
+  if (excess && is_divided_by_rows(instr) && is_only_narrowed(instr)) return divide_by_row(e, a, b);
+  return float_op(e, instr->op, a, b, c);
+}
+
 static gen_ssa bf16_op(gen_emit *e, const hlo_instr *instr, gen_ssa a, gen_ssa b, gen_ssa c)
 {
   if (instr->op == HLO_EXP) return gen_exp_bf16(e, a);
@@ -556,7 +577,9 @@ weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_valu
     return known ? NULL : gen_unimplemented(e, instr, NULL);
   }
   if (weft_dtype_is_float(type)) {
-    out->re = type == WEFT_BF16 ? bf16_op(e, instr, a.re, b.re, c.re) : float_op(e, instr->op, a.re, b.re, c.re);
+    out->re = type == WEFT_BF16  ? bf16_op(e, instr, a.re, b.re, c.re)
+              : type == WEFT_F32 ? f32_op(e, instr, a.re, b.re, c.re)
+                                 : float_op(e, instr->op, a.re, b.re, c.re);
     if (!out->re) return gen_unimplemented(e, instr, NULL);
     if (is_narrow_float(type) && !e->part->options->allow_excess_precision) out->re = gen_round_to(e, type, out->re);
     return NULL;

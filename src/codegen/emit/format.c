@@ -131,11 +131,6 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
   return gen_cast(e, LLVMTrunc, with_sign, storage);
 }
 
-gen_ssa gen_round_to(gen_emit *e, weft_dtype type, gen_ssa value)
-{
-  return gen_decode_float(e, type, gen_encode_float(e, type, value));
-}
-
 gen_ssa gen_reduce_precision(gen_emit *e, gen_ssa v, int exponent_bits, int mantissa_bits)
 {
   bool is_f64 = gen_scalar_type(v) == e->part->f64, is_f16 = gen_scalar_type(v) == LLVMHalfTypeInContext(e->part->ctx);
@@ -197,11 +192,11 @@ static gen_ssa target_intrinsic(gen_emit *e, const char *name, int count, gen_ss
   return LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, (unsigned)count, "");
 }
 
-/* True if `v` has been made of a bf16 and of nothing else. LLVM leaves little of its conversion back by integers. */
-static bool is_decoded_bf16(gen_ssa v)
+/* The bits of the bf16 that `v` has been made of, and of nothing else; NULL: it has not. */
+static gen_ssa decoded_bf16(gen_ssa v)
 {
   gen_ssa bits = gen_operand_of(v, LLVMBitCast, 0), by = bits ? gen_operand_of(bits, LLVMShl, 1) : NULL;
-  return LLVMIsConstant(v) || (by && by == gen_i(by, 16));
+  return by && by == gen_i(by, 16) ? gen_operand_of(gen_operand_of(bits, LLVMShl, 0), LLVMZExt, 0) : NULL;
 }
 
 /* One or two vectors of f32 to bf16 by the processor's instruction, where no number is denormal. */
@@ -226,13 +221,29 @@ static gen_ssa vectors_to_bf16(gen_emit *e, gen_ssa v)
   return gen_rare_end(e, &rare, rounded, gen_encode_float(e, WEFT_BF16, v));
 }
 
-gen_ssa gen_to_storage(gen_emit *e, weft_dtype type, gen_ssa v)
+static bool has_vectors_to_bf16(const gen_emit *e, gen_ssa v)
 {
   unsigned lanes = gen_is_vector(v) ? LLVMGetVectorSize(LLVMTypeOf(v)) : 1;
 
-  if (type == WEFT_BF16 && is_coded(e, type) && e->part->target->has_avx512_bf16 && (lanes == 16 || lanes == 32) &&
-      gen_scalar_type(v) == e->part->f32 && !is_decoded_bf16(v))
-    return vectors_to_bf16(e, v);
+  return e->part->target->has_avx512_bf16 && (lanes == 16 || lanes == 32) && gen_scalar_type(v) == e->part->f32 &&
+         !LLVMIsConstant(v);
+}
+
+gen_ssa gen_round_to(gen_emit *e, weft_dtype type, gen_ssa value)
+{
+  bool by_instruction = type == WEFT_BF16 && has_vectors_to_bf16(e, value);
+
+  return gen_decode_float(e, type, by_instruction ? vectors_to_bf16(e, value) : gen_encode_float(e, type, value));
+}
+
+gen_ssa gen_to_storage(gen_emit *e, weft_dtype type, gen_ssa v)
+{
+  if (type == WEFT_BF16 && is_coded(e, type) && has_vectors_to_bf16(e, v)) {
+    gen_ssa bits = decoded_bf16(v);
+    /* a number from memory may be a signalling NaN; LLVM leaves little of its conversion back by integers */
+    if (!bits) return vectors_to_bf16(e, v);
+    if (!LLVMIsALoadInst(bits)) return bits;
+  }
 
   if (type == WEFT_PRED) return gen_cast(e, LLVMZExt, v, e->part->i8);
   if (is_coded(e, type)) return gen_encode_float(e, type, v);

@@ -262,6 +262,26 @@ static gen_ssa exp_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
   return gen_select(e, tiny, from_bits(e, bits), r);
 }
 
+/* exp of a vector of f32 of which some lanes are extreme. Attention masks scores by numbers so low that all lanes of
+ * most such vectors are 0. */
+static gen_ssa exp_of_extremes(gen_emit *e, gen_ssa x)
+{
+  LLVMBasicBlockRef from[2];
+  gen_ssa r[2];
+  gen_if block;
+
+  gen_if_begin(e, &block, gen_intrinsic1(e, "llvm.vector.reduce.and", lt(e, x, -104))); /* false for NaN */
+  r[0] = gen_f(x, 0);
+  from[0] = LLVMGetInsertBlock(e->b);
+  gen_if_else(e, &block);
+  r[1] = exp_of_sum(e, x, NULL);
+  from[1] = LLVMGetInsertBlock(e->b);
+  gen_if_end(e, &block);
+  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(x), "");
+  LLVMAddIncoming(phi, r, from, 2);
+  return phi;
+}
+
 /* exp of a vector of f32. In most vectors no lane overflows or has a denormal result, and the clamp and the special
  * cases of exp_of_sum, a third of its instructions, change no bit. */
 static gen_ssa exp_of_lanes(gen_emit *e, gen_ssa x)
@@ -276,7 +296,7 @@ static gen_ssa exp_of_lanes(gen_emit *e, gen_ssa x)
   r[0] = from_bits(e, gen_bin(e, LLVMAdd, to_bits(e, p), i_bin(e, LLVMShl, n, 23))); /* p 2^n */
   from[0] = LLVMGetInsertBlock(e->b);
   gen_if_else(e, &block);
-  r[1] = exp_of_sum(e, x, NULL);
+  r[1] = exp_of_extremes(e, x);
   from[1] = LLVMGetInsertBlock(e->b);
   gen_if_end(e, &block);
   gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(x), "");
