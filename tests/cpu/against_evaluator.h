@@ -38,7 +38,8 @@ static inline bool same_bits(const hlo_literal *want, int leaf, const void *got,
 }
 
 /* Runs the program on the same buffers RUNS times, so that their packed forms are used. */
-static inline bool runs_exactly(weft_executable *exe, const hlo_literal *const *arguments, const hlo_literal *want, const char *name)
+static inline bool runs_exactly(weft_executable *exe, const hlo_literal *const *arguments, const hlo_literal *want,
+                                const char *name)
 {
   weft_buffer *in[MOST_PARAMETERS], *out[2];
   weft_buffer *const *ins[] = {in};

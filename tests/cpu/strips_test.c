@@ -182,7 +182,8 @@ static bool all_give_exactly(const program *programs, size_t count, const char *
     int strips = count_steps(exe, "strips"), dots = count_steps(exe, "dot");
     weft_executable_release(exe);
     if (strips == p->strips && dots == 2 - 2 * p->strips) continue;
-    print_message("# %s: %d chains and %d products, want %d and %d\n", p->name, strips, dots, p->strips, 2 - 2 * p->strips);
+    print_message("# %s: %d chains and %d products, want %d and %d\n", p->name, strips, dots, p->strips,
+                  2 - 2 * p->strips);
     ok = false;
   }
   weft_platform_release(platform);
@@ -341,10 +342,12 @@ TEST(other_fusions_are_left_to_the_evaluator)
     gen_options options;
     low_plan plan = {0};
     snprintf(text, sizeof text,
-             "HloModule m, is_scheduled=true\n" REDUCER("f32") "%schain {\n%s}\n"
-             "ENTRY e {\n" OPERANDS
-             "  ROOT y = f32[64,32] fusion(q, k, v), kind=kCustom, calls=chain, backend_config=\"strips\"\n"
-             "}\n", cases[i].kernel, cases[i].chain);
+             "HloModule m, is_scheduled=true\n" REDUCER(
+               "f32") "%schain {\n%s}\n"
+                      "ENTRY e {\n" OPERANDS
+                      "  ROOT y = f32[64,32] fusion(q, k, v), kind=kCustom, calls=chain, backend_config=\"strips\"\n"
+                      "}\n",
+             cases[i].kernel, cases[i].chain);
     T_OK(hlo_parse(text, strlen(text), &module));
     T_OK(gen_options_load(&options));
     T_OK(gen_compile(module, &options, &code));

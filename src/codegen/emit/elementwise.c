@@ -483,7 +483,8 @@ static gen_ssa divide_by_row(gen_emit *e, gen_ssa a, gen_ssa b)
   gen_ssa scale = gen_select(e, tiny, gen_f(b, 0x1p64), gen_f(b, 1)); /* 1 / b itself may be too large */
   gen_ssa inverse = gen_bin(e, LLVMFDiv, gen_f(b, 1), gen_bin(e, LLVMFMul, b, scale));
 
-  return gen_bin(e, LLVMFMul, gen_bin(e, LLVMFMul, a, inverse), scale);
+  /* a denormal a becomes a normal number first; an a that this makes infinite has an infinite quotient */
+  return gen_bin(e, LLVMFMul, gen_bin(e, LLVMFMul, a, scale), inverse);
 }
 
 /* Is the value only rounded to bf16 or f16? Then an error of one ULP of f32 changes about one result in 2^15, and no

@@ -262,52 +262,57 @@ static gen_ssa exp_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
   return gen_select(e, tiny, from_bits(e, bits), r);
 }
 
-/* exp of a vector of f32 of which some lanes are extreme. Attention masks scores by numbers so low that all lanes of
- * most such vectors are 0. */
-static gen_ssa exp_of_extremes(gen_emit *e, gen_ssa x)
-{
-  LLVMBasicBlockRef from[2];
-  gen_ssa r[2];
-  gen_if block;
+typedef gen_ssa exp_form(gen_emit *e, gen_ssa x);
 
-  gen_if_begin(e, &block, gen_intrinsic1(e, "llvm.vector.reduce.and", lt(e, x, -104))); /* false for NaN */
-  r[0] = gen_f(x, 0);
+/* `form` of x where no lane of x is extreme (|x| <= TAME_LIMIT), 0 where all lanes are so low that their exp is 0, else
+ * `any`, which needs no such case. In most vectors no lane is extreme: a third of the instructions of `any` changes no
+ * bit. Attention masks scores by numbers so low that most other vectors are 0. */
+static gen_ssa exp_by_range(gen_emit *e, gen_ssa x, exp_form *form, exp_form *any)
+{
+  gen_ssa tame = gen_fcmp(e, LLVMRealOLE, abs_(e, x), gen_f(x, TAME_LIMIT)), low = lt(e, x, -104); /* false for NaN */
+  LLVMBasicBlockRef from[3];
+  gen_ssa r[3];
+  gen_if outer, inner;
+
+  gen_if_begin(e, &outer, gen_intrinsic1(e, "llvm.vector.reduce.and", tame));
+  r[0] = form(e, x);
   from[0] = LLVMGetInsertBlock(e->b);
-  gen_if_else(e, &block);
-  r[1] = exp_of_sum(e, x, NULL);
+  gen_if_else(e, &outer);
+  gen_if_begin(e, &inner, gen_intrinsic1(e, "llvm.vector.reduce.and", low));
+  r[1] = gen_f(x, 0);
   from[1] = LLVMGetInsertBlock(e->b);
-  gen_if_end(e, &block);
+  gen_if_else(e, &inner);
+  r[2] = any(e, x);
+  from[2] = LLVMGetInsertBlock(e->b);
+  gen_if_end(e, &inner);
+  gen_ssa extreme = LLVMBuildPhi(e->b, LLVMTypeOf(x), "");
+  LLVMAddIncoming(extreme, r + 1, from + 1, 2);
+  r[1] = extreme;
+  from[1] = LLVMGetInsertBlock(e->b);
+  gen_if_end(e, &outer);
   gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(x), "");
   LLVMAddIncoming(phi, r, from, 2);
   return phi;
 }
 
-/* exp of a vector of f32. In most vectors no lane overflows or has a denormal result, and the clamp and the special
- * cases of exp_of_sum, a third of its instructions, change no bit. */
-static gen_ssa exp_of_lanes(gen_emit *e, gen_ssa x)
+/* exp of tame f32: the bits of exp_of_sum. */
+static gen_ssa exp_of_tame(gen_emit *e, gen_ssa x)
 {
-  gen_ssa tame = gen_fcmp(e, LLVMRealOLE, abs_(e, x), gen_f(x, TAME_LIMIT)); /* false for NaN */
-  LLVMBasicBlockRef from[2];
-  gen_ssa r[2], n, p;
-  gen_if block;
+  gen_ssa n, p = exp_parts(e, x, NULL, &n);
+  return from_bits(e, gen_bin(e, LLVMAdd, to_bits(e, p), i_bin(e, LLVMShl, n, 23))); /* p 2^n */
+}
 
-  gen_if_begin(e, &block, gen_intrinsic1(e, "llvm.vector.reduce.and", tame));
-  p = exp_parts(e, x, NULL, &n);
-  r[0] = from_bits(e, gen_bin(e, LLVMAdd, to_bits(e, p), i_bin(e, LLVMShl, n, 23))); /* p 2^n */
-  from[0] = LLVMGetInsertBlock(e->b);
-  gen_if_else(e, &block);
-  r[1] = exp_of_extremes(e, x);
-  from[1] = LLVMGetInsertBlock(e->b);
-  gen_if_end(e, &block);
-  gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(x), "");
-  LLVMAddIncoming(phi, r, from, 2);
-  return phi;
+static gen_ssa exp_of_any(gen_emit *e, gen_ssa x) { return exp_of_sum(e, x, NULL); }
+
+/* True if vectors of x have forms for ranges. */
+static bool has_ranges(gen_emit *e, gen_ssa x)
+{
+  return !is_f64(e, x) && gen_is_vector(x) && !e->part->walker->quick_denormals;
 }
 
 static gen_ssa exp_(gen_emit *e, gen_ssa x)
 {
-  bool has_tame_form = !is_f64(e, x) && gen_is_vector(x) && !e->part->walker->quick_denormals;
-  return has_tame_form ? exp_of_lanes(e, x) : exp_of_sum(e, x, NULL);
+  return has_ranges(e, x) ? exp_by_range(e, x, exp_of_tame, exp_of_any) : exp_of_any(e, x);
 }
 
 /* x - k 2 ln 2, for |k| < 128. */
@@ -318,21 +323,41 @@ static gen_ssa reduce_by_2ln2(gen_emit *e, gen_ssa x, gen_ssa k)
   return gen_fma(e, k, gen_f(x, 2 * ln2_low), r);
 }
 
+/* exp(x/2) of f32 to 2^-18, for -104 <= x <= 89. */
+static gen_ssa root_of_exp(gen_emit *e, gen_ssa x)
+{
+  gen_ssa magic = gen_f(x, 0x1.8p23 + 127); /* the low bits of t are n + 127 */
+  gen_ssa t = gen_fma(e, x, gen_f(x, 0.7213475204444817), magic), k = sub(e, t, magic); /* 1 / (2 ln 2) */
+  gen_ssa r = reduce_by_2ln2(e, x, k), p = gen_fma(e, POLY(e, r, exp_bf16), r, gen_f(r, 1));
+
+  return mul(e, p, from_bits(e, i_bin(e, LLVMShl, to_bits(e, t), 23)));
+}
+
+static gen_ssa exp_bf16_of_tame(gen_emit *e, gen_ssa x)
+{
+  gen_ssa root = root_of_exp(e, x);
+  return mul(e, root, root);
+}
+
+static gen_ssa exp_bf16_of_any(gen_emit *e, gen_ssa x)
+{
+  gen_ssa least = gen_f(x, 0x1p23), root;
+
+  x = clamp_f32(e, x, -104, 89);
+  root = root_of_exp(e, x);
+  if (e->part->walker->quick_denormals) return mul(e, root, root);
+  /* A denormal result is rounded as the integer that its bits are: see scale_f32. The square that is not taken then
+   * must not be denormal either, and LLVM removes a choice by `tiny` that comes before one by `tiny`. */
+  gen_ssa tiny = lt(e, x, -87.34), normal = gen_select(e, lt(e, root, 0x1.fep-64), gen_f(x, 0x1.fep-64), root);
+  gen_ssa integer = gen_fma(e, mul(e, root, gen_f(x, 0x1p75)), mul(e, root, gen_f(x, 0x1p74)), least);
+  gen_ssa denormal = gen_bin(e, LLVMSub, to_bits(e, integer), LLVMConstBitCast(least, LLVMTypeOf(to_bits(e, integer))));
+  return gen_select(e, tiny, from_bits(e, denormal), mul(e, normal, normal));
+}
+
 /* The square of exp(x/2), whose exponent is far from both ends of f32's. */
 gen_ssa gen_exp_bf16(gen_emit *e, gen_ssa x)
 {
-  gen_ssa magic = gen_f(x, 0x1.8p23 + 127), least = gen_f(x, 0x1p23); /* the low bits of t are n + 127 */
-
-  x = clamp_f32(e, x, -104, 89);
-  gen_ssa t = gen_fma(e, x, gen_f(x, 0.7213475204444817), magic), k = sub(e, t, magic); /* 1 / (2 ln 2) */
-  gen_ssa r = reduce_by_2ln2(e, x, k), p = gen_fma(e, POLY(e, r, exp_bf16), r, gen_f(r, 1));
-  gen_ssa root = mul(e, p, from_bits(e, i_bin(e, LLVMShl, to_bits(e, t), 23)));
-  if (e->part->walker->quick_denormals) return mul(e, root, root);
-  /* A denormal result is rounded as the integer that its bits are: see scale_f32. */
-  gen_ssa tiny = lt(e, x, -87.34), normal = gen_select(e, tiny, gen_f(x, 1), root);
-  gen_ssa integer = gen_fma(e, mul(e, root, gen_f(x, 0x1p75)), mul(e, root, gen_f(x, 0x1p74)), least);
-  gen_ssa denormal = gen_bin(e, LLVMSub, to_bits(e, integer), LLVMConstBitCast(least, LLVMTypeOf(to_bits(e, t))));
-  return gen_select(e, tiny, from_bits(e, denormal), mul(e, normal, normal));
+  return has_ranges(e, x) ? exp_by_range(e, x, exp_bf16_of_tame, exp_bf16_of_any) : exp_bf16_of_any(e, x);
 }
 
 /* f64 only: 2^n (1 + p) - 1 without cancellation. */
