@@ -309,6 +309,25 @@ def kernel(name, shape, dtype="f32", passes=2, tolerance=None, inputs=1, **forms
                 ("byte", passes * WIDTH[dtype] * size(shape)), tolerance, **forms)
 
 
+def jax_attention(jnp, q, k, v, causal):
+    import jax
+    scores = q @ k.swapaxes(2, 3) * q.shape[3] ** -0.5
+    if causal:
+        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[2:], bool)), scores, -jnp.inf)
+    return jax.nn.softmax(scores, -1) @ v
+
+
+def attention_cases():
+    """(batch, heads, tokens, features); a causal one counts all products, too."""
+    for dtype in ("f32", "bf16"):
+        for shape in ((8, 12, 128, 64), (1, 8, 2048, 64)):
+            for causal in (False, True):
+                yield Case("kernels", f"{dtype} {'causal ' if causal else ''}attention {'x'.join(map(str, shape))}", [(dtype, shape)] * 3,
+                           ("flop", 4 * size(shape) * shape[2]), jax=lambda jnp, q, k, v, causal=causal: jax_attention(jnp, q, k, v, causal),
+                           torch=lambda torch, q, k, v, causal=causal: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
+                           openvino=lambda ov, q, k, v, causal=causal: ov.scaled_dot_product_attention(q, k, v, causal=causal))
+
+
 def kernel_cases():
     import operator
     for name, shape in (("sort", (1 << 20,)), ("sort rows", (1024, 4096))):
@@ -363,4 +382,4 @@ def operator_form(f):
 
 
 def all_cases():
-    return [*product_cases(), *convolution_cases(), *model_cases(), *kernel_cases()]
+    return [*product_cases(), *convolution_cases(), *model_cases(), *kernel_cases(), *attention_cases()]

@@ -9,6 +9,8 @@
  * in the opposite order. So does a dot of batches if the transpose of the swapped one's result keeps the innermost
  * dimension, and the other did not (attention writes its result [batch, heads, features, queries], and reads it
  * [batch, queries, heads, features]).
+ * Where the transpose only reorders dimensions of one operand, or those of the batch, and the operands are small, these
+ * are transposed instead of the result.
  *
  * A large operand that has its contracting dimensions in the middle, [A, K, C], as einsums with per-head weights have,
  * is not transposed if the other operand is small: the small operand is repeated for each index of A instead, and A
@@ -332,12 +334,74 @@ static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
   return pass_build_replace(&b, transpose, absorbs ? result : pb_transpose(&b, result, perm));
 }
 
+/* A small operand with its dimensions in the order batch, free, contracting, each in the order in which `wanted` (the
+ * transpose's dimensions, of which `first` belongs to the first free one) has them in the result. `*batches` and `*sums`
+ * become the new places of the batch and contracting dimensions. */
+static hlo_instr *in_order(pass_build *b, hlo_instr *x, const int64_t *wanted, int first, hlo_ints *batches,
+                           hlo_ints *sums)
+{
+  side s = sort_dims(x, *batches, *sums);
+  int64_t perm[HLO_MAX_RANK], iota[HLO_MAX_RANK];
+  int count = 0;
+
+  for (int i = 0; i < s.batch.count; i++) perm[count++] = s.batch.v[wanted[i]];
+  for (int i = 0; i < s.free.count; i++) perm[count++] = s.free.v[wanted[first + i] - first];
+  for (int i = 0; i < s.contract.count; i++) perm[count++] = s.contract.v[i];
+  for (int i = 0; i < count; i++) iota[i] = i;
+  *batches = pb_ints(b, s.batch.count, iota);
+  *sums = pb_ints(b, s.contract.count, iota + s.batch.count + s.free.count);
+  return pb_transpose(b, x, perm);
+}
+
+/* The dot that gives `transpose` directly, of small operands that are transposed: where the dimensions of the batch, of
+ * lhs and of rhs stay together, each in another order (grouped heads of attention: the scores of [queries, groups] become
+ * those of [groups, queries]). */
+static weft_status *transpose_operands(hlo_instr *transpose, bool *changed)
+{
+  weft_arena *arena = &transpose->parent->module->arena;
+  hlo_instr *dot = transpose->operands[0], *operands[2], *result;
+  pass_build b = PASS_BUILD_AT(transpose);
+  hlo_dot_attrs *attrs;
+  bool moved[3] = {false};
+
+  if (dot->op != HLO_DOT || dot->user_count != 1 || dot == dot->parent->root || dot->u.dot->sparsity) return NULL;
+  const hlo_dot_attrs *a = dot->u.dot;
+  int batch = a->lhs_batch.count, rank = dot->shape->rank;
+  int rhs_first = dot->operands[0]->shape->rank - a->lhs_contracting.count, first[] = {batch, rhs_first};
+  for (int i = 0; i < rank; i++) {
+    int64_t d = transpose->dims.v[i];
+    int group = i < batch ? 0 : i < rhs_first ? 1 : 2;
+    if (group != (d < batch ? 0 : d < rhs_first ? 1 : 2)) return NULL;
+    moved[group] = moved[group] || d != i;
+  }
+  for (int s = 0; s < 2; s++)
+    if ((moved[0] || moved[1 + s]) && 2 * bytes_of(dot->operands[s]) > bytes_of(dot)) return NULL;
+  attrs = weft_arena_memdup(arena, a, sizeof *attrs);
+  WEFT_TRY_ALLOC(attrs);
+  hlo_ints *batches[] = {&attrs->lhs_batch, &attrs->rhs_batch};
+  hlo_ints *sums[] = {&attrs->lhs_contracting, &attrs->rhs_contracting};
+  for (int s = 0; s < 2; s++)
+    operands[s] = moved[0] || moved[1 + s]
+                    ? in_order(&b, dot->operands[s], transpose->dims.v, first[s], batches[s], sums[s])
+                    : dot->operands[s];
+  result = pb_instr(&b, HLO_DOT, transpose->shape, 2, operands);
+  if (result) {
+    result->u.dot = attrs;
+    result->extra = dot->extra;
+    result->metadata = dot->metadata;
+  }
+  *changed = true;
+  return pass_build_replace(&b, transpose, result);
+}
+
 static weft_status *dot_canonicalizer_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   (void)ctx;
   HLO_FOREACH_COMPUTATION(comp, module) {
     HLO_FOREACH(instr, comp)
       if (instr->op == HLO_TRANSPOSE) WEFT_TRY(absorb_transpose(instr, changed));
+    HLO_FOREACH(instr, comp)
+      if (instr->op == HLO_TRANSPOSE) WEFT_TRY(transpose_operands(instr, changed));
     HLO_FOREACH(instr, comp)
       if (instr->op == HLO_DOT) WEFT_TRY(canonicalize(instr, changed));
   }
