@@ -353,13 +353,20 @@ bool cpu_gemm_shares_packed(const cpu_gemm *whole, const cpu_gemm *part)
 void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b, const void *packed, void *c,
                    void *scratch)
 {
+  cpu_gemm_tile_columns(g, tile, g->n, a, b, packed, c, scratch);
+}
+
+void cpu_gemm_tile_columns(const cpu_gemm *g, int64_t tile, int64_t columns, const void *a, const void *b,
+                           const void *packed, void *c, void *scratch)
+{
   int64_t i = tile / g->tiles_n * g->tile_m, j = tile % g->tiles_n * g->tile_n;
-  int64_t m = WEFT_MIN(g->tile_m, g->m - i), n = WEFT_MIN(g->tile_n, g->n - j);
+  int64_t m = WEFT_MIN(g->tile_m, g->m - i), n = WEFT_MIN(g->tile_n, columns - j);
   int64_t c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
   const char *from_a = (const char *)a + i * g->a_row * (int64_t)weft_dtype_bytes(g->a_type);
   const char *from_b = (const char *)b + j * g->b_col * (int64_t)weft_dtype_bytes(g->b_type);
   char *to = (char *)c + (i * g->c_row + j) * c_bytes;
 
+  if (n <= 0) return;
   if (g->k == 0) { /* an empty sum, which BLAS does not accept */
     for (int64_t r = 0; r < m; r++) memset(to + r * g->c_row * c_bytes, 0, (size_t)(n * c_bytes));
     return;

@@ -52,6 +52,10 @@ cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n);
 void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void *b, const void *packed, void *c,
                    void *scratch);
 
+/* The same of the first `columns` columns of c alone. */
+void cpu_gemm_tile_columns(const cpu_gemm *gemm, int64_t tile, int64_t columns, const void *a, const void *b,
+                           const void *packed, void *c, void *scratch);
+
 /* Optional, around the calls of cpu_gemm_tile that a thread makes for one `gemm` without other products between them:
  * state of the processor that the kernel needs is set and given back once. */
 void cpu_gemm_begin(const cpu_gemm *gemm);

@@ -14,6 +14,11 @@ typedef struct program {
 } program;
 
 #define REDUCER(type) \
+  "any {\n" \
+  "  a = pred[] parameter(0)\n" \
+  "  b = pred[] parameter(1)\n" \
+  "  ROOT c = pred[] or(a, b)\n" \
+  "}\n" \
   "max {\n" \
   "  a = " type "[] parameter(0)\n" \
   "  b = " type "[] parameter(1)\n" \
@@ -72,6 +77,39 @@ static const program floats[] = {
    "  more = f32[3,90] add(m, bias)\n"
    "  mb = f32[3,90,300] broadcast(more), dimensions={0,1}\n"
    "  p = f32[3,90,300] subtract(sel, mb)\n" MIXED("f32"), 1},
+#define CHOSEN(mask, dims, map, yes, no) \
+   SCORES("f32") \
+   "  ok = pred[" dims "] parameter(3)\n" mask \
+   "  okb = pred[3,90,300] broadcast(okm), dimensions={" map "}\n" \
+   "  none = f32[] constant(-50)\n" \
+   "  nb = f32[3,90,300] broadcast(none), dimensions={}\n" \
+   "  t = f32[3,90,300] add(s, s)\n" \
+   "  sel = f32[3,90,300] select(okb, " yes ", " no ")\n" \
+   "  low = f32[] constant(-inf)\n" \
+   "  m = f32[3,90] reduce(sel, low), dimensions={2}, to_apply=max\n" \
+   "  mb = f32[3,90,300] broadcast(m), dimensions={0,1}\n" \
+   "  p = f32[3,90,300] subtract(sel, mb)\n"
+#define AS_IT_IS(dims) "  okm = pred[" dims "] copy(ok)\n"
+/* Columns below the row's number times 3: those behind are wanted by no row of a strip. */
+#define BELOW(direction) \
+   "  row = s32[90,300] iota(), iota_dimension=0\n" \
+   "  three = s32[] constant(3)\n" \
+   "  threes = s32[90,300] broadcast(three), dimensions={}\n" \
+   "  reach = s32[90,300] multiply(row, threes)\n" \
+   "  column = s32[90,300] iota(), iota_dimension=1\n" \
+   "  okm = pred[90,300] compare(column, reach), direction=" direction "\n"
+/* The mask is a result, too, so that the kernel reads it instead of computing it. */
+#define WITH_MASK \
+   "  y = f32[3,90,40] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n" \
+   "  ROOT r = (f32[3,90,40], pred[90,300]) tuple(y, okm)\n"
+  {"a mask for all rows", CHOSEN(AS_IT_IS("300"), "300", "2", "t", "nb") MIXED("f32"), 1},
+  {"a mask for the rows of each matrix", CHOSEN(AS_IT_IS("3,300"), "3,300", "0,2", "t", "nb") MIXED("f32"), 1},
+  {"a mask that says what is not wanted", CHOSEN(AS_IT_IS("90,300"), "90,300", "1,2", "nb", "t") MIXED("f32"), 1},
+  {"a causal mask", CHOSEN(BELOW("LT"), "300", "1,2", "t", "nb") WITH_MASK, 1},
+  {"a causal mask that says what is not wanted", CHOSEN(BELOW("GE"), "300", "1,2", "nb", "t") WITH_MASK, 1},
+  {"a causal mask that the kernel computes", CHOSEN(BELOW("LT"), "300", "1,2", "t", "nb") MIXED("f32"), 1},
+  {"one choice for all",
+   CHOSEN("  no = pred[] constant(false)\n  okm = pred[] reduce(ok, no), dimensions={0}, to_apply=any\n", "300", "", "t", "nb") MIXED("f32"), 1},
   {"scores of other dimensions than the kernel's",
    SCORES("f32")
    "  r = f32[3,2,45,300] reshape(s)\n"
