@@ -28,8 +28,8 @@ typedef struct dot_parts_thunk {
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
-/* The number of the parameter of the step's fusion that `value`, in `within` or in the fusion itself, stands for; -1: it
- * is computed inside. */
+/* The number of the parameter of the step's fusion that `value`, in `within` or in the fusion itself, stands for;
+ * -1: it is computed inside. */
 static int64_t outer_parameter(const hlo_instr *value, const hlo_instr *within)
 {
   if (value->op == HLO_PARAMETER && within && value->parent == within->called[0])

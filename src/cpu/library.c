@@ -89,7 +89,7 @@ static weft_status *packed_convolution_make(low_step *step, rt_thunk **out_thunk
   return NULL;
 }
 
-/* ---- fusions that are steps of the library ------------------------------------------------------------------------- */
+/* ---- fusions that are steps of the library ----------------------------------------------------------------------- */
 
 static weft_status *fusion_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *out)
 {

@@ -1,13 +1,13 @@
-/* cpu/strips.c -- chains of pass strips: a dot, a kernel over the rows of its result, and a dot of what the kernel makes,
- * as the scores of attention, their softmax and the product with the values.
+/* cpu/strips.c -- chains of pass strips: a dot, a kernel over the rows of its result, and a dot of what the kernel
+ * makes, as the scores of attention, their softmax and the product with the values.
  *
  *   s[b,m,n] = q[b,m,k] . k[b,n,k]      p = kernel(s, ...)      out[b,m,d] = p[b,m,n] . v[b,n,d]
  *
- * A task takes rows of one matrix of the batch, strip by strip. A strip of s and the strip of p that the kernel makes of
- * it lie in the thread's scratch, where they stay in its cache: neither array is ever in memory as a whole. The kernel
- * is the one of the whole arrays. It is called for the rows of the strip and gets, for s and p, addresses at which those
- * rows lie in the scratch; other operands, a mask, it reads where they are. Columns of s that a mask takes from no row of
- * the strip, as those behind the diagonal in causal attention, are not computed. Strips depend on the
+ * A task takes rows of one matrix of the batch, strip by strip. A strip of s and the strip of p that the kernel makes
+ * of it lie in the thread's scratch, where they stay in its cache: neither array is ever in memory as a whole. The
+ * kernel is the one of the whole arrays. It is called for the rows of the strip and gets, for s and p, addresses at
+ * which those rows lie in the scratch; other operands, a mask, it reads where they are. Columns of s that a mask takes
+ * from no row of the strip, as those behind the diagonal in causal attention, are not computed. Strips depend on the
  * shapes alone, so results are the same bits for any number of threads. */
 #include <config.h>
 

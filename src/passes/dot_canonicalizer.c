@@ -335,8 +335,8 @@ static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
 }
 
 /* A small operand with its dimensions in the order batch, free, contracting, each in the order in which `wanted` (the
- * transpose's dimensions, of which `first` belongs to the first free one) has them in the result. `*batches` and `*sums`
- * become the new places of the batch and contracting dimensions. */
+ * transpose's dimensions, of which `first` belongs to the first free one) has them in the result. `*batches` and
+ * `*sums` become the new places of the batch and contracting dimensions. */
 static hlo_instr *in_order(pass_build *b, hlo_instr *x, const int64_t *wanted, int first, hlo_ints *batches,
                            hlo_ints *sums)
 {
@@ -354,8 +354,8 @@ static hlo_instr *in_order(pass_build *b, hlo_instr *x, const int64_t *wanted, i
 }
 
 /* The dot that gives `transpose` directly, of small operands that are transposed: where the dimensions of the batch, of
- * lhs and of rhs stay together, each in another order (grouped heads of attention: the scores of [queries, groups] become
- * those of [groups, queries]). */
+ * lhs and of rhs stay together, each in another order (grouped heads of attention: the scores of [queries, groups]
+ * become those of [groups, queries]). */
 static weft_status *transpose_operands(hlo_instr *transpose, bool *changed)
 {
   weft_arena *arena = &transpose->parent->module->arena;

@@ -5,7 +5,7 @@
  *   scatter                                             kCustom   "scatter"   operands it updates are shared with it
  *   dynamic-update-slice of a parameter                 kCustom   "dus"       that parameter is shared with it
  *   reduce, reduce-window, select-and-scatter           kInput
- *   as the pass that made the fusion says               kCustom   "row", "loop", "region"
+ *   as the pass that made the fusion says               kCustom   "row", "loop", "region", "library", "strips"
  *   anything else                                       kLoop
  *
  * A parameter is shared with a result only if nothing else in the fusion reads the parameter, since the kernel

@@ -98,6 +98,9 @@ static const program floats[] = {
    "  reach = s32[90,300] multiply(row, threes)\n" \
    "  column = s32[90,300] iota(), iota_dimension=1\n" \
    "  okm = pred[90,300] compare(column, reach), direction=" direction "\n"
+#define ANY_OF_IT \
+   "  no = pred[] constant(false)\n" \
+   "  okm = pred[] reduce(ok, no), dimensions={0}, to_apply=any\n"
 /* The mask is a result, too, so that the kernel reads it instead of computing it. */
 #define WITH_MASK \
    "  y = f32[3,90,40] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n" \
@@ -108,8 +111,7 @@ static const program floats[] = {
   {"a causal mask", CHOSEN(BELOW("LT"), "300", "1,2", "t", "nb") WITH_MASK, 1},
   {"a causal mask that says what is not wanted", CHOSEN(BELOW("GE"), "300", "1,2", "nb", "t") WITH_MASK, 1},
   {"a causal mask that the kernel computes", CHOSEN(BELOW("LT"), "300", "1,2", "t", "nb") MIXED("f32"), 1},
-  {"one choice for all",
-   CHOSEN("  no = pred[] constant(false)\n  okm = pred[] reduce(ok, no), dimensions={0}, to_apply=any\n", "300", "", "t", "nb") MIXED("f32"), 1},
+  {"one choice for all", CHOSEN(ANY_OF_IT, "300", "", "t", "nb") MIXED("f32"), 1},
   {"scores of other dimensions than the kernel's",
    SCORES("f32")
    "  r = f32[3,2,45,300] reshape(s)\n"
