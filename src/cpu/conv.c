@@ -22,6 +22,7 @@
 #include "cpu/conv_last.h"
 #include "cpu/conv_lines.h"
 #include "cpu/conv_plane.h"
+#include "cpu/conv_rows.h"
 #include "cpu/conv_tiles.h"
 #include "cpu/conv_turned.h"
 #include "cpu/gemm_block.h"
@@ -368,6 +369,11 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   if (!plan_picked(c, attrs)) c->by_tiles = cpu_conv_is_first(c, attrs) && cpu_conv_tiles_init(c);
   if (c->by_tiles || c->by_first) {
     end_first(c);
+    return NULL;
+  }
+  c->by_rows = cpu_conv_rows_init(c, attrs, rhs);
+  if (c->by_rows) {
+    c->scratch_bytes = c->rows.scratch_bytes;
     return NULL;
   }
   if (plan_onednn(c, attrs, rhs)) {
@@ -868,6 +874,10 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     lhs = (char *)scratch + c->pick_at;
   }
   if (c->by_tiles) return cpu_conv_tiles_run(c, pool, lhs, rhs, packed, out, scratch);
+  if (c->by_rows) {
+    cpu_conv_rows_run(c, pool, lhs, rhs, packed, out, scratch);
+    return NULL;
+  }
   if (c->by_turned) return cpu_conv_turned_run(c, pool, lhs, rhs, packed, out);
   if (c->by_lines) return cpu_conv_lines_run(c, pool, lhs, rhs, packed, out, scratch);
   if (c->by_first) return cpu_conv_first_run(c, pool, lhs, rhs, out, scratch);

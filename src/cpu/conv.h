@@ -59,6 +59,21 @@ typedef struct cpu_conv_tiles {
   int64_t panels_at, kernel_at, scratch_bytes; /* scratch: planes, shared panels, the kernel unless it is packed */
 } cpu_conv_tiles;
 
+/* The plan of the form of conv_rows.c. An image is the input spread: phases of lines of pixels. */
+typedef struct cpu_conv_rows {
+  bool in_place;                      /* the input is read where it lies: it is not spread */
+  bool joined;                        /* the pixels of all images are counted as those of one */
+  int64_t phases[HLO_MAX_RANK], size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* of an image; of each phase, in pixels */
+  int64_t all_phases, phase_pixels, image_pixels;
+  int64_t pixel;                      /* elements from one pixel to the next */
+  int64_t columns;                    /* pixels of the result, with those between its lines */
+  int64_t kernel_out_step, kernel_in_step, kernel_step[HLO_MAX_RANK]; /* elements of the kernel: features, places */
+  int64_t all_images, images;         /* images: that are spread at a time */
+  int64_t strips, panels;             /* of 32 features, of 32 pixels; of a task */
+  int64_t strip_tasks, panel_tasks;   /* of an image */
+  int64_t kernel_at, scratch_bytes;   /* scratch: images, the kernel unless it is packed */
+} cpu_conv_rows;
+
 /* The plan of the form of conv_last.c. */
 typedef struct cpu_conv_last {
   int64_t width, in_lines;            /* pixels of a line with its padding; lines of the input that a task reads */
@@ -98,6 +113,8 @@ typedef struct cpu_conv {
   cpu_conv_tiles tiles;
   bool by_turned;                       /* the same with features in the lanes: conv_turned.c */
   cpu_conv_turned turned;
+  bool by_rows;                         /* features last, on AMX tiles: conv_rows.c */
+  cpu_conv_rows rows;
   bool by_last;                         /* features last, without patches: conv_last.c */
   cpu_conv_last last;
   cpu_onednn *onednn;                   /* oneDNN computes it; NULL: Weft's own kernels do */

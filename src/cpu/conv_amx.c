@@ -1,4 +1,4 @@
-/* cpu/conv_amx.c -- the inner loops of conv_tiles.c (conv_amx.h).  TDPBF16PS takes denormals for zero, of operands and
+/* cpu/conv_amx.c -- the inner loops of conv_tiles.c and conv_rows.c (conv_amx.h).  TDPBF16PS takes denormals for zero, of operands and
  * of sums (Intel SDM), so that rounding sums by VCVTNE2PS2BF16, which does the same, changes nothing. */
 #include <config.h>
 
@@ -18,7 +18,7 @@
 /* gcc's tile intrinsics do not declare which memory they read and write. */
 #define SETTLE(ptr) __asm__ volatile("" : : "r"(ptr) : "memory")
 
-enum { ROW_BYTES = 64, SUMS_BYTES = CPU_AMX_PIXELS * 4 };
+enum { ROW_BYTES = 64, LINE_BYTES = 64, SUMS_BYTES = CPU_AMX_PIXELS * 4 };
 
 bool cpu_conv_amx_fits(void)
 {
@@ -65,6 +65,63 @@ AMX void cpu_conv_amx_multiply(const cpu_amx_walk *w, const char *kernel, const 
   SETTLE(sums);
 }
 
+/* The same for pixels whose features are neighbours: `a` are pixels, `b` the kernel. */
+#define WALK_ROWS(...)                                                                                        \
+  for (int64_t i = 0; i < w->blocks; i++, pixels += w->block_bytes)                                           \
+    for (int64_t t = 0; t < w->taps; t++, b += 2 * CPU_AMX_TILE_BYTES) {                                      \
+      const char *a = pixels + w->tap_bytes[t];                                                               \
+      for (int64_t q = 0; q < w->next_lines; q++, next += LINE_BYTES) _mm_prefetch(next, _MM_HINT_T1);        \
+      __VA_ARGS__                                                                                             \
+    }
+
+AMX void cpu_conv_amx_rows(const cpu_amx_walk *w, const char *kernel, const char *pixels, bool tall, bool wide,
+                           float *sums)
+{
+  int64_t below = CPU_AMX_STRIP * w->row_bytes;
+  const char *b = kernel, *next = w->next;
+  char *to = (char *)sums, *second = to + CPU_AMX_STRIP * SUMS_BYTES;
+
+  SETTLE(kernel);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  if (tall && wide)
+    WALK_ROWS(_tile_loadd(4, a, w->row_bytes); _tile_loadd(6, b, ROW_BYTES); _tile_dpbf16ps(0, 4, 6);
+              _tile_loadd(7, b + CPU_AMX_TILE_BYTES, ROW_BYTES); _tile_dpbf16ps(1, 4, 7);
+              _tile_loadd(5, a + below, w->row_bytes); _tile_dpbf16ps(2, 5, 6); _tile_dpbf16ps(3, 5, 7);)
+  else if (tall)
+    WALK_ROWS(_tile_loadd(4, a, w->row_bytes); _tile_loadd(6, b, ROW_BYTES); _tile_dpbf16ps(0, 4, 6);
+              _tile_loadd(5, a + below, w->row_bytes); _tile_dpbf16ps(2, 5, 6);)
+  else if (wide)
+    WALK_ROWS(_tile_loadd(4, a, w->row_bytes); _tile_loadd(6, b, ROW_BYTES); _tile_dpbf16ps(0, 4, 6);
+              _tile_loadd(7, b + CPU_AMX_TILE_BYTES, ROW_BYTES); _tile_dpbf16ps(1, 4, 7);)
+  else WALK_ROWS(_tile_loadd(4, a, w->row_bytes); _tile_loadd(6, b, ROW_BYTES); _tile_dpbf16ps(0, 4, 6);)
+  _tile_stored(0, to, SUMS_BYTES);
+  if (wide) _tile_stored(1, to + ROW_BYTES, SUMS_BYTES);
+  if (tall) _tile_stored(2, second, SUMS_BYTES);
+  if (tall && wide) _tile_stored(3, second + ROW_BYTES, SUMS_BYTES);
+  SETTLE(sums);
+}
+
+AMX void cpu_conv_amx_store_rows(const float *sums, int64_t features, uint32_t which, weft_dtype type, char *to,
+                                 int64_t row_bytes)
+{
+  __mmask32 all = features >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << features) - 1;
+
+  for (; which; which &= which - 1, to += row_bytes) {
+    const float *row = sums + __builtin_ctz(which) * CPU_AMX_FEATURES;
+    __m512 first = _mm512_maskz_loadu_ps((__mmask16)all, row);
+    __m512 second = _mm512_maskz_loadu_ps((__mmask16)(all >> 16), row + 16);
+    if (type == WEFT_BF16) {
+      _mm512_mask_storeu_epi16(to, all, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+      continue;
+    }
+    _mm512_mask_storeu_ps(to, (__mmask16)all, first);
+    _mm512_mask_storeu_ps(to + 64, (__mmask16)(all >> 16), second);
+  }
+}
+
 AMX void cpu_conv_amx_store(const float *sums, int64_t features, uint32_t which, weft_dtype type, char *to,
                             int64_t row_bytes)
 {
@@ -105,6 +162,16 @@ void cpu_conv_amx_multiply(const cpu_amx_walk *walk, const char *kernel, const c
                            float *sums)
 {
   (void)walk, (void)kernel, (void)pixels, (void)tall, (void)wide, (void)sums;
+}
+void cpu_conv_amx_rows(const cpu_amx_walk *walk, const char *kernel, const char *pixels, bool tall, bool wide,
+                       float *sums)
+{
+  (void)walk, (void)kernel, (void)pixels, (void)tall, (void)wide, (void)sums;
+}
+void cpu_conv_amx_store_rows(const float *sums, int64_t features, uint32_t which, weft_dtype type, char *to,
+                             int64_t row_bytes)
+{
+  (void)sums, (void)features, (void)which, (void)type, (void)to, (void)row_bytes;
 }
 void cpu_conv_amx_store(const float *sums, int64_t features, uint32_t which, weft_dtype type, char *to,
                         int64_t row_bytes)
