@@ -20,6 +20,7 @@ extern const hlo_pass pass_conv_canonicalizer; /* for platforms with a convoluti
 extern const hlo_pass pass_conv_patches;       /* convolutions that no library has, as dots of patches */
 extern const hlo_pass pass_library_epilogues;  /* likewise: bias and activation of a dot */
 extern const hlo_pass pass_library_dots;       /* for platforms with a library of products */
+extern const hlo_pass pass_features_last;      /* for platforms whose convolutions are faster in that order */
 extern const hlo_pass pass_dot_joins;          /* for the platforms of dot-parts, before it */
 extern const hlo_pass pass_narrow_weights;     /* for platforms whose library multiplies operands of two types */
 extern const hlo_pass pass_dot_parts;          /* for platforms whose library reads parts of arrays in place */
