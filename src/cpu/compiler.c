@@ -1,6 +1,7 @@
 /* cpu/compiler.c -- compiles HLO to an executable: the CPU's passes and its kernels. */
 #include <config.h>
 
+#include "codegen/model/processor.h"
 #include "cpu/conv_amx.h"
 #include "cpu/cpu_internal.h"
 #include "cpu/platform.h"
@@ -28,7 +29,8 @@ static weft_status *compile(cpu_platform *platform, const weft_compile_options *
                             rt_compiled *out)
 {
   pass_options passes = {.fold_limit_bytes = 1 << 20, .num_threads = rt_pool_threads(platform->base.pool), .target = &gen_cpu_target,
-                         .bf16_features_last = cpu_conv_amx_fits(), .dump_dir = options->dump_dir};
+                         .bf16_features_last = cpu_conv_amx_fits(),
+                         .f32_features_last = gen_this_processor.avx512, .dump_dir = options->dump_dir};
   gen_code *code;
   int64_t begin = weft_now_ns();
 

@@ -148,6 +148,14 @@ static void plan_products(cpu_conv *c, int64_t c_row)
   cpu_gemm_init(&c->gemm);
 }
 
+/* Plans one product of all rows for windows of one element. Its tiles share the kernel, however few pixels there are. */
+static void plan_whole(cpu_conv *c)
+{
+  c->whole = c->plain && c->spatial > 0 && c->groups == 1 && c->batch_groups == 1 && !c->is_widened && !c->direct &&
+             !c->by_plane;
+  if (c->whole) c->gemm = cpu_gemm_part(&c->gemm, c->batch * c->out_pixels, c->gemm.n);
+}
+
 static int64_t group_count(const cpu_conv *c) { return c->groups * c->batch_groups; }
 
 typedef struct widen_job {
@@ -222,7 +230,7 @@ static void plan_packing(cpu_conv *c)
   int64_t bytes = ordered + WEFT_MAX(group_count(c) * cpu_gemm_packed_bytes(&c->gemm), spare_bytes(c));
   if (bytes == 0) return;
   int count = cpu_packing_begin(&c->packing, c, &c->gemm, bytes, pack_kernel);
-  c->packing.base.whole = true; /* the work is cut along the pixels */
+  c->packing.base.whole = !c->whole; /* else the work is cut along the pixels */
   c->packing.key[count++] = c->rhs_type;
   for (int d = 0; c->order_rhs && d < c->rhs_order.rank; d++) {
     c->packing.key[count++] = c->rhs_order.size[d];
@@ -414,6 +422,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   if (c->gemm.kind == CPU_GEMM_NONE && !c->direct && !c->by_plane)
     return WEFT_ERR(UNIMPLEMENTED, "convolution of %s and %s to %s", weft_dtype_name(lhs->type),
                     weft_dtype_name(rhs->type), weft_dtype_name(out->type));
+  plan_whole(c);
   plan_packing(c);
   c->by_last = cpu_conv_last_init(c);
   return NULL;
@@ -638,6 +647,18 @@ static void gemm_task(void *ctx, int64_t task)
   for (int64_t t = 0; t < gemm.tiles; t++) cpu_gemm_tile(&gemm, t, a, rhs, packed, to, scratch + c->patch_bytes);
   if (to != rows) round_sums(c, gemm.m, (const float *)to, rows, row_bytes);
   if (job->phase) spread_rows(c, job->phase, first, gemm.m, rows, out);
+}
+
+/* One tile of a convolution that is one product. */
+static void tile_task(void *ctx, int64_t tile)
+{
+  conv_job *job = ctx;
+  const cpu_conv *c = job->c;
+  char *scratch = rt_task_scratch(WEFT_MAX(1, c->gemm.scratch_bytes), &job->failed);
+
+  if (scratch)
+    cpu_gemm_tile(&c->gemm, tile, job->lhs, job->rhs,
+                  job->packed.data ? rt_form_near(job->packed, job->pool) : NULL, job->out, scratch);
 }
 
 /* Finds the taps along one dimension that the output places `start` + i * phase_step meet outside of holes, and
@@ -898,6 +919,7 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
   if (c->by_last) WEFT_TRY(cpu_conv_last_run(c, pool, job.lhs, job.rhs, job.packed, job.out));
   else if (c->direct) rt_parallel_for(pool, c->tasks_per_group, direct_task, &job);
   else if (c->by_phase) atomic_store(&job.failed, !run_phases(&job, pool, (char *)scratch + c->phase_rhs_at));
+  else if (c->whole) rt_parallel_for(pool, c->gemm.tiles, tile_task, &job);
   else rt_parallel_for(pool, c->tasks_per_group * c->groups * c->batch_groups, gemm_task, &job);
   if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "convolution: out of memory for patches");
   if (c->order_out) cpu_transpose_run(&c->out_order, pool, out, job.out);

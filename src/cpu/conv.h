@@ -121,6 +121,7 @@ typedef struct cpu_conv {
   /* base dilation: one convolution without dilation for each class of output pixels */
   bool by_phase;
   bool plain;                           /* a 1 x 1 window with stride 1: the input itself is the matrix */
+  bool whole;                           /* the convolution is one product, whose tiles are the tasks */
   int64_t rows_per_task, tasks_per_group;
   bool is_widened;                      /* bf16: tasks multiply the kernel as f32 and patches as f32 */
   cpu_gemm gemm;                        /* the product of one task that has all its rows */

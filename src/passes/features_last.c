@@ -41,18 +41,23 @@ static bool is_in_order(hlo_ints spatial)
   return true;
 }
 
-static bool is_convolution(const hlo_instr *instr)
+static bool is_convolution(const net *n, const hlo_instr *instr)
 {
+  const pass_options *options = n->ctx->options;
   const hlo_conv_attrs *a;
+  weft_dtype type;
 
   if (instr->op != HLO_CONVOLUTION) return false;
   a = instr->u.conv;
+  type = instr->operands[0]->shape->type;
+  if (!(type == WEFT_BF16 && options->bf16_features_last) && !(type == WEFT_F32 && options->f32_features_last))
+    return false;
   for (int d = 0; d < a->window.rank; d++)
     if (a->window.dims[d].base_dilation != 1 || a->window.dims[d].reversal) return false;
   return instr->shape->rank >= 3 && a->lhs_batch == 0 && a->lhs_feature == 1 && a->out_batch == 0 &&
          a->out_feature == 1 && is_in_order(a->lhs_spatial) && is_in_order(a->out_spatial) &&
          a->feature_group_count == 1 && a->batch_group_count == 1 &&
-         instr->operands[0]->shape->type == WEFT_BF16 && instr->operands[1]->shape->type == WEFT_BF16;
+         instr->operands[1]->shape->type == type;
 }
 
 /* Is it a window of pixels, of one array? A window along other dimensions may be a scan. */
@@ -65,11 +70,11 @@ static bool is_pooling(const hlo_instr *instr)
 }
 
 /* Can the instruction be of a net? */
-static bool can_turn(const hlo_instr *instr)
+static bool can_turn(const net *n, const hlo_instr *instr)
 {
   if (!hlo_shape_is_array(instr->shape) || pass_has_control_edges(instr) || instr->operand_count == 0) return false;
   switch (instr->op) {
-  case HLO_CONVOLUTION: return is_convolution(instr);
+  case HLO_CONVOLUTION: return is_convolution(n, instr);
   case HLO_REDUCE_WINDOW: return is_pooling(instr);
   case HLO_PAD: case HLO_SLICE: case HLO_CONCATENATE: return instr->shape->rank >= 3;
   default:
@@ -142,7 +147,7 @@ static bool absorbs_order(const hlo_instr *reduce)
 
 static weft_status *add_member(net *n, pass_worklist *list, hlo_instr *instr)
 {
-  if (is_member(n, instr) || instr->shape->rank != n->rank || !can_turn(instr)) return NULL;
+  if (is_member(n, instr) || instr->shape->rank != n->rank || !can_turn(n, instr)) return NULL;
   WEFT_TRY(pass_map_set(&n->members_of, instr->id, instr));
   n->count++;
   return pass_worklist_push(list, instr);
@@ -162,7 +167,7 @@ static weft_status *find_net(net *n, hlo_instr *conv)
     for (int u = 0; u < instr->user_count; u++) {
       hlo_instr *user = instr->users[u];
       for (int i = 0; i < user->operand_count; i++)
-        if (user->operands[i] == instr && can_turn(user) && has_order(user, i)) WEFT_TRY(add_member(n, &list, user));
+        if (user->operands[i] == instr && can_turn(n, user) && has_order(user, i)) WEFT_TRY(add_member(n, &list, user));
     }
   }
   n->members = WEFT_ARENA_ARRAY(n->ctx->scratch, hlo_instr *, n->count);
@@ -208,7 +213,7 @@ static weft_status *pays(net *n, bool *out_pays)
 
   for (int m = 0; m < n->count; m++) {
     hlo_instr *member = n->members[m];
-    if (is_convolution(member) && member->operands[0]->shape->dims[1] >= LEAST_FEATURES)
+    if (is_convolution(n, member) && member->operands[0]->shape->dims[1] >= LEAST_FEATURES)
       gain += (double)hlo_shape_elems(member->operands[0]->shape) + (double)hlo_shape_elems(member->shape);
     if (is_read_outside(n, member) && !moves_units(member->shape)) cost += (double)hlo_shape_elems(member->shape);
     for (int i = 0; i < member->operand_count; i++) {
@@ -392,7 +397,7 @@ static weft_status *turn_nets(hlo_computation *comp, pass_ctx *ctx, bool *change
 
   if (!convs) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   HLO_FOREACH(instr, comp)
-    if (is_convolution(instr)) convs[count++] = instr;
+    if (is_convolution(&n, instr)) convs[count++] = instr;
   for (int i = 0; i < count; i++) {
     bool does;
     if (is_member(&n, convs[i])) continue; /* of a net that was found before */
@@ -409,7 +414,7 @@ static weft_status *features_last_run(hlo_module *module, pass_ctx *ctx, bool *c
 {
   pass_comps comps;
 
-  if (!ctx->options->bf16_features_last) return NULL;
+  if (!ctx->options->bf16_features_last && !ctx->options->f32_features_last) return NULL;
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
   for (int c = 0; c < comps.count; c++) WEFT_TRY(turn_nets(comps.v[c], ctx, changed));
   return NULL;

@@ -12,7 +12,8 @@ typedef struct pass_options {
   bool has_solver;               /* the platform does the custom calls cusolver_*_ffi */
   bool has_dnn;                  /* the platform's library has convolutions */
   bool has_blas;                 /* the platform's library of products adds a bias and applies an activation */
-  bool bf16_features_last;       /* the platform's convolutions of bf16 are faster where features come last */
+  /* the platform's convolutions of these types are faster where features come last */
+  bool bf16_features_last, f32_features_last;
   bool rounds_narrow;            /* no excess precision: each value of a narrow float is rounded to its type */
   int64_t num_threads;           /* number of workers of the pool, as far as the compiler knows; for heuristics only */
   const gen_target *target;      /* the machine that the program is for; NULL: any CPU */

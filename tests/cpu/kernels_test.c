@@ -3,6 +3,8 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "codegen/model/processor.h"
 #include "codegen/model/strategy.h"
@@ -330,6 +332,26 @@ TEST(convolution_of_every_form_and_type)
     {"1,33,25,23", "24,33,1,1", "1,24,25,23", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
     {"2,70,6,9", "40,70,1,1", "2,40,6,9", "window={size=1x1}, dim_labels=bf01_oi01->bf01"},
     {"5,3,400,400", "2,3,4,4", "5,2,100,100", "window={size=4x4 stride=4x4}, dim_labels=bf01_oi01->bf01"},
+    /* rows of tiles, features last: an image that is spread, phases and a kernel in another order, one dimension and
+     * three, features that fill no tile, long pixels, strips in several tasks, many panels, images in two rounds */
+    {"2,13,11,64", "3,3,64,33", "2,13,11,33", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
+    {"1,9,7,96", "40,96,3,2", "1,3,3,40", "window={size=3x2 stride=2x3 pad=1_0x-1_4 rhs_dilate=2x1}, dim_labels=b01f_oi01->b01f"},
+    {"2,70,64", "5,64,40", "2,68,40", "window={size=5 pad=2_0}, dim_labels=b0f_0io->b0f"},
+    {"1,5,6,7,32", "2,20,3,2,32", "1,5,4,6,20", "window={size=2x3x2 pad=0_1x0_0x0_0}, dim_labels=b012f_0o12i->b012f"},
+    {"1,9,11,50", "3,3,50,20", "1,9,11,20", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
+    {"1,6,5,288", "3,3,288,40", "1,6,5,40", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
+    {"1,5,5,64", "600,64,3,3", "1,5,5,600", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_oi01->b01f"},
+    {"1,40,37,64", "33,64,3,3", "1,40,37,33", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_oi01->b01f"},
+    {"5,3,700,320", "1,2,320,2", "5,3,700,2", "window={size=1x2 pad=0_0x0_1}, dim_labels=b01f_01io->b01f"},
+    {"2,15,12,64", "33,64,1,1", "2,8,6,33", "window={size=1x1 stride=2x2}, dim_labels=b01f_oi01->b01f"},
+    /* the input where it lies: a last tile of one pixel in two, of one in one, of all, fewer pixels than two tiles,
+     * images that are counted as one, a window without padding */
+    {"1,7,7,64", "1,1,64,70", "1,7,7,70", "window={size=1x1}, dim_labels=b01f_01io->b01f"},
+    {"1,3,11,96", "40,96,1,1", "1,3,11,40", "window={size=1x1}, dim_labels=b01f_oi01->b01f"},
+    {"1,4,16,64", "1,1,64,24", "1,4,16,24", "window={size=1x1}, dim_labels=b01f_01io->b01f"},
+    {"1,31,128", "1,128,80", "1,31,80", "window={size=1}, dim_labels=b0f_0io->b0f"},
+    {"3,5,5,64", "24,64,1,1", "3,5,5,24", "window={size=1x1}, dim_labels=b01f_oi01->b01f"},
+    {"2,9,10,64", "3,3,64,48", "2,7,8,48", "window={size=3x3}, dim_labels=b01f_01io->b01f"},
     /* features last, in place: strides and holes, lines in several tasks, runs with holes, groups, few features with
      * and without a rest of the run, negative padding */
     {"2,11,19,20", "3,3,20,24", "2,6,19,24", "window={size=3x3 stride=2x1 pad=1_1x1_1 rhs_dilate=1x1}, dim_labels=b01f_01io->b01f"},
@@ -397,7 +419,7 @@ static void check_taken(const char *shapes_and_root, bool wanted)
   T_OK(hlo_parse(text, strlen(text), &module));
   const hlo_instr *root = module->entry->root;
   T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
-  if ((conv.onednn != NULL) != (wanted && cpu_onednn_is_there() && !conv.by_tiles))
+  if ((conv.onednn != NULL) != (wanted && cpu_onednn_is_there() && !conv.by_tiles && !conv.by_rows))
     fail_msg("%s: oneDNN's: %d", text, conv.onednn != NULL);
   cpu_conv_fini(&conv);
 }
@@ -543,6 +565,10 @@ TEST(convolutions_are_the_same_bits_on_any_number_of_threads)
     {WINDOW("f32", "2,300,14,14", "80,300,1,1", "2,80,14,14", "1x1", "bf01_oi01->bf01"), 2 * 300 * 14 * 14, 80 * 300, 2 * 80 * 14 * 14, WEFT_F32},
     {CASE("f32", "2,40,24,40", "3,3,40,48", "2,40,24,48", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 48 * 9, 2 * 48 * 40 * 24, WEFT_F32},
     {CASE("bf16", "2,40,24,40", "3,3,40,48", "2,40,24,48", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 48 * 9, 2 * 48 * 40 * 24, WEFT_BF16},
+    {CASE("bf16", "2,40,24,64", "3,3,64,48", "2,40,24,48", "b01f_01io->b01f"), 2 * 24 * 40 * 64, 64 * 48 * 9, 2 * 48 * 40 * 24, WEFT_BF16},
+    {CASE("bf16", "1,8,9,64", "320,64,3,3", "1,8,9,320", "b01f_oi01->b01f"), 8 * 9 * 64, 64 * 320 * 9, 320 * 8 * 9, WEFT_BF16},
+    {WINDOW("bf16", "2,7,9,128", "1,1,128,80", "2,7,9,80", "1x1", "b01f_01io->b01f"), 2 * 128 * 7 * 9, 80 * 128, 2 * 80 * 7 * 9, WEFT_BF16},
+    {WINDOW("f32", "2,14,14,300", "80,300,1,1", "2,14,14,80", "1x1", "b01f_oi01->b01f"), 2 * 300 * 14 * 14, 80 * 300, 2 * 80 * 14 * 14, WEFT_F32},
     {CASE("f32", "2,40,24,40", "3,3,40,3", "2,40,24,3", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 3 * 9, 2 * 3 * 40 * 24, WEFT_F32},
     {CASE("bf16", "2,40,24,40", "3,3,40,3", "2,40,24,3", "b01f_01io->b01f"), 2 * 40 * 24 * 40, 40 * 3 * 9, 2 * 3 * 40 * 24, WEFT_BF16},
 #undef CASE
@@ -568,6 +594,8 @@ TEST(convolutions_are_the_same_bits_on_any_number_of_threads)
     T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
     T_TRUE(conv.by_tiles ==
            (cases[i].type == WEFT_BF16 && strstr(cases[i].text, "bf01_oi01") != NULL && cpu_conv_amx_fits()));
+    T_TRUE(conv.by_rows == (cases[i].type == WEFT_BF16 && strstr(cases[i].text, "->b01f") != NULL &&
+                            conv.in_features != 40 && cpu_conv_amx_fits()));
     void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(conv.scratch_bytes + 1, 64));
     T_TRUE(scratch);
     for (size_t q = 0; q < 2 * WEFT_COUNT(threads); q++) {
@@ -584,6 +612,56 @@ TEST(convolutions_are_the_same_bits_on_any_number_of_threads)
     }
     cpu_conv_fini(&conv);
     free(a), free(b), free(c[0]), free(c[1]), free(scratch), free(form);
+  }
+}
+
+/* `bytes` bytes that end where a page begins that nobody may touch.  *map, of *map_bytes, is unmapped by the caller. */
+static char *before_guard(size_t bytes, char **map, size_t *map_bytes)
+{
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+
+  *map_bytes = whole + page;
+  *map = mmap(NULL, *map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  T_TRUE(*map != MAP_FAILED && mprotect(*map + whole, page, PROT_NONE) == 0);
+  return *map + whole - bytes;
+}
+
+/* Sanitizers do not see what tiles read: here memory ends with the arrays, which have any number of pixels. */
+TEST(convolutions_in_place_read_nothing_behind_their_arrays)
+{
+  WEFT_AUTO(rt_pool) pool = new_pool();
+  char text[512];
+
+  for (int pixels = 1; pixels < 70; pixels++) {
+    WEFT_AUTO(hlo_module) module = NULL;
+    cpu_conv conv;
+    char *map[3];
+    size_t map_bytes[3];
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "ENTRY e {\n"
+             "  a = bf16[1,%d,160] parameter(0)\n"
+             "  b = bf16[1,160,80] parameter(1)\n"
+             "  ROOT r = bf16[1,%d,80] convolution(a, b), window={size=1}, dim_labels=b0f_0io->b0f\n"
+             "}\n",
+             pixels, pixels);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    const hlo_instr *root = module->entry->root;
+    const hlo_shape *shapes[] = {root->operands[0]->shape, root->operands[1]->shape, root->shape};
+    char *arrays[3];
+    for (int i = 0; i < 3; i++) arrays[i] = before_guard((size_t)hlo_shape_bytes(shapes[i]), &map[i], &map_bytes[i]);
+    const uint16_t one = 0x3f80, sum = 0x4320; /* 1 and 160 */
+    for (int i = 0; i < 2; i++)
+      for (int64_t q = 0; q < hlo_shape_elems(shapes[i]); q++) memcpy(arrays[i] + 2 * q, &one, sizeof one);
+    T_OK(cpu_conv_init(&conv, root->u.conv, shapes[0], shapes[1], root->shape));
+    char *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(conv.scratch_bytes + 1, 64));
+    void *form = packed_form(&conv.packing, pool, arrays[1]);
+    T_TRUE(scratch);
+    T_OK(cpu_conv_run(&conv, pool, arrays[0], arrays[1], form ? &(rt_form){.data = form} : NULL, arrays[2], scratch));
+    for (int64_t q = 0; q < hlo_shape_elems(shapes[2]); q++) T_TRUE(memcmp(arrays[2] + 2 * q, &sum, sizeof sum) == 0);
+    cpu_conv_fini(&conv);
+    free(scratch), free(form);
+    for (int i = 0; i < 3; i++) munmap(map[i], map_bytes[i]);
   }
 }
 
@@ -1258,6 +1336,7 @@ TEST_MAIN(UNIT(convolutions_are_cut_evenly), UNIT(dot_of_every_form_and_type), U
           UNIT(convolutions_that_are_too_large_are_planned_too), UNIT(convolutions_without_a_result_are_planned_too),
           UNIT(convolutions_by_onednn_are_the_same_bits_on_any_number_of_threads), UNIT(fft_of_every_kind_and_length),
           UNIT(convolutions_are_the_same_bits_on_any_number_of_threads),
+          UNIT(convolutions_in_place_read_nothing_behind_their_arrays),
           UNIT(long_fft_lines_are_the_same_bits_on_any_number_of_threads),
           UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(transposes_in_every_order_are_exact), UNIT(sort_is_the_evaluators_to_the_bit),
           UNIT(sort_of_one_operand_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
