@@ -13,7 +13,7 @@
 static const hlo_pass *const passes[] = {
   &pass_algebraic_simplifier, &pass_all_gather_combiner, &pass_all_reduce_combiner, &pass_batch_norm_expander, &pass_call_inliner, &pass_conditional_simplifier,
   &pass_constant_folding, &pass_conv_canonicalizer, &pass_cse, &pass_dce, &pass_dot_canonicalizer, &pass_dot_expander, &pass_dot_joins, &pass_dot_parts, &pass_dynamic_dimensions,
-  &pass_elementwise_expander, &pass_erfc, &pass_flatten, &pass_fusion, &pass_licm, &pass_loop_pairs, &pass_map_inliner, &pass_multi_output_fusion, &pass_narrow_weights,
+  &pass_elementwise_expander, &pass_erfc, &pass_features_last, &pass_flatten, &pass_fusion, &pass_licm, &pass_loop_pairs, &pass_map_inliner, &pass_multi_output_fusion, &pass_narrow_weights,
   &pass_normalize_layouts, &pass_one_form, &pass_reduce_scatter_combiner, &pass_reduce_splitter, &pass_reduce_window_rewriter, &pass_regions, &pass_remove_annotations, &pass_remove_barriers,
   &pass_rng_expander, &pass_scan_expander, &pass_schedule, &pass_scopes, &pass_small_loops, &pass_sort_simplifier, &pass_strips, &pass_triangular_calls, &pass_tuple_simplifier, &pass_while_simplifier, &pass_wrap,
   &pass_zero_sized,
@@ -31,7 +31,8 @@ static bool run_case(const hlo_pass *pass, const char *input_path, const char *o
   WEFT_AUTO(hlo_module) module = NULL;
   const struct pass_entry entry = {.pass = pass};
   const pass_pipeline pipeline = {pass->name, &entry, 1, 1};
-  const pass_options options = {.fold_limit_bytes = 1 << 12, .num_threads = 2};
+  const pass_options options = {
+    .fold_limit_bytes = 1 << 12, .num_threads = 2, .bf16_features_last = true, .f32_features_last = true};
   size_t size, want_size;
   char *input = read_file(input_path, &size), *want = read_file(output_path, &want_size), *got = NULL;
   bool same;

@@ -20,6 +20,11 @@ check_PROGRAMS += %D%/edges_test
 %C%_edges_test_LDADD = $(TEST_LIBS)
 TESTS += %D%/stablehlo.sh
 EXTRA_DIST += %D%/stablehlo.sh
+check_PROGRAMS += %D%/features_last_test
+%C%_features_last_test_SOURCES = %D%/features_last_test.c %D%/eval_compare.h tests/test.h
+%C%_features_last_test_CFLAGS = $(TEST_CFLAGS)
+%C%_features_last_test_LDADD = $(TEST_LIBS)
+
 check_PROGRAMS += %D%/golden_test
 %C%_golden_test_SOURCES = %D%/golden_test.c tests/read_file.h tests/test.h
 %C%_golden_test_CFLAGS = $(TEST_CFLAGS)

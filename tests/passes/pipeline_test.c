@@ -15,7 +15,7 @@
 #include "passes/passes.h"
 
 static const pass_options options = {
-  .fold_limit_bytes = 1 << 16, .num_threads = 2,
+  .fold_limit_bytes = 1 << 16, .num_threads = 2, .bf16_features_last = true, .f32_features_last = true,
 };
 
 static int64_t instr_count(const hlo_module *module)

@@ -5,7 +5,8 @@
 
 #include "passes/passes.h"
 
-static pass_options options = {.fold_limit_bytes = 1 << 12, .num_threads = 2};
+static pass_options options = {.fold_limit_bytes = 1 << 12, .num_threads = 2, .bf16_features_last = true,
+                                     .f32_features_last = true};
 
 /* A kind of programs, and how alike their results must be. */
 typedef struct program_kind {

@@ -6,7 +6,8 @@
 #include "hlo/text.h"
 #include "passes/passes.h"
 
-static const pass_options options = {.fold_limit_bytes = 1 << 16, .num_threads = 2};
+static const pass_options options = {.fold_limit_bytes = 1 << 16, .num_threads = 2, .bf16_features_last = true,
+                                     .f32_features_last = true};
 
 static const char *const programs[] = {
   "bench_mass_matrix_35", "bench_scan_N2000_M3", "dlrm_keras_jax_f32_test_step",
