@@ -40,6 +40,7 @@ enum {
   MAX_DIRECT_TAPS = 256,
   MOST_PHASES = 256,
   WIDEN_TASK = 1 << 15, /* elements */
+  WHOLE_ROWS = 1024,
 };
 #define SMALL_TASK 0.1 /* the part of TASK_MFLOPS that a small task has: some 50 us of work */
 
@@ -148,12 +149,15 @@ static void plan_products(cpu_conv *c, int64_t c_row)
   cpu_gemm_init(&c->gemm);
 }
 
-/* Plans one product of all rows for windows of one element. Its tiles share the kernel, however few pixels there are. */
+/* Plans one product of all rows for windows of one element, if there are too few pixels for tasks that read the whole
+ * kernel each. With more pixels, threads keep the shares that they have of the arrays before and behind. */
 static void plan_whole(cpu_conv *c)
 {
+  int64_t rows = c->batch * c->out_pixels;
+
   c->whole = c->plain && c->spatial > 0 && c->groups == 1 && c->batch_groups == 1 && !c->is_widened && !c->direct &&
-             !c->by_plane;
-  if (c->whole) c->gemm = cpu_gemm_part(&c->gemm, c->batch * c->out_pixels, c->gemm.n);
+             !c->by_plane && rows <= WHOLE_ROWS;
+  if (c->whole) c->gemm = cpu_gemm_part(&c->gemm, rows, c->gemm.n);
 }
 
 static int64_t group_count(const cpu_conv *c) { return c->groups * c->batch_groups; }
