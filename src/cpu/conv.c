@@ -661,8 +661,8 @@ static void tile_task(void *ctx, int64_t tile)
   char *scratch = rt_task_scratch(WEFT_MAX(1, c->gemm.scratch_bytes), &job->failed);
 
   if (scratch)
-    cpu_gemm_tile(&c->gemm, tile, job->lhs, job->rhs,
-                  job->packed.data ? rt_form_near(job->packed, job->pool) : NULL, job->out, scratch);
+    cpu_gemm_tile(&c->gemm, tile, job->lhs, job->rhs, job->packed.data ? rt_form_near(job->packed, job->pool) : NULL,
+                  job->out, scratch);
 }
 
 /* Finds the taps along one dimension that the output places `start` + i * phase_step meet outside of holes, and

@@ -136,7 +136,8 @@ bool cpu_conv_rows_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shap
     return false;
   for (int d = 0; d < c->spatial; d++)
     if (c->window[d].base_dilation != 1 || c->window[d].reversal) return false;
-  if ((double)k * (double)c->out_features > MOST_BYTES || (double)c->in_pixels * (double)whole > MOST_BYTES) return false;
+  if ((double)k * (double)c->out_features > MOST_BYTES || (double)c->in_pixels * (double)whole > MOST_BYTES)
+    return false;
   /* where a quarter of the elements of k would be padding, patches have less of it */
   if (c->in_features == 0 || whole - c->in_features > whole / 4 || !plan_image(c)) return false;
   p->all_images = c->batch;
@@ -205,8 +206,8 @@ static CPU_HOT void form_task(void *ctx, int64_t task)
   for (int64_t i = 0; i < features; i++)
     for (int64_t l = 0; l < count; l++) {
       const half *x = from + i * p->kernel_out_step + l * p->kernel_in_step;
-      half *y = (half *)(void *)to + i / CPU_AMX_STRIP * (CPU_AMX_TILE_BYTES / 2) + l / 2 * 32 +
-                i % CPU_AMX_STRIP * 2 + l % 2;
+      half *y = (half *)(void *)to + i / CPU_AMX_STRIP * (CPU_AMX_TILE_BYTES / 2) + l / 2 * 32 + i % CPU_AMX_STRIP * 2 +
+                l % 2;
       for (int64_t t = 0; t < c->taps; t++) y[t * (STEP_BYTES / 2)] = x[job->taps[t]];
     }
 }
@@ -226,7 +227,7 @@ static bool pack_kernel(const rt_packing *packing, rt_pool *pool, const void *fr
   return true;
 }
 
-/* ---- the input ---------------------------------------------------------------------------------------------------- */
+/* ---- the input --------------------------------------------------------------------------------------------------- */
 
 typedef struct rows_job {
   const cpu_conv *c;
@@ -315,7 +316,7 @@ static void spread_task(void *ctx, int64_t task)
   }
 }
 
-/* ---- products ----------------------------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* Which of the columns from `column` on, up to `end`, are pixels of the result. *pixel: the first one. */
 static uint32_t columns_of(const cpu_conv *c, int64_t column, int64_t end, int64_t *pixel)
@@ -406,7 +407,8 @@ void cpu_conv_rows_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const 
       job.spread = (char *)job.lhs;
     } else {
       job.lines_per_task = WEFT_MAX(1, SPREAD_BYTES / (p->size[c->spatial - 1] * p->pixel * 2));
-      rt_parallel_for(pool, (job.images * lines_of(c) + job.lines_per_task - 1) / job.lines_per_task, spread_task, &job);
+      rt_parallel_for(pool, (job.images * lines_of(c) + job.lines_per_task - 1) / job.lines_per_task, spread_task,
+                      &job);
     }
     rt_parallel_for(pool, job.images * p->panel_tasks * p->strip_tasks, multiply_task, &job);
   }

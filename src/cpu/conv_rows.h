@@ -1,5 +1,5 @@
-/* cpu/conv_rows.h -- convolutions of bf16 whose features come last, on AMX tiles whose rows are pixels, without a matrix
- * of patches. */
+/* cpu/conv_rows.h -- convolutions of bf16 whose features come last, on AMX tiles whose rows are pixels, without a
+ * matrix of patches. */
 #ifndef WEFT_CPU_CONV_ROWS_H
 #define WEFT_CPU_CONV_ROWS_H
 

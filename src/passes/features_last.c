@@ -1,9 +1,9 @@
 /* passes/features_last.c -- features-last: networks of convolutions whose features come before their pixels get arrays
  * whose features come last.
  *
- * A library that multiplies tiles of neighbouring features (conv_rows.c) has to gather and spread the pixels of an array
- * whose features come first.  Where convolutions and what stands between them (elementwise operations, pooling, padding,
- * slices and joins) form a net of arrays of one rank, all of the net's arrays are turned:
+ * A library that multiplies tiles of neighbouring features (conv_rows.c) has to gather and spread the pixels of an
+ * array whose features come first.  Where convolutions and what stands between them (elementwise operations, pooling,
+ * padding, slices and joins) form a net of arrays of one rank, all of the net's arrays are turned:
  *
  *   [batch, features, space...]  ->  [batch, space..., features]
  *
@@ -56,8 +56,7 @@ static bool is_convolution(const net *n, const hlo_instr *instr)
     if (a->window.dims[d].base_dilation != 1 || a->window.dims[d].reversal) return false;
   return instr->shape->rank >= 3 && a->lhs_batch == 0 && a->lhs_feature == 1 && a->out_batch == 0 &&
          a->out_feature == 1 && is_in_order(a->lhs_spatial) && is_in_order(a->out_spatial) &&
-         a->feature_group_count == 1 && a->batch_group_count == 1 &&
-         instr->operands[1]->shape->type == type;
+         a->feature_group_count == 1 && a->batch_group_count == 1 && instr->operands[1]->shape->type == type;
 }
 
 /* Is it a window of pixels, of one array? A window along other dimensions may be a scan. */

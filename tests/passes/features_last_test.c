@@ -22,7 +22,8 @@ static hlo_instr *parameter(maker *m, int rank, const int64_t *dims)
 {
   hlo_instr *x;
 
-  T_OK(hlo_add_parameter(m->b.comp, m->params++, hlo_shape_array(&m->b.comp->module->arena, WEFT_F32, rank, dims), NULL, &x));
+  T_OK(hlo_add_parameter(m->b.comp, m->params++, hlo_shape_array(&m->b.comp->module->arena, WEFT_F32, rank, dims), NULL,
+                         &x));
   return x;
 }
 
@@ -58,7 +59,10 @@ static hlo_instr *like(maker *m, hlo_instr *x)
   return made(m, pb_broadcast(&m->b, parameter(m, rank, dims), m->rank, x->shape->dims, map));
 }
 
-static hlo_window_dim one_window(void) { return (hlo_window_dim){.size = 1, .stride = 1, .window_dilation = 1, .base_dilation = 1}; }
+static hlo_window_dim one_window(void)
+{
+  return (hlo_window_dim){.size = 1, .stride = 1, .window_dilation = 1, .base_dilation = 1};
+}
 
 static hlo_instr *convolution(maker *m, hlo_instr *x)
 {
@@ -79,8 +83,12 @@ static hlo_instr *convolution(maker *m, hlo_instr *x)
     dims[d + 2] = (x->shape->dims[d + 2] + 2 * (window[d].size / 2) - window[d].size) / window[d].stride + 1;
     spatial[d] = d + 2;
   }
-  *a = (hlo_conv_attrs){.window = {m->rank - 2, window}, .lhs_feature = 1, .out_feature = 1, .rhs_in_feature = 1,
-                        .feature_group_count = 1, .batch_group_count = 1};
+  *a = (hlo_conv_attrs){.window = {m->rank - 2, window},
+                        .lhs_feature = 1,
+                        .out_feature = 1,
+                        .rhs_in_feature = 1,
+                        .feature_group_count = 1,
+                        .batch_group_count = 1};
   T_OK(hlo_ints_new(m->b.comp->module, m->rank - 2, spatial, &a->lhs_spatial));
   a->rhs_spatial = a->out_spatial = a->lhs_spatial;
   hlo_instr *conv = pb_instr(&m->b, HLO_CONVOLUTION, hlo_shape_array(arena, WEFT_F32, m->rank, dims), 2,
