@@ -1,5 +1,6 @@
 /* cpu/conv_amx.c -- the inner loops of conv_tiles.c and conv_rows.c (conv_amx.h).  TDPBF16PS takes denormals for zero,
- * of operands and of sums (Intel SDM), so that rounding sums by VCVTNE2PS2BF16, which does the same, changes nothing. */
+ * of operands and of sums (Intel SDM), so that rounding sums by VCVTNE2PS2BF16, which does the same, changes
+ * nothing. */
 #include <config.h>
 
 #include "cpu/conv_amx.h"
