@@ -12,6 +12,7 @@
  * elements of its convolutions' arrays are enough times those that are transposed for it. */
 #include <config.h>
 
+#include <assert.h>
 #include <string.h>
 
 #include "passes/build.h"
@@ -25,13 +26,14 @@ enum {
 /* The net around some convolution. Members are in the order of the computation. */
 typedef struct net {
   pass_ctx *ctx;
-  int rank, count, capacity;
+  int rank, count;
   hlo_instr **members;
-  pass_map members_of; /* by id: the instruction, if it is a member */
+  hlo_instr *seed;     /* the convolution that the net was found from */
+  pass_map seeds;      /* by id: the seed of the net, of this one or of one that was found before */
   pass_map turned;     /* by id: the value with its features last */
 } net;
 
-static bool is_member(const net *n, const hlo_instr *value) { return pass_map_get(&n->members_of, value->id) != NULL; }
+static bool is_member(const net *n, const hlo_instr *value) { return pass_map_get(&n->seeds, value->id) == n->seed; }
 
 /* Is dimension d of a label i + 2, for each spatial dimension i? */
 static bool is_in_order(hlo_ints spatial)
@@ -147,7 +149,7 @@ static bool absorbs_order(const hlo_instr *reduce)
 static weft_status *add_member(net *n, pass_worklist *list, hlo_instr *instr)
 {
   if (is_member(n, instr) || instr->shape->rank != n->rank || !can_turn(n, instr)) return NULL;
-  WEFT_TRY(pass_map_set(&n->members_of, instr->id, instr));
+  WEFT_TRY(pass_map_set(&n->seeds, instr->id, n->seed));
   n->count++;
   return pass_worklist_push(list, instr);
 }
@@ -157,6 +159,7 @@ static weft_status *find_net(net *n, hlo_instr *conv)
 {
   pass_worklist list = {.arena = n->ctx->scratch};
 
+  n->seed = conv;
   n->rank = conv->shape->rank;
   n->count = 0;
   WEFT_TRY(add_member(n, &list, conv));
@@ -174,6 +177,7 @@ static weft_status *find_net(net *n, hlo_instr *conv)
   int count = 0;
   HLO_FOREACH(instr, conv->parent)
     if (is_member(n, instr)) n->members[count++] = instr;
+  assert(count == n->count);
   return NULL;
 }
 
@@ -390,7 +394,7 @@ static weft_status *turn(net *n)
 
 static weft_status *turn_nets(hlo_computation *comp, pass_ctx *ctx, bool *changed)
 {
-  net n = {.ctx = ctx, .members_of = {.arena = ctx->scratch}, .turned = {.arena = ctx->scratch}};
+  net n = {.ctx = ctx, .seeds = {.arena = ctx->scratch}, .turned = {.arena = ctx->scratch}};
   int count = 0;
   hlo_instr **convs = WEFT_ARENA_ARRAY(ctx->scratch, hlo_instr *, comp->instr_count);
 
@@ -399,7 +403,7 @@ static weft_status *turn_nets(hlo_computation *comp, pass_ctx *ctx, bool *change
     if (is_convolution(&n, instr)) convs[count++] = instr;
   for (int i = 0; i < count; i++) {
     bool does;
-    if (is_member(&n, convs[i])) continue; /* of a net that was found before */
+    if (pass_map_get(&n.seeds, convs[i]->id)) continue; /* of a net that was found before */
     WEFT_TRY(find_net(&n, convs[i]));
     WEFT_TRY(pays(&n, &does));
     if (!does) continue;
