@@ -12,7 +12,6 @@
  * elements of its convolutions' arrays are enough times those that are transposed for it. */
 #include <config.h>
 
-#include <assert.h>
 #include <string.h>
 
 #include "passes/build.h"
@@ -28,12 +27,11 @@ typedef struct net {
   pass_ctx *ctx;
   int rank, count;
   hlo_instr **members;
-  hlo_instr *seed;     /* the convolution that the net was found from */
-  pass_map seeds;      /* by id: the seed of the net, of this one or of one that was found before */
-  pass_map turned;     /* by id: the value with its features last */
+  pass_map *nets;   /* by id: the net that the instruction is a member of, of all nets of the computation */
+  pass_map *turned; /* by id: the value with its features last, of all nets */
 } net;
 
-static bool is_member(const net *n, const hlo_instr *value) { return pass_map_get(&n->seeds, value->id) == n->seed; }
+static bool is_member(const net *n, const hlo_instr *value) { return pass_map_get(n->nets, value->id) == n; }
 
 /* Is dimension d of a label i + 2, for each spatial dimension i? */
 static bool is_in_order(hlo_ints spatial)
@@ -149,7 +147,7 @@ static bool absorbs_order(const hlo_instr *reduce)
 static weft_status *add_member(net *n, pass_worklist *list, hlo_instr *instr)
 {
   if (is_member(n, instr) || instr->shape->rank != n->rank || !can_turn(n, instr)) return NULL;
-  WEFT_TRY(pass_map_set(&n->seeds, instr->id, n->seed));
+  WEFT_TRY(pass_map_set(n->nets, instr->id, n));
   n->count++;
   return pass_worklist_push(list, instr);
 }
@@ -159,7 +157,6 @@ static weft_status *find_net(net *n, hlo_instr *conv)
 {
   pass_worklist list = {.arena = n->ctx->scratch};
 
-  n->seed = conv;
   n->rank = conv->shape->rank;
   n->count = 0;
   WEFT_TRY(add_member(n, &list, conv));
@@ -173,12 +170,17 @@ static weft_status *find_net(net *n, hlo_instr *conv)
     }
   }
   n->members = WEFT_ARENA_ARRAY(n->ctx->scratch, hlo_instr *, n->count);
-  if (!n->members) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  int count = 0;
-  HLO_FOREACH(instr, conv->parent)
-    if (is_member(n, instr)) n->members[count++] = instr;
-  assert(count == n->count);
+  WEFT_TRY_ALLOC(n->members);
+  n->count = 0; /* list_members fills the list */
   return NULL;
+}
+
+static void list_members(const hlo_computation *comp, const pass_map *nets)
+{
+  HLO_FOREACH(instr, comp) {
+    net *n = pass_map_get(nets, instr->id);
+    if (n) n->members[n->count++] = instr;
+  }
 }
 
 /* The elements that are transposed so that the net can read `value`. */
@@ -335,14 +337,14 @@ static weft_status *turn_member(net *n, hlo_instr *member)
   hlo_instr **operands = WEFT_ARENA_ARRAY(n->ctx->scratch, hlo_instr *, member->operand_count), *copy;
   int64_t dims[HLO_MAX_RANK];
 
-  if (!operands) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY_ALLOC(operands);
   for (int i = 0; i < member->operand_count; i++) {
     hlo_instr *value = member->operands[i];
-    operands[i] = has_order(member, i) ? pass_map_get(&n->turned, value->id) : value;
+    operands[i] = has_order(member, i) ? pass_map_get(n->turned, value->id) : value;
     if (operands[i]) continue;
     operands[i] = turn_entry(&b, value);
     WEFT_TRY(pass_build_finish(&b));
-    WEFT_TRY(pass_map_set(&n->turned, value->id, operands[i]));
+    WEFT_TRY(pass_map_set(n->turned, value->id, operands[i]));
   }
   copy = pb_clone(&b, member, operands);
   WEFT_TRY(pass_build_finish(&b));
@@ -350,7 +352,7 @@ static weft_status *turn_member(net *n, hlo_instr *member)
   copy->shape = hlo_shape_array(arena, member->shape->type, n->rank, dims);
   if (!copy->shape) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   WEFT_TRY(turn_attributes(copy, member));
-  return pass_map_set(&n->turned, member->id, copy);
+  return pass_map_set(n->turned, member->id, copy);
 }
 
 static weft_status *turn_reduce(hlo_instr *reduce, hlo_instr *turned)
@@ -369,7 +371,7 @@ static weft_status *turn_reduce(hlo_instr *reduce, hlo_instr *turned)
 /* Gives what reads a member from outside of the net the copy, or the copy turned back. */
 static weft_status *connect_users(net *n, hlo_instr *member)
 {
-  hlo_instr *copy = pass_map_get(&n->turned, member->id);
+  hlo_instr *copy = pass_map_get(n->turned, member->id);
   pass_build b = PASS_BUILD_AT(member);
 
   for (int u = member->user_count - 1; u >= 0; u--) {
@@ -394,20 +396,27 @@ static weft_status *turn(net *n)
 
 static weft_status *turn_nets(hlo_computation *comp, pass_ctx *ctx, bool *changed)
 {
-  net n = {.ctx = ctx, .seeds = {.arena = ctx->scratch}, .turned = {.arena = ctx->scratch}};
+  pass_map of = {.arena = ctx->scratch}, turned = {.arena = ctx->scratch};
+  const net none = {.ctx = ctx, .nets = &of, .turned = &turned};
   int count = 0;
-  hlo_instr **convs = WEFT_ARENA_ARRAY(ctx->scratch, hlo_instr *, comp->instr_count);
+  net *nets;
 
-  if (!convs) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  HLO_FOREACH(instr, comp)
-    if (is_convolution(&n, instr)) convs[count++] = instr;
+  HLO_FOREACH(instr, comp) count += is_convolution(&none, instr);
+  if (count == 0) return NULL;
+  nets = WEFT_ARENA_ARRAY(ctx->scratch, net, count);
+  WEFT_TRY_ALLOC(nets);
+  count = 0;
+  HLO_FOREACH(instr, comp) {
+    if (!is_convolution(&none, instr) || pass_map_get(&of, instr->id)) continue;
+    nets[count] = none;
+    WEFT_TRY(find_net(&nets[count++], instr));
+  }
+  list_members(comp, &of);
   for (int i = 0; i < count; i++) {
     bool does;
-    if (pass_map_get(&n.seeds, convs[i]->id)) continue; /* of a net that was found before */
-    WEFT_TRY(find_net(&n, convs[i]));
-    WEFT_TRY(pays(&n, &does));
+    WEFT_TRY(pays(&nets[i], &does));
     if (!does) continue;
-    WEFT_TRY(turn(&n));
+    WEFT_TRY(turn(&nets[i]));
     *changed = true;
   }
   return NULL;
