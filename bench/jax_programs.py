@@ -870,10 +870,13 @@ def measure(make, devices, rounds, seconds=0.05):
     for name, device in devices.items():
         with jax.default_device(device):
             placed[name] = place(device, args)
-            lowered = jax.jit(f).lower(*placed[name])
+            jitted = jax.jit(f)
+            lowered = jitted.lower(*placed[name])
             began = time.perf_counter()
             compiled[name] = lowered.compile()
             compile_s[name] = time.perf_counter() - began
+            if any(a.dtype in (jnp.int4, jnp.uint4) for a in jax.tree.leaves(args)):
+                compiled[name] = jitted  # JAX refuses the layout of arrays of 4 bits in a call of a compiled program
             results[name] = jax.block_until_ready(compiled[name](*placed[name]))
             run_s[name] = math.inf
     for _ in range(rounds):

@@ -52,6 +52,47 @@ stored_in_a_byte("int8_weights_8_tokens", np.int8, 8)
 stored_in_a_byte("float8_weights_4_tokens", jnp.float8_e4m3fn, 4)
 
 
+def stored_in_groups(name, dtype, low, high, group, rows, scale_type):
+    """The layer above, whose weights have a zero point and a scale for each group of neighbouring rows of a column."""
+    def layer():
+        def weights_of(x, q, zero, scale):
+            k, n = q.shape
+            w = q.reshape(k // group, group, n).astype(scale.dtype) - zero[:, None].astype(scale.dtype)
+            return (w * scale[:, None]).reshape(k, n).astype(x.dtype)
+
+        def run(x, up, down):
+            h = jax.nn.silu(x @ weights_of(x, *up))
+            return x + h @ weights_of(x, *down)
+
+        def stored(seed, k, n):
+            r = np.random.RandomState(seed)
+            return (r.randint(low, high, (k, n)).astype(dtype), r.randint(low, high, (k // group, n)).astype(dtype),
+                    (r.uniform(0.5, 1.5, (k // group, n)) / (high - low) / 50).astype(scale_type))
+
+        return run, (normal(0, rows, 1024).astype(jnp.bfloat16), stored(1, 1024, 4096), stored(2, 4096, 1024))
+
+    layer.__name__ = name
+    return program(layer)
+
+
+stored_in_groups("int4_groups_of_32_one_token", jnp.uint4, 0, 16, 32, 1, jnp.bfloat16)
+stored_in_groups("int4_groups_of_128_8_tokens", jnp.uint4, 0, 16, 128, 8, jnp.float32)
+stored_in_groups("int8_zero_points_one_token", np.int8, -100, 100, 1024, 1, jnp.bfloat16)
+
+
+@program
+def int4_stack_in_a_scan():
+    def run(x, q, scale):
+        def layer(x, w):
+            y = x @ (w[0].reshape(8, 128, 1024).astype(x.dtype) * w[1][:, None]).reshape(1024, 1024)
+            return x + jnp.tanh(y), None
+        return lax.scan(layer, x, (q, scale))[0]
+
+    r = np.random.RandomState(0)
+    return run, (normal(1, 1, 1024).astype(jnp.bfloat16), r.randint(-8, 8, (12, 1024, 1024)).astype(jnp.int4),
+                 (r.uniform(0.5, 1.5, (12, 8, 1024)) / 200).astype(jnp.bfloat16))
+
+
 @program
 def rotary_embedding():
     def run(q, positions):

@@ -18,7 +18,8 @@ libweftrun_la_SOURCES += \
   %D%/model/strategy.c %D%/model/strategy.h \
   %D%/model/target.c %D%/model/target.h \
   %D%/model/turned.c \
-  %D%/model/view.c %D%/model/view.h
+  %D%/model/view.c %D%/model/view.h \
+  %D%/model/weights.c %D%/model/weights.h
 libweftcore_la_SOURCES += \
   %D%/code/cache.c %D%/code/cache.h \
   %D%/emit/access.c \

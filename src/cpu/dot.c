@@ -164,6 +164,13 @@ weft_status *cpu_dot_init_views(cpu_dot *dot, const hlo_dot_attrs *attrs, const 
                                 const gen_view *lhs_view, const hlo_shape *rhs, const gen_view *rhs_view,
                                 const hlo_shape *out)
 {
+  return cpu_dot_init_affine(dot, attrs, lhs, lhs_view, rhs, rhs_view, out, &(cpu_affine){0});
+}
+
+weft_status *cpu_dot_init_affine(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
+                                 const gen_view *lhs_view, const hlo_shape *rhs, const gen_view *rhs_view,
+                                 const hlo_shape *out, const cpu_affine *affine)
+{
   operand l, r;
   dim_list lhs_batch = {0}, rhs_batch = {0}, lhs_free = {0}, rhs_free = {0}, lhs_sum = {0}, rhs_sum = {0};
   weft_dtype via = algorithm_type(attrs->algorithm);
@@ -214,7 +221,11 @@ weft_status *cpu_dot_init_views(cpu_dot *dot, const hlo_dot_attrs *attrs, const 
     .c_row = r.free,
     .via = lhs->type == via && rhs->type == via ? WEFT_INVALID : via,
   };
-  cpu_gemm_init(&dot->gemm);
+  dot->affine = *affine;
+  if (affine->group == 0) cpu_gemm_init(&dot->gemm);
+  else if (dot->batches != 1 || dot->pack_rhs)
+    return WEFT_ERR(UNIMPLEMENTED, "dot of parts of arrays: %s", "the weights are no matrix");
+  else cpu_gemm_init_affine(&dot->gemm, &dot->affine);
   if (dot->gemm.kind == CPU_GEMM_NONE)
     return WEFT_ERR(UNIMPLEMENTED, "dot of %s and %s to %s", weft_dtype_name(lhs->type), weft_dtype_name(rhs->type),
                     weft_dtype_name(out->type));
@@ -246,6 +257,7 @@ bool cpu_dot_is_cut(const cpu_dot *dot)
 typedef struct dot_job {
   const cpu_dot *dot;
   const char *lhs, *rhs;
+  const void *const *operands; /* of the steps that make weights of rhs */
   rt_form packed;          /* of rhs */
   const rt_pool *pool;
   char *out;
@@ -276,26 +288,46 @@ static void dot_task(void *ctx, int64_t task)
   for (int64_t tile = first; tile < end; tile++) {
     int64_t batch = tile / g->tiles, l, r;
     cpu_dot_batch(dot, batch, &l, &r);
-    cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, packed, job->out + batch * c_step,
-                  scratch);
+    if (dot->affine.group > 0)
+      cpu_gemm_tile_affine(g, &dot->affine, tile, job->lhs, job->rhs, job->operands, job->out, scratch);
+    else
+      cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, packed,
+                    job->out + batch * c_step, scratch);
   }
   cpu_gemm_end(g);
+}
+
+static weft_status *run(dot_job *job, rt_pool *pool, void *scratch)
+{
+  const cpu_dot *dot = job->dot;
+
+  if (dot->pack_lhs) {
+    cpu_transpose_run(&dot->lhs_order, pool, scratch, job->lhs);
+    job->lhs = scratch;
+  }
+  if (dot->pack_rhs) {
+    void *ordered = (char *)scratch + dot->lhs_pack_bytes;
+    cpu_transpose_run(&dot->rhs_order, pool, ordered, job->rhs);
+    job->rhs = ordered;
+  }
+  job->tiles = dot->batches * dot->gemm.tiles;
+  rt_parallel_for(pool, (job->tiles + dot->per_task - 1) / dot->per_task, dot_task, job);
+  if (atomic_load(&job->failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "dot: out of memory for panels");
+  return NULL;
 }
 
 weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs, const rt_form *packed,
                          void *out, void *scratch)
 {
-  if (dot->pack_lhs) {
-    cpu_transpose_run(&dot->lhs_order, pool, scratch, lhs);
-    lhs = scratch;
-  }
-  if (dot->pack_rhs) {
-    void *ordered = (char *)scratch + dot->lhs_pack_bytes;
-    cpu_transpose_run(&dot->rhs_order, pool, ordered, rhs);
-    rhs = ordered;
-  }
-  dot_job job = {.dot = dot, .lhs = lhs, .rhs = rhs, .packed = packed ? *packed : (rt_form){0}, .pool = pool, .out = out, .tiles = dot->batches * dot->gemm.tiles};
-  rt_parallel_for(pool, (job.tiles + dot->per_task - 1) / dot->per_task, dot_task, &job);
-  if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "dot: out of memory for panels");
-  return NULL;
+  dot_job job = {.dot = dot, .lhs = lhs, .rhs = rhs, .packed = packed ? *packed : (rt_form){0}, .pool = pool, .out = out};
+
+  return run(&job, pool, scratch);
+}
+
+weft_status *cpu_dot_run_affine(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs,
+                                const void *const *operands, void *out, void *scratch)
+{
+  dot_job job = {.dot = dot, .lhs = lhs, .rhs = rhs, .operands = operands, .pool = pool, .out = out};
+
+  return run(&job, pool, scratch);
 }

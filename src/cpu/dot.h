@@ -33,6 +33,7 @@ typedef struct cpu_dot {
   cpu_gemm gemm;                 /* of one batch */
   int batch_rank;
   int64_t batch_size[GEN_VIEW_PARTS], lhs_step[GEN_VIEW_PARTS], rhs_step[GEN_VIEW_PARTS];
+  cpu_affine affine;             /* affine.group 0: the product multiplies by rhs itself */
   int64_t batches, per_task;     /* per_task: tiles that one task computes */
   bool pack_lhs, pack_rhs;       /* the operand's dimensions do not form a matrix without a copy */
   cpu_transpose lhs_order, rhs_order;
@@ -48,6 +49,11 @@ WEFT_NODISCARD weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attr
 WEFT_NODISCARD weft_status *cpu_dot_init_views(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
                                                const gen_view *lhs_view, const hlo_shape *rhs, const gen_view *rhs_view,
                                                const hlo_shape *out);
+/* The same for a dot of matrices by what `affine` makes of rhs, whose view is a matrix of dense rows or columns. */
+WEFT_NODISCARD weft_status *cpu_dot_init_affine(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
+                                                const gen_view *lhs_view, const hlo_shape *rhs,
+                                                const gen_view *rhs_view, const hlo_shape *out,
+                                                const cpu_affine *affine);
 
 /* Where the operands of product `batch` begin: elements after the first element of each operand. */
 static inline void cpu_dot_batch(const cpu_dot *dot, int64_t batch, int64_t *out_lhs, int64_t *out_rhs)
@@ -67,5 +73,8 @@ bool cpu_dot_is_cut(const cpu_dot *dot);
 /* `packed`: the packed form of rhs, or NULL.  `scratch` has dot->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs,
                                         const rt_form *packed, void *out, void *scratch);
+/* The same for a dot of cpu_dot_init_affine. `operands`: the first elements of the operands of its steps. */
+WEFT_NODISCARD weft_status *cpu_dot_run_affine(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs,
+                                               const void *const *operands, void *out, void *scratch);
 
 #endif

@@ -2,6 +2,8 @@
  * operands (codegen/model/view.h) are found when the step is planned; the addresses of their first elements, which
  * depend on the starts of dynamic slices, in each run.
  *
+ * Stored weights to which zero points and scales are applied (codegen/model/weights.h) are read as they are, too.
+ *
  * A part of a weight may be packed as a whole weight is (runtime/packed.h). Where a start that is known in the run
  * chooses one of several matrices, as a loop over layers does, all of them are packed together, one after the other. */
 #include <config.h>
@@ -9,12 +11,15 @@
 #include "cpu/dot_parts.h"
 
 #include "codegen/model/library.h"
+#include "codegen/model/weights.h"
 #include "cpu/dot.h"
 #include "cpu/makers.h"
 
 typedef struct dot_parts {
   cpu_dot dot;
   cpu_source sides[2];
+  cpu_source operands[GEN_WEIGHTS_STEPS]; /* of the steps of dot.affine */
+  float constants[GEN_WEIGHTS_STEPS];     /* operands that are constants: their source has operand -1 */
   double bytes;      /* of both operands and the result */
   /* the packed forms of all matrices that the start of rhs chooses from; stack.base.bytes 0: there are none */
   cpu_packing stack;
@@ -94,25 +99,75 @@ static void plan_stack(dot_parts *plan, const gen_view *rhs_view, const hlo_shap
   plan->stack.base.whole = one->base.whole;
 }
 
+/* ---- weights ---- */
+
+static bool is_scalar_constant(const hlo_instr *x) { return x->op == HLO_CONSTANT && hlo_shape_is_scalar(x->shape); }
+
+static weft_status *plan_step(dot_parts *plan, int i, const gen_stored_step *step, cpu_affine *affine)
+{
+  const hlo_instr *array = step->view.array;
+  struct cpu_step *to = &affine->steps[i];
+
+  to->kind = step->op == HLO_MULTIPLY ? CPU_STEP_MULTIPLY : step->op == HLO_ADD ? CPU_STEP_ADD : CPU_STEP_SUBTRACT;
+  if (!is_scalar_constant(array)) {
+    to->type = array->shape->type;
+    to->row = step->row;
+    to->column = step->column;
+    return cpu_source_plan(&plan->operands[i], &step->view, NULL);
+  }
+  to->type = WEFT_F32;
+  cpu_convert(WEFT_F32, &plan->constants[i], array->shape->type, array->u.literal->data, 1, 1);
+  plan->operands[i].operand = -1;
+  return NULL;
+}
+
+/* A dot by weights that are made of what is stored. *out_is_one false: it is none. */
+static weft_status *plan_weights(dot_parts *plan, const hlo_instr *dot, bool *out_is_one)
+{
+  const hlo_instr *value = dot->operands[1];
+  gen_view lhs = gen_view_of(dot->operands[0]);
+  cpu_affine affine = {0};
+  gen_stored w;
+
+  *out_is_one = dot->u.dot->rhs_contracting.count == 1 && dot->u.dot->algorithm == HLO_ALG_UNSET &&
+                gen_stored_of(value, true, &w) && gen_stored_lie(&w, value->shape, dot->u.dot->rhs_contracting.v[0]);
+  if (!*out_is_one) return NULL;
+  hlo_shape stored = *value->shape;
+  stored.type = w.view.array->shape->type;
+  affine.group = w.group;
+  affine.count = w.count;
+  for (int i = 0; i < w.count; i++) WEFT_TRY(plan_step(plan, i, &w.steps[i], &affine));
+  WEFT_TRY(cpu_source_plan(&plan->sides[0], &lhs, NULL));
+  WEFT_TRY(cpu_source_plan(&plan->sides[1], &w.view, NULL));
+  plan->bytes = (double)(hlo_shape_total_bytes(dot->operands[0]->shape) + hlo_shape_total_bytes(&stored) +
+                         hlo_shape_total_bytes(dot->shape));
+  return cpu_dot_init_affine(&plan->dot, dot->u.dot, dot->operands[0]->shape, &lhs, &stored, &w.view, dot->shape,
+                             &affine);
+}
+
 weft_status *cpu_dot_parts_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *out)
 {
   const hlo_instr *dot = instr->called[0]->root;
   dot_parts *plan = WEFT_ARENA_NEW(arena, dot_parts);
   gen_view views[2];
+  bool is_of_weights;
 
   (void)target;
   WEFT_TRY_ALLOC(plan);
   if (dot->op != HLO_DOT || dot->operand_count != 2)
     return WEFT_ERR(UNIMPLEMENTED, "dot of parts of arrays: %s", "it is no dot of two operands");
-  for (int i = 0; i < 2; i++) {
+  WEFT_TRY(plan_weights(plan, dot, &is_of_weights));
+  for (int i = 0; i < 2 && !is_of_weights; i++) {
     views[i] = gen_view_of(dot->operands[i]);
     WEFT_TRY(cpu_source_plan(&plan->sides[i], &views[i], NULL));
     plan->bytes += (double)hlo_shape_total_bytes(dot->operands[i]->shape);
   }
-  plan->bytes += (double)hlo_shape_total_bytes(dot->shape);
-  WEFT_TRY(cpu_dot_init_views(&plan->dot, dot->u.dot, dot->operands[0]->shape, &views[0], dot->operands[1]->shape,
-                              &views[1], dot->shape));
-  plan_stack(plan, &views[1], dot->operands[1]->shape);
+  if (!is_of_weights) {
+    plan->bytes += (double)hlo_shape_total_bytes(dot->shape);
+    WEFT_TRY(cpu_dot_init_views(&plan->dot, dot->u.dot, dot->operands[0]->shape, &views[0], dot->operands[1]->shape,
+                                &views[1], dot->shape));
+    plan_stack(plan, &views[1], dot->operands[1]->shape);
+  }
   out->data = plan;
   out->scratch_bytes = plan->dot.scratch_bytes;
   return NULL;
@@ -149,6 +204,17 @@ const void *cpu_source_at(const cpu_source *s, void *const *args)
   return at;
 }
 
+static weft_status *run_weights(const dot_parts *plan, rt_pool *pool, void *const *args, int result)
+{
+  const void *operands[GEN_WEIGHTS_STEPS];
+
+  for (int i = 0; i < plan->dot.affine.count; i++)
+    operands[i] = plan->operands[i].operand < 0 ? &plan->constants[i] : cpu_source_at(&plan->operands[i], args);
+  return cpu_dot_run_affine(&plan->dot, pool, cpu_source_at(&plan->sides[0], args),
+                            cpu_source_at(&plan->sides[1], args), operands, args[result],
+                            plan->dot.scratch_bytes ? args[result + 1] : NULL);
+}
+
 static weft_status *dot_parts_execute(const rt_thunk *thunk, rt_ctx *ctx)
 {
   const dot_parts *plan = ((const dot_parts_thunk *)thunk)->plan;
@@ -157,6 +223,7 @@ static weft_status *dot_parts_execute(const rt_thunk *thunk, rt_ctx *ctx)
   const rt_form *packed = rt_packed_form(thunk, ctx);
   rt_form chosen;
 
+  if (plan->dot.affine.group > 0) return run_weights(plan, cpu_pool_of(thunk, ctx), args, result);
   if (packed && plan->form_bytes > 0) {
     chosen = *packed;
     chosen.data = (const char *)packed->data + read_start(&plan->sides[1].starts[0], args) * plan->form_bytes;

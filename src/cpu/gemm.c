@@ -377,6 +377,28 @@ void cpu_gemm_tile_columns(const cpu_gemm *g, int64_t tile, int64_t columns, con
   else if (kernel) kernel->tile(g, m, n, from_a, from_b, to, scratch);
 }
 
+void cpu_gemm_init_affine(cpu_gemm *g, const cpu_affine *affine)
+{
+  g->flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+  g->compute = WEFT_F32;
+  g->kind = CPU_GEMM_FEW;
+  g->column_bytes = 0;
+  cpu_few_plan(g);
+  g->scratch_bytes = cpu_few_affine_scratch(g, affine);
+  g->tiles_n = (g->n + g->tile_n - 1) / g->tile_n;
+  g->tiles = g->m && g->n ? g->tiles_n : 0;
+}
+
+void cpu_gemm_tile_affine(const cpu_gemm *g, const cpu_affine *affine, int64_t tile, const void *a, const void *b,
+                          const void *const *operands, void *c, void *scratch)
+{
+  int64_t j = tile * g->tile_n;
+
+  cpu_few_affine_tile(g, affine, j, WEFT_MIN(g->tile_n, g->n - j), a,
+                      (const char *)b + j * g->b_col * (int64_t)weft_dtype_bytes(g->b_type), operands,
+                      (char *)c + j * (int64_t)weft_dtype_bytes(g->c_type), scratch);
+}
+
 void cpu_gemm_begin(const cpu_gemm *g)
 {
   if (g->kind == CPU_GEMM_AMX) cpu_amx_hold(g);

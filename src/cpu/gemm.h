@@ -40,6 +40,20 @@ typedef struct cpu_gemm {
   double flops;            /* of the whole product */
 } cpu_gemm;
 
+/* What a product multiplies by in the place of b's elements: each is converted to f32, and the steps are done one after
+ * the other. The operand of step s for b[l,j] is its element l / group * row + j * column. */
+enum { CPU_MOST_STEPS = 4 };
+typedef enum cpu_step_kind { CPU_STEP_ADD, CPU_STEP_SUBTRACT, CPU_STEP_MULTIPLY } cpu_step_kind;
+typedef struct cpu_affine {
+  int count;
+  int64_t group; /* k is a multiple */
+  struct cpu_step {
+    cpu_step_kind kind;
+    weft_dtype type;
+    int64_t row, column;
+  } steps[CPU_MOST_STEPS];
+} cpu_affine;
+
 /* Chooses the kernel (the table in gemm.c) and the tiles from the fields above `kind`.  kind NONE: there is no
  * kernel for these types. */
 void cpu_gemm_init(cpu_gemm *gemm);
@@ -55,6 +69,11 @@ void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void
 /* The same of the first `columns` columns of c alone. */
 void cpu_gemm_tile_columns(const cpu_gemm *gemm, int64_t tile, int64_t columns, const void *a, const void *b,
                            const void *packed, void *c, void *scratch);
+/* The same for a product by weights that `affine` makes of b: few rows (gemm_few.h) of floats by numbers of at most 16
+ * bits, of which b_row or b_col is 1. `operands`: the first elements of the steps' operands. */
+void cpu_gemm_init_affine(cpu_gemm *gemm, const cpu_affine *affine);
+void cpu_gemm_tile_affine(const cpu_gemm *gemm, const cpu_affine *affine, int64_t tile, const void *a, const void *b,
+                          const void *const *operands, void *c, void *scratch);
 
 /* Optional, around the calls of cpu_gemm_tile that a thread makes for one `gemm` without other products between them:
  * state of the processor that the kernel needs is set and given back once. */

@@ -102,18 +102,178 @@ typedef uint32_t words __attribute__((vector_size(32), may_alias));
 ADD_ROWS(add_one_row, 1)
 ADD_ROWS(add_two_rows, 2)
 
+/* The functions marked HOT need AVX2 on x86-64. Without it, only weights that are made of B come here. */
+static bool has_hot(void)
+{
+#if defined __x86_64__
+  return gen_this_processor.avx2;
+#else
+  return true;
+#endif
+}
+
+static CPU_HOT void add_row(int64_t cols, const float *x, float a, float *sums)
+{
+  for (int64_t j = 0; j < cols; j++) sums[j] += a * x[j];
+}
+
 static const float zeros[MOST_COLUMNS]; /* rows past the end */
 
-/* Elements `from` to `from` + cols of B as f32: B itself, or `wide`, which receives them. Asks for the memory `ahead`
- * elements behind those that it converts, unless it is 0. */
-static const float *row_of(weft_dtype type, const char *b, int64_t from, int64_t cols, float *wide, int64_t ahead)
+/* ---- weights that are made of B ---------------------------------------------------------------------------------- */
+
+/* weight = (b - zero) * scale + bias, with a number of each for a column of B, or for each group of a column. */
+typedef struct factors {
+  float *zero, *scale, *bias;
+  bool has_zero, has_scale, has_bias; /* the others are 0, 1 and 0 */
+} factors;
+
+/* Each makes numbers of elements `p` by READ. shift: to[j] = from[j] - zero[j]. make: the weights of a row of B, whose
+ * columns have factors each; make_column: those of a column, whose groups have factors each. `from` may be `to`. */
+#define MAKE(name, element, READ)                                                                                \
+  static CPU_HOT void shift_##name(const element *from, const float *zero, int64_t count, float *to)             \
+  {                                                                                                              \
+    CPU_INDEPENDENT                                                                                              \
+    for (int64_t j = 0; j < count; j++) {                                                                        \
+      element p = from[j];                                                                                       \
+      to[j] = (float)(READ) - zero[j];                                                                           \
+    }                                                                                                            \
+  }                                                                                                              \
+  static CPU_HOT void make_##name(const element *from, const factors *f, int64_t count, float *to)               \
+  {                                                                                                              \
+    const float *zero = f->zero, *scale = f->scale, *bias = f->bias;                                             \
+    CPU_INDEPENDENT                                                                                              \
+    for (int64_t j = 0; j < count; j++) {                                                                        \
+      element p = from[j];                                                                                       \
+      to[j] = ((float)(READ) - zero[j]) * scale[j] + bias[j];                                                    \
+    }                                                                                                            \
+  }                                                                                                              \
+  static CPU_HOT void make_column_##name(const element *from, const factors *f, int64_t groups, int64_t group,   \
+                                         float *to)                                                              \
+  {                                                                                                              \
+    for (int64_t i = 0; i < groups; i++, from += group, to += group) {                                           \
+      float zero = f->zero[i], scale = f->scale[i], bias = f->bias[i];                                           \
+      CPU_INDEPENDENT                                                                                            \
+      for (int64_t j = 0; j < group; j++) {                                                                      \
+        element p = from[j];                                                                                     \
+        to[j] = ((float)(READ) - zero) * scale + bias;                                                           \
+      }                                                                                                          \
+    }                                                                                                            \
+  }
+MAKE(s8, int8_t, p)
+MAKE(u8, uint8_t, p)
+MAKE(s4, uint8_t, (int8_t)(p << 4) >> 4)
+MAKE(u4, uint8_t, p & 15)
+MAKE(f32, float, p)
+
+/* Makes a row of weights. The scale is left to the end of the group unless there is a bias: then all arithmetic is done
+ * for each weight, as sums of numbers and of biases apart could be far larger than their sum. */
+static void make_row(weft_dtype type, const void *from, const factors *f, int64_t count, float *to)
+{
+  bool all = f->has_bias;
+
+  switch (type) {
+  case WEFT_S8: all ? make_s8(from, f, count, to) : shift_s8(from, f->zero, count, to); return;
+  case WEFT_U8: all ? make_u8(from, f, count, to) : shift_u8(from, f->zero, count, to); return;
+  case WEFT_S4: all ? make_s4(from, f, count, to) : shift_s4(from, f->zero, count, to); return;
+  case WEFT_U4: all ? make_u4(from, f, count, to) : shift_u4(from, f->zero, count, to); return;
+  default: all ? make_f32(from, f, count, to) : shift_f32(from, f->zero, count, to); return;
+  }
+}
+
+static void make_column(weft_dtype type, const void *from, const factors *f, int64_t groups, int64_t group, float *to)
+{
+  switch (type) {
+  case WEFT_S8: make_column_s8(from, f, groups, group, to); return;
+  case WEFT_U8: make_column_u8(from, f, groups, group, to); return;
+  case WEFT_S4: make_column_s4(from, f, groups, group, to); return;
+  case WEFT_U4: make_column_u4(from, f, groups, group, to); return;
+  default: make_column_f32(from, f, groups, group, to); return;
+  }
+}
+
+/* Does a row of weights differ from the numbers of B? */
+static bool is_made(const factors *f) { return f->has_zero || f->has_bias; }
+
+/* Other types become f32 first. */
+static bool has_maker(weft_dtype type)
+{
+  return type == WEFT_S8 || type == WEFT_U8 || type == WEFT_S4 || type == WEFT_U4;
+}
+
+static void fill(float *to, float value, int64_t count)
+{
+  for (int64_t i = 0; i < count; i++) to[i] = value;
+}
+
+static CPU_HOT void add_factors(float *sums, float sign, const float *x, int64_t count)
+{
+  for (int64_t i = 0; i < count; i++) sums[i] += sign * x[i];
+}
+
+static CPU_HOT void negate_factors(float *x, int64_t count)
+{
+  for (int64_t i = 0; i < count; i++) x[i] = -x[i];
+}
+
+static CPU_HOT void multiply_factors(float *to, const float *x, int64_t count)
+{
+  for (int64_t i = 0; i < count; i++) to[i] *= x[i];
+}
+
+/* How weights are made in a tile that begins at column `first`. */
+typedef struct maker {
+  const cpu_affine *affine;
+  const void *const *operands;
+  int64_t first;
+  factors f;
+  float *next; /* as many as an array of f */
+} maker;
+
+/* Sets the factors of `count` columns from column j of the tile on in one group, or, if `groups`, those of `count`
+ * groups of column j from `group` on. */
+static void find_factors(maker *w, int64_t group, int64_t j, bool groups, int64_t count)
+{
+  factors *f = &w->f;
+
+  f->has_zero = f->has_scale = f->has_bias = false;
+  for (int s = 0; s < w->affine->count; s++) {
+    const struct cpu_step *step = &w->affine->steps[s];
+    int64_t at = group * step->row + (w->first + j) * step->column;
+    bool multiplies = step->kind == CPU_STEP_MULTIPLY;
+    bool *has = multiplies ? &f->has_scale : f->has_scale ? &f->has_bias : &f->has_zero;
+    float *to = multiplies ? f->scale : f->has_scale ? f->bias : f->zero, *numbers = *has ? w->next : to;
+    float sign = multiplies || (step->kind == CPU_STEP_SUBTRACT) == (to == f->zero) ? 1 : -1; /* zeros are subtracted */
+    cpu_convert(WEFT_F32, numbers, step->type,
+                (const char *)w->operands[s] + at * (int64_t)weft_dtype_bytes(step->type),
+                groups ? step->row : step->column, count);
+    if (multiplies && f->has_bias) multiply_factors(f->bias, numbers, count);
+    if (multiplies && *has) multiply_factors(to, numbers, count);
+    else if (*has) add_factors(to, sign, numbers, count);
+    else if (sign < 0) negate_factors(to, count);
+    *has = true;
+  }
+  if (!f->has_bias && !groups) return; /* rows without biases have a loop of their own */
+  if (!f->has_zero) fill(f->zero, 0, count);
+  if (!f->has_scale) fill(f->scale, 1, count);
+  if (!f->has_bias) fill(f->bias, 0, count);
+}
+
+/* Elements `from` to `from` + cols of B as f32: B itself, or `wide`, which receives them, or the weights that `f` makes
+ * of them. Asks for the memory `ahead` elements behind those that it converts, unless it is 0. */
+static const float *row_of(weft_dtype type, const char *b, int64_t from, int64_t cols, const factors *f, float *wide,
+                           int64_t ahead)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(type);
   const char *row = b + from * bytes;
 
   if (type == WEFT_F32) return (const float *)(const void *)row;
   for (int64_t j = 0; ahead && j < cols * bytes; j += LINE) __builtin_prefetch(row + ahead * bytes + j);
+  if (f && is_made(f) && has_maker(type)) {
+    make_row(type, row, f, cols, wide);
+    return wide;
+  }
   cpu_convert(WEFT_F32, wide, type, row, 1, cols);
+  if (f && is_made(f)) make_row(WEFT_F32, wide, f, cols, wide);
   return wide;
 }
 
@@ -154,19 +314,94 @@ static __attribute__((target("avx512f,fma"))) void add_rows_wide(int64_t m, int6
   }
 }
 
+/* 16 numbers of one byte, or those that `mask` chooses, as f32. */
+static CPU_INLINE __attribute__((target("avx512f,avx512bw,avx512vl,fma"))) __m512 widen(weft_dtype type, __mmask16 mask,
+                                                                                        const uint8_t *from)
+{
+  __m128i p = _mm_maskz_loadu_epi8(mask, from);
+
+  switch (type) {
+  case WEFT_S8: return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(p));
+  case WEFT_U8: return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(p));
+  case WEFT_U4: return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_and_si128(p, _mm_set1_epi8(15))));
+  default:
+    p = _mm_shuffle_epi8(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1),
+                         _mm_and_si128(p, _mm_set1_epi8(15)));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(p));
+  }
+}
+
+/* As add_rows_wide, for rows of numbers of one byte, from which `zero` is subtracted unless it is NULL: they become f32
+ * in registers. `b_row` elements are between the rows. The sums are the same bits. */
+#define ADD_BYTES(name, type)                                                                                    \
+  static __attribute__((target("avx512f,avx512bw,avx512vl,fma"))) void name(                                     \
+    int64_t m, int64_t cols, const uint8_t *b, int64_t b_row, const float *zero, const float *a, int64_t a_row,  \
+    float *sums, int64_t sum_row, int64_t ahead)                                                                 \
+  {                                                                                                              \
+    for (int64_t j = 0; j < cols; j += WIDE_LANES) {                                                             \
+      __mmask16 mask = cols - j < WIDE_LANES ? (__mmask16)((1u << (cols - j)) - 1) : 0xffff;                     \
+      __m512 v[WIDE_DEPTH];                                                                                      \
+      const uint8_t *row = b + j;                                                                                \
+      if (ahead && j % LINE == 0) {                                                                              \
+        CPU_UNROLL                                                                                               \
+        for (int q = 0; q < WIDE_DEPTH; q++) _mm_prefetch((const char *)(row + q * b_row + ahead), _MM_HINT_T0); \
+      }                                                                                                          \
+      CPU_UNROLL                                                                                                 \
+      for (int q = 0; q < WIDE_DEPTH; q++) v[q] = widen(type, mask, row + q * b_row);                            \
+      if (zero) {                                                                                                \
+        __m512 z = _mm512_maskz_loadu_ps(mask, zero + j);                                                        \
+        CPU_UNROLL                                                                                               \
+        for (int q = 0; q < WIDE_DEPTH; q++) v[q] = _mm512_sub_ps(v[q], z);                                      \
+      }                                                                                                          \
+      float *to = sums + j;                                                                                      \
+      const float *from = a;                                                                                     \
+      for (int64_t i = 0; i < m; i++, to += sum_row, from += a_row) {                                            \
+        __m512 s = _mm512_maskz_loadu_ps(mask, to);                                                              \
+        CPU_UNROLL                                                                                               \
+        for (int q = 0; q < WIDE_DEPTH; q++) s = _mm512_fmadd_ps(v[q], _mm512_set1_ps(from[q]), s);              \
+        _mm512_mask_storeu_ps(to, mask, s);                                                                      \
+      }                                                                                                          \
+    }                                                                                                            \
+  }
+ADD_BYTES(add_s8, WEFT_S8)
+ADD_BYTES(add_u8, WEFT_U8)
+ADD_BYTES(add_s4, WEFT_S4)
+ADD_BYTES(add_u4, WEFT_U4)
+
+/* The loop that adds rows of B in registers; NULL: there is none. */
+static __typeof__(&add_s8) byte_loop(weft_dtype type, const factors *f)
+{
+  if (f && f->has_bias) return NULL;
+  switch (type) {
+  case WEFT_S8: return add_s8;
+  case WEFT_U8: return add_u8;
+  case WEFT_S4: return add_s4;
+  case WEFT_U4: return add_u4;
+  default: return NULL;
+  }
+}
+
 /* As multiply_block, which follows. */
 static void multiply_block_wide(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
-                                int64_t a_row, const char *b, int64_t b_row, weft_dtype type, float *wide, float *sums,
-                                int64_t sum_row)
+                                int64_t a_row, const char *b, int64_t b_row, weft_dtype type, const factors *f,
+                                float *wide, float *sums, int64_t sum_row)
 {
+  __typeof__(&add_s8) add_bytes = byte_loop(type, f);
+
   memset(sums, 0, (size_t)(m * sum_row) * sizeof *sums);
   for (int64_t l = first; l < end; l += WIDE_DEPTH) {
     int64_t depth = WEFT_MIN(WIDE_DEPTH, end - l);
     bool has_next = l + 2 * WIDE_DEPTH <= k;
+    if (add_bytes && depth == WIDE_DEPTH) {
+      add_bytes(m, cols, (const uint8_t *)b + l * b_row, b_row, f && f->has_zero ? f->zero : NULL, a + l, a_row, sums,
+                sum_row, has_next ? WIDE_DEPTH * b_row : 0);
+      continue;
+    }
     const float *x[WIDE_DEPTH];
     for (int64_t q = 0; q < WIDE_DEPTH; q++)
-      x[q] = q < depth ? row_of(type, b, (l + q) * b_row, cols, wide + q * sum_row, has_next ? WIDE_DEPTH * b_row : 0)
-                       : zeros;
+      x[q] = q < depth
+               ? row_of(type, b, (l + q) * b_row, cols, f, wide + q * sum_row, has_next ? WIDE_DEPTH * b_row : 0)
+               : zeros;
     if (depth == WIDE_DEPTH) {
       add_rows_wide(m, cols, x, a + l, a_row, sums, sum_row, has_next && type == WEFT_F32 ? WIDE_DEPTH * b_row : 0);
       continue;
@@ -183,11 +418,11 @@ static bool has_wide_rows(void) { return gen_this_processor.avx512 && !cpu_dense
 #else
 
 static void multiply_block_wide(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
-                                int64_t a_row, const char *b, int64_t b_row, weft_dtype type, float *wide, float *sums,
-                                int64_t sum_row)
+                                int64_t a_row, const char *b, int64_t b_row, weft_dtype type, const factors *f,
+                                float *wide, float *sums, int64_t sum_row)
 {
   (void)m, (void)cols, (void)first, (void)end, (void)k, (void)a, (void)a_row, (void)b, (void)b_row, (void)type;
-  (void)wide, (void)sums, (void)sum_row;
+  (void)f, (void)wide, (void)sums, (void)sum_row;
 }
 
 static bool has_wide_rows(void) { return false; }
@@ -197,8 +432,8 @@ static bool has_wide_rows(void) { return false; }
 /* sums[m][cols] = a[m][first..end] . b[first..end][cols]; of a b that is not f32, `wide` receives DEPTH rows at a
  * time. */
 static void multiply_block(int64_t m, int64_t cols, int64_t first, int64_t end, int64_t k, const float *a,
-                           int64_t a_row, const char *b, int64_t b_row, weft_dtype type, float *wide, float *sums,
-                           int64_t sum_row)
+                           int64_t a_row, const char *b, int64_t b_row, weft_dtype type, const factors *f, float *wide,
+                           float *sums, int64_t sum_row)
 {
   memset(sums, 0, (size_t)(m * sum_row) * sizeof *sums);
   for (int64_t l = first; l < end; l += DEPTH) {
@@ -206,7 +441,12 @@ static void multiply_block(int64_t m, int64_t cols, int64_t first, int64_t end, 
     const float *x[DEPTH];
     float last[2 * DEPTH];
     for (int64_t q = 0; q < DEPTH; q++)
-      x[q] = q < depth ? row_of(type, b, (l + q) * b_row, cols, wide + q * sum_row, next) : zeros;
+      x[q] = q < depth ? row_of(type, b, (l + q) * b_row, cols, f, wide + q * sum_row, next) : zeros;
+    if (!has_hot()) {
+      for (int64_t i = 0; i < m; i++)
+        for (int64_t q = 0; q < depth; q++) add_row(cols, x[q], a[i * a_row + l + q], sums + i * sum_row);
+      continue;
+    }
     for (int64_t i = 0; i < m; i += 2) {
       int64_t count = WEFT_MIN(2, m - i), row = a_row;
       const float *factors = a + i * a_row + l;
@@ -233,8 +473,38 @@ static void multiply_rows(const cpu_gemm *g, int64_t m, int64_t cols, const floa
     int64_t end = WEFT_MIN(l + block, g->k);
     float *to = l ? sums : total;
     (has_wide_rows() ? multiply_block_wide : multiply_block)(m, cols, l, end, g->k, a, a_row, b, g->b_row, g->b_type,
-                                                             wide, to, sum_row);
+                                                             NULL, wide, to, sum_row);
     for (int64_t j = 0; l && j < m * sum_row; j += LANES) *(vec *)(total + j) += *(const vec *)(sums + j);
+  }
+}
+
+/* total[m][cols] += scale[cols] * sums[m][cols]; scale NULL: 1 */
+static CPU_HOT void add_sums(int64_t m, int64_t cols, const float *scale, const float *sums, float *total,
+                             int64_t sum_row)
+{
+  for (int64_t i = 0; i < m; i++, sums += sum_row, total += sum_row) {
+    if (scale)
+      for (int64_t j = 0; j < cols; j++) total[j] += scale[j] * sums[j];
+    else
+      for (int64_t j = 0; j < cols; j++) total[j] += sums[j];
+  }
+}
+
+/* total[m][cols] = a[m][k] . the weights that `w` makes of b[k][cols], summed up in groups and in blocks of these. */
+static void multiply_groups(const cpu_gemm *g, maker *w, int64_t m, int64_t cols, const float *a, int64_t a_row,
+                            const char *b, float *wide, float *sums, float *total, int64_t sum_row)
+{
+  int64_t block = cpu_dense_block_of_k(g), group = w->affine->group, end;
+
+  memset(total, 0, (size_t)(m * sum_row) * sizeof *total);
+  for (int64_t l = 0; l < g->k; l = end) {
+    int64_t begin = l / group * group;
+    end = WEFT_MIN(l + block, begin + group);
+    if (l == begin) find_factors(w, l / group, 0, false, cols);
+    (has_wide_rows() ? multiply_block_wide : multiply_block)(m, cols, l, end, g->k, a, a_row, b, g->b_row, g->b_type,
+                                                             &w->f, wide, sums, sum_row);
+    /* weights that have a bias are scaled one by one */
+    add_sums(m, cols, w->f.has_scale && !w->f.has_bias ? w->f.scale : NULL, sums, total, sum_row);
   }
 }
 
@@ -339,10 +609,45 @@ static void dots_wide(int64_t k, const float *const *a, const float *const *b, f
 
 #endif
 
+static CPU_HOT float dot_plain(int64_t k, const float *a, const float *b)
+{
+  float sum = 0;
+
+  for (int64_t l = 0; l < k; l++) sum += a[l] * b[l];
+  return sum;
+}
+
+/* to[r][c] = row r of a . column c of b, for the first `rows` rows at least. */
+static void dots(int64_t rows, int64_t k, const float *const *a, const float *const *b, float (*restrict to)[COLUMNS])
+{
+  if (rows == WIDE_ROWS) {
+    dots_wide(k, a, b, to);
+  } else if (has_hot()) {
+    dots_f32(k, a, b, to);
+  } else {
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t c = 0; c < COLUMNS; c++) to[r][c] = dot_plain(k, a[r], b[c]);
+  }
+}
+
+/* to[k] = the weights that `w` makes of column j of the tile, which begins at `from`. */
+static void make_weights(maker *w, int64_t j, int64_t k, weft_dtype type, const void *from, float *to)
+{
+  int64_t group = w->affine->group, groups = k / group;
+
+  find_factors(w, 0, j, true, groups);
+  if (has_maker(type)) {
+    make_column(type, from, &w->f, groups, group, to);
+    return;
+  }
+  cpu_convert(WEFT_F32, to, type, from, 1, k);
+  make_column(WEFT_F32, to, &w->f, groups, group, to);
+}
+
 /* sums[m][cols] = a[m][k] . b, whose column j starts at b + j * b_col. `wide` receives COLUMNS columns of a narrow type
- * at a time; NULL: each column is read in place. */
+ * at a time, or the weights that `w` makes of them, unless it is NULL; wide NULL: each column is read in place. */
 static void multiply_columns(int64_t m, int64_t cols, int64_t k, const float *a, int64_t a_row, const char *b,
-                             int64_t b_col, weft_dtype type, float *wide, float *sums, int64_t sum_row)
+                             int64_t b_col, weft_dtype type, maker *w, float *wide, float *sums, int64_t sum_row)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(type), at_once = wide && m > 2 && has_wide_rows() ? WIDE_ROWS : 2;
 
@@ -351,16 +656,16 @@ static void multiply_columns(int64_t m, int64_t cols, int64_t k, const float *a,
     for (int64_t c = 0; c < COLUMNS; c++) {
       from[c] = b + WEFT_MIN(j + c, cols - 1) * b_col * bytes;
       if (!wide) continue;
-      cpu_convert(WEFT_F32, wide + c * k, type, from[c], 1, k);
+      if (w) make_weights(w, WEFT_MIN(j + c, cols - 1), k, type, from[c], wide + c * k);
+      else cpu_convert(WEFT_F32, wide + c * k, type, from[c], 1, k);
       from[c] = wide + c * k;
     }
     for (int64_t i = 0; i < m; i += at_once) {
       const float *rows[WIDE_ROWS];
       float block[WIDE_ROWS][COLUMNS];
       for (int64_t r = 0; r < at_once; r++) rows[r] = a + WEFT_MIN(i + r, m - 1) * a_row;
-      if (at_once == WIDE_ROWS) dots_wide(k, rows, (const float *const *)from, block);
-      else if (type == WEFT_BF16 && !wide) dots_bf16(k, rows, (const uint16_t *const *)from, block);
-      else dots_f32(k, rows, (const float *const *)from, block);
+      if (type == WEFT_BF16 && !wide) dots_bf16(k, rows, (const uint16_t *const *)from, block);
+      else dots(at_once, k, rows, (const float *const *)from, block);
       for (int64_t r = 0; r < WEFT_MIN(at_once, m - i); r++)
         memcpy(sums + (i + r) * sum_row + j, block[r], (size_t)WEFT_MIN(COLUMNS, cols - j) * sizeof *sums);
     }
@@ -407,12 +712,12 @@ static bool widens(const cpu_gemm *g)
  * block. */
 typedef struct tile_memory { int64_t wide_at, sums_at, block_at, bytes; } tile_memory;
 
-static tile_memory memory_of(const cpu_gemm *g)
+static tile_memory memory_of(const cpu_gemm *g, bool has_wide)
 {
   int64_t row = WEFT_ALIGN_UP(g->tile_n, LANES) * (int64_t)sizeof(float), wide = 0;
   tile_memory t = {.wide_at = a_is_in_place(g) ? 0 : WEFT_ALIGN_UP(g->m * g->k * (int64_t)sizeof(float), 64)};
 
-  if (widens(g)) wide = g->b_col == 1 ? WIDE_DEPTH * row : WEFT_ALIGN_UP(COLUMNS * g->k * (int64_t)sizeof(float), 64);
+  if (has_wide) wide = g->b_col == 1 ? WIDE_DEPTH * row : WEFT_ALIGN_UP(COLUMNS * g->k * (int64_t)sizeof(float), 64);
   t.sums_at = t.wide_at + wide;
   t.block_at = t.sums_at + g->m * row;
   t.bytes = t.block_at + (g->b_col == 1 ? g->m * row : 0);
@@ -429,28 +734,67 @@ void cpu_few_plan(cpu_gemm *g)
   g->tile_m = g->m;
   g->tile_n = WEFT_MIN(WEFT_ALIGN_UP(WEFT_MAX(g->n / (g->b_col == 1 ? ROW_TILES : COLUMN_TILES), least), 4 * LANES),
                        WEFT_MAX(most / CPU_PACKED_ALIGN * CPU_PACKED_ALIGN, LEAST_COLUMNS));
-  g->scratch_bytes = WEFT_MAX(memory_of(g).bytes, cpu_dense_panel_scratch(g));
+  g->scratch_bytes = WEFT_MAX(memory_of(g, widens(g)).bytes, cpu_dense_panel_scratch(g));
+}
+
+/* A in f32: where it lies, or in `scratch`. *out_row: the step of its rows. */
+static const float *rows_of_a(const cpu_gemm *g, int64_t m, const char *a, float *scratch, int64_t *out_row)
+{
+  *out_row = a_is_in_place(g) ? g->a_row : g->k;
+  if (a_is_in_place(g)) return (const float *)(const void *)a;
+  for (int64_t i = 0; i < m; i++)
+    cpu_convert(WEFT_F32, scratch + i * g->k, g->a_type, a + i * g->a_row * (int64_t)weft_dtype_bytes(g->a_type),
+                g->a_col, g->k);
+  return scratch;
+}
+
+static void put_sums(const cpu_gemm *g, int64_t m, int64_t n, const float *sums, int64_t sum_row, char *c)
+{
+  for (int64_t i = 0; i < m; i++)
+    cpu_convert(g->c_type, c + i * g->c_row * (int64_t)weft_dtype_bytes(g->c_type), WEFT_F32, sums + i * sum_row, 1, n);
 }
 
 void cpu_few_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
 {
-  tile_memory at = memory_of(g);
-  float *left = scratch, *sums = (void *)((char *)scratch + at.sums_at), *wide = (void *)((char *)scratch + at.wide_at);
-  int64_t sum_row = WEFT_ALIGN_UP(g->tile_n, LANES), a_row = g->k;
+  tile_memory at = memory_of(g, widens(g));
+  float *sums = (void *)((char *)scratch + at.sums_at), *wide = (void *)((char *)scratch + at.wide_at);
+  int64_t sum_row = WEFT_ALIGN_UP(g->tile_n, LANES), a_row;
+  const float *left = rows_of_a(g, m, a, scratch, &a_row);
 
-  if (a_is_in_place(g)) {
-    left = (float *)(void *)a;
-    a_row = g->a_row;
-  } else {
-    for (int64_t i = 0; i < m; i++)
-      cpu_convert(WEFT_F32, left + i * g->k, g->a_type, a + i * g->a_row * (int64_t)weft_dtype_bytes(g->a_type),
-                  g->a_col, g->k);
-  }
   if (g->b_col == 1)
     multiply_rows(g, m, n, left, a_row, b, wide, (void *)((char *)scratch + at.block_at), sums, sum_row);
-  else multiply_columns(m, n, g->k, left, a_row, b, g->b_col, g->b_type, widens(g) ? wide : NULL, sums, sum_row);
-  for (int64_t i = 0; i < m; i++)
-    cpu_convert(g->c_type, c + i * g->c_row * (int64_t)weft_dtype_bytes(g->c_type), WEFT_F32, sums + i * sum_row, 1, n);
+  else multiply_columns(m, n, g->k, left, a_row, b, g->b_col, g->b_type, NULL, widens(g) ? wide : NULL, sums, sum_row);
+  put_sums(g, m, n, sums, sum_row, c);
+}
+
+/* ---- weights that are made of B ---- */
+
+/* Numbers in each array of factors. */
+static int64_t factor_count(const cpu_gemm *g, const cpu_affine *affine)
+{
+  return WEFT_ALIGN_UP(g->b_col == 1 ? g->tile_n : g->k / affine->group, WIDE_LANES);
+}
+
+int64_t cpu_few_affine_scratch(const cpu_gemm *g, const cpu_affine *affine)
+{
+  return WEFT_ALIGN_UP(memory_of(g, true).bytes, 64) + 4 * factor_count(g, affine) * (int64_t)sizeof(float);
+}
+
+void cpu_few_affine_tile(const cpu_gemm *g, const cpu_affine *affine, int64_t j, int64_t n, const char *a,
+                         const char *b, const void *const *operands, char *c, void *scratch)
+{
+  tile_memory at = memory_of(g, true);
+  float *sums = (void *)((char *)scratch + at.sums_at), *wide = (void *)((char *)scratch + at.wide_at);
+  float *arrays = (void *)((char *)scratch + WEFT_ALIGN_UP(at.bytes, 64));
+  int64_t sum_row = WEFT_ALIGN_UP(g->tile_n, LANES), count = factor_count(g, affine), a_row;
+  const float *left = rows_of_a(g, g->m, a, scratch, &a_row);
+  maker w = {.affine = affine, .operands = operands, .first = j, .next = arrays + 3 * count,
+             .f = {.zero = arrays, .scale = arrays + count, .bias = arrays + 2 * count}};
+
+  if (g->b_col == 1)
+    multiply_groups(g, &w, g->m, n, left, a_row, b, wide, (void *)((char *)scratch + at.block_at), sums, sum_row);
+  else multiply_columns(g->m, n, g->k, left, a_row, b, g->b_col, g->b_type, &w, wide, sums, sum_row);
+  put_sums(g, g->m, n, sums, sum_row, c);
 }
 
 /* ---- the packed form: that of gemm_dense.c ---- */

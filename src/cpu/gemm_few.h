@@ -10,6 +10,12 @@ void cpu_few_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch siz
 /* c[m,n] = a . b with gemm's k and steps; sums are f32 and rounded once. */
 void cpu_few_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
 
+/* The same by weights that are made of b as `affine` says (cpu_gemm_init_affine), for all rows and for `n` columns from
+ * column j on, at which `b` and `c` begin. */
+int64_t cpu_few_affine_scratch(const cpu_gemm *gemm, const cpu_affine *affine);
+void cpu_few_affine_tile(const cpu_gemm *gemm, const cpu_affine *affine, int64_t j, int64_t n, const char *a,
+                         const char *b, const void *const *operands, char *c, void *scratch);
+
 extern const cpu_packed_ops cpu_few_packed; /* of B in f32 with dense rows */
 
 #endif

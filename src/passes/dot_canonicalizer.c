@@ -18,6 +18,7 @@
 #include <config.h>
 
 #include "base/swap.h"
+#include "codegen/model/weights.h"
 #include "passes/build.h"
 #include "passes/passes.h"
 
@@ -285,8 +286,20 @@ static int innermost(const hlo_shape *shape)
   return d;
 }
 
+/* Does the library of a CPU read the right operand as it is stored? On the left it could not (narrow-weights). */
+static bool has_stored_weights(const pass_ctx *ctx, const hlo_instr *dot)
+{
+  gen_stored stored;
+  int64_t lhs_bytes = (int64_t)weft_dtype_bytes(dot->operands[0]->shape->type),
+          rhs_bytes = (int64_t)weft_dtype_bytes(dot->operands[1]->shape->type);
+
+  return pass_target(ctx)->block_threads <= 1 &&
+         (rhs_bytes < lhs_bytes ||
+          gen_dot_reads_stored(pass_target(ctx), dot, true, ctx->options->rounds_narrow, &stored));
+}
+
 /* The dot that gives `transpose` directly, or by a cheaper transpose: its operands are swapped. */
-static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
+static weft_status *absorb_transpose(hlo_instr *transpose, const pass_ctx *ctx, bool *changed)
 {
   weft_arena *arena = &transpose->parent->module->arena;
   hlo_instr *dot = transpose->operands[0], *operands[2], *result;
@@ -294,7 +307,9 @@ static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
   hlo_dot_attrs *attrs;
   int64_t perm[HLO_MAX_RANK], dims[HLO_MAX_RANK];
 
-  if (dot->op != HLO_DOT || dot->user_count != 1 || dot == dot->parent->root || dot->u.dot->sparsity) return NULL;
+  if (dot->op != HLO_DOT || dot->user_count != 1 || dot == dot->parent->root || dot->u.dot->sparsity ||
+      has_stored_weights(ctx, dot))
+    return NULL;
   const hlo_dot_attrs *a = dot->u.dot;
   int batch = a->lhs_batch.count, rank = dot->shape->rank;
   int lhs_free = dot->operands[0]->shape->rank - batch - a->lhs_contracting.count, rhs_free = rank - batch - lhs_free;
@@ -396,10 +411,9 @@ static weft_status *transpose_operands(hlo_instr *transpose, bool *changed)
 
 static weft_status *dot_canonicalizer_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
-  (void)ctx;
   HLO_FOREACH_COMPUTATION(comp, module) {
     HLO_FOREACH(instr, comp)
-      if (instr->op == HLO_TRANSPOSE) WEFT_TRY(absorb_transpose(instr, changed));
+      if (instr->op == HLO_TRANSPOSE) WEFT_TRY(absorb_transpose(instr, ctx, changed));
     HLO_FOREACH(instr, comp)
       if (instr->op == HLO_TRANSPOSE) WEFT_TRY(transpose_operands(instr, changed));
     HLO_FOREACH(instr, comp)

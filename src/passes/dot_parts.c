@@ -6,6 +6,11 @@
  *   queries, keys and values in the result of one product           qkv[:, 0], with heads as the batch
  *   keys and values in a cache                                      cache[n, 0]
  *
+ * A dot of few rows also reads weights as they are stored that zero points, scales and biases are applied to
+ * (codegen/model/weights.h), in parts or whole:
+ *
+ *   groups of rows     x . reshape((convert(reshape(w, [G, g, N])) - zero[G, 1, N]) * scale[G, 1, N], [K, N])
+ *
  * The dot and what takes the part become a fusion that is one step of the library (gen_is_library_fusion). The array
  * must be in memory in any case, and the part a stack of matrices of which one step is 1 (codegen/model/view.h). An
  * array that is updated in place while the dot is still to come would have to be copied, which is dearer than the part:
@@ -14,11 +19,12 @@
 
 #include "codegen/model/library.h"
 #include "codegen/model/view.h"
+#include "codegen/model/weights.h"
 #include "passes/fusion.h"
 #include "passes/passes.h"
 
 enum {
-  MOST_MEMBERS = 2 * GEN_VIEW_LENGTH + 1, /* what takes both parts, and the dot */
+  MOST_MEMBERS = 128, /* what takes both parts, or makes weights of what is stored, and the dot */
   /* instructions before a dot that are searched for an update; where there are more, the dot keeps its copy */
   MOST_VISITED = 2000,
   MOST_USERS = 1000, /* of an array, that are searched for each of the dots that read it */
@@ -141,7 +147,7 @@ static bool view_operand(searcher *s, const hlo_instr *dot, int i, gen_view *out
   const hlo_dot_attrs *a = dot->u.dot;
 
   *out = gen_view_of(dot->operands[i]);
-  return out->is_part && weft_dtype_bits(dot->operands[i]->shape->type) >= 8 && pass_is_in_memory(out->array) &&
+  return out->is_part && dot->operands[i]->shape->type != WEFT_PRED && pass_is_in_memory(out->array) &&
          is_matrices(out, i ? a->rhs_batch : a->lhs_batch, i ? a->rhs_contracting : a->lhs_contracting) &&
          !changes_before(s, out->array, dot);
 }
@@ -174,7 +180,7 @@ static bool join(group *g, hlo_instr *value, const hlo_instr *array)
   int begin = g->count;
 
   for (; value != array && !has_member(g, value); value = value->operands[0]) {
-    if (pass_has_control_edges(value)) return false;
+    if (pass_has_control_edges(value) || g->count == MOST_MEMBERS - 1) return false;
     g->members[g->count++] = value;
   }
   for (int i = begin, j = g->count - 1; i < j; i++, j--) {
@@ -185,13 +191,79 @@ static bool join(group *g, hlo_instr *value, const hlo_instr *array)
   return true;
 }
 
+static weft_status *make_fusion(group *g, hlo_instr *dot, pass_map *map, bool *changed)
+{
+  hlo_instr *fusion;
+
+  g->members[g->count++] = dot;
+  WEFT_TRY(pass_outline(g->members, g->count, &dot, 1, map, "dot_fusion", &fusion));
+  *changed = true;
+  return pass_fusion_classify(fusion, GEN_LIBRARY_FUSION);
+}
+
+/* ---- weights with zero points and scales ---- */
+
+static bool is_array_of(const gen_stored *w, const hlo_instr *value)
+{
+  bool found = value == w->view.array;
+
+  for (int i = 0; i < w->count; i++) found = found || value == w->steps[i].view.array;
+  return found;
+}
+
+/* Adds what makes `value` of the arrays of `w`, operands first. Scalar constants are copied into any fusion. False:
+ * there is too much of it. */
+static bool join_weights(group *g, hlo_instr *value, const gen_stored *w)
+{
+  if (is_array_of(w, value) || has_member(g, value) || value->op == HLO_CONSTANT) return true;
+  if (pass_has_control_edges(value) || g->count == MOST_MEMBERS - 1) return false;
+  int operands = value->op == HLO_DYNAMIC_SLICE ? 1 : value->operand_count; /* starts come from outside */
+  for (int i = 0; i < operands; i++)
+    if (!join_weights(g, value->operands[i], w)) return false;
+  if (g->count == MOST_MEMBERS - 1) return false;
+  g->members[g->count++] = value;
+  return true;
+}
+
+static bool can_read(searcher *s, const hlo_instr *dot, const gen_view *view)
+{
+  return !view->is_part || (pass_is_in_memory(view->array) && !changes_before(s, view->array, dot));
+}
+
+static bool can_read_all(searcher *s, const hlo_instr *dot, const gen_stored *w)
+{
+  for (int i = 0; i < w->count; i++)
+    if (!can_read(s, dot, &w->steps[i].view)) return false;
+  return can_read(s, dot, &w->view);
+}
+
+/* Finds weights that the dot can read as they are stored, in parts of arrays if that is possible. */
+static bool find_weights(searcher *s, const pass_ctx *ctx, const hlo_instr *dot, gen_stored *out)
+{
+  for (int in_parts = 1; in_parts >= 0; in_parts--)
+    if (gen_dot_reads_stored(pass_target(ctx), dot, in_parts, ctx->options->rounds_narrow, out) &&
+        can_read_all(s, dot, out))
+      return true;
+  return false;
+}
+
+static weft_status *fuse_weights(hlo_instr *dot, searcher *s, const gen_stored *w, pass_map *map, bool *changed)
+{
+  group g = {.count = 0};
+  gen_view lhs;
+
+  if (view_operand(s, dot, 0, &lhs) && !join(&g, dot->operands[0], lhs.array)) g.count = 0;
+  return join_weights(&g, dot->operands[1], w) ? make_fusion(&g, dot, map, changed) : NULL;
+}
+
+/* ---- parts ---- */
+
 static weft_status *fuse(hlo_instr *dot, searcher *s, pass_map *map, bool *changed)
 {
   gen_view views[2], dense[2];
   bool wanted[2];
   unsigned sides = 3;
   group g = {.count = 0};
-  hlo_instr *fusion;
 
   for (int i = 0; i < 2; i++) {
     dense[i] = gen_view_dense(dot->operands[i]->shape);
@@ -205,11 +277,7 @@ static weft_status *fuse(hlo_instr *dot, searcher *s, pass_map *map, bool *chang
   }
   for (int i = 0; i < 2; i++)
     if ((sides >> i & 1) && !join(&g, dot->operands[i], views[i].array)) return NULL;
-  if (g.count == 0) return NULL;
-  g.members[g.count++] = dot;
-  WEFT_TRY(pass_outline(g.members, g.count, &dot, 1, map, "dot_fusion", &fusion));
-  *changed = true;
-  return pass_fusion_classify(fusion, GEN_LIBRARY_FUSION);
+  return g.count ? make_fusion(&g, dot, map, changed) : NULL;
 }
 
 static bool may_have_parts(const pass_ctx *ctx, const hlo_instr *instr)
@@ -230,7 +298,10 @@ static weft_status *dot_parts_run(hlo_module *module, pass_ctx *ctx, bool *chang
   for (int c = 0; c < comps.count; c++)
     for (hlo_instr *instr = comps.v[c]->first, *next; instr; instr = next) {
       next = instr->next; /* a fusion comes before its dot, and the dot goes */
-      if (may_have_parts(ctx, instr)) WEFT_TRY(fuse(instr, &s, &map, changed));
+      gen_stored w;
+      if (!may_have_parts(ctx, instr)) continue;
+      if (find_weights(&s, ctx, instr, &w)) WEFT_TRY(fuse_weights(instr, &s, &w, &map, changed));
+      else WEFT_TRY(fuse(instr, &s, &map, changed));
     }
   return *changed ? hlo_module_gc(module) : NULL;
 }

@@ -2,19 +2,25 @@
  * on unchanged elements are done once before the loop, and their results are carried as unchanged elements. Inner
  * loops come first, so that a value moves outwards as far as possible. Not moved are: instructions that are as cheap
  * to make as to carry (constants, iota, broadcast, reshape, slices; they move only where something that moves needs
- * them), results larger than their operands, control flow, custom-calls, collectives, and anything with a side
+ * them), results larger than their operands, wide weights that a dot reads as they are stored (pass dot-parts), control
+ * flow, custom-calls, collectives, and anything with a side
  * effect. If the loop never runs, the moved work is wasted, as in XLA. */
 #include <config.h>
 
+#include "codegen/model/weights.h"
 #include "passes/passes.h"
 #include "passes/while_loop.h"
 
-enum { GROWTH_FREE_BYTES = 4096 }; /* results up to this size may be larger than their operands */
+enum {
+  GROWTH_FREE_BYTES = 4096,   /* results up to this size may be larger than their operands */
+  LEAST_KEPT_BYTES = 16 << 20, /* fewer wide weights are read from caches in each round: they move */
+};
 
 typedef struct mover {
   while_loop w;
   pass_map outside;  /* body instruction -> its value before the loop, made when it is needed */
   pass_map invariant; /* body instruction -> itself if it is invariant */
+  pass_map stays;    /* body instruction -> itself if it makes weights of what is stored, for a dot */
 } mover;
 
 static bool never_moves(const hlo_instr *instr)
@@ -91,9 +97,33 @@ static bool is_needed_inside(const mover *m, const hlo_instr *instr)
   return false;
 }
 
-static weft_status *move_out_of(hlo_instr *loop, weft_arena *arena, bool *changed)
+static bool reads_stored(const pass_ctx *ctx, const hlo_instr *dot, gen_stored *out)
 {
-  mover m = {.outside.arena = arena, .invariant.arena = arena};
+  return dot->op == HLO_DOT && gen_dot_reads_stored(pass_target(ctx), dot, true, ctx->options->rounds_narrow, out);
+}
+
+/* Outside, the weights would be written once and be read in each round, wide. */
+static weft_status *keep_weights(mover *m, const pass_ctx *ctx)
+{
+  gen_stored w;
+  int64_t bytes = 0;
+
+  if (pass_target(ctx)->block_threads > 1) return NULL; /* the library of a GPU does not read them */
+  HLO_FOREACH(dot, m->w.body)
+    if (reads_stored(ctx, dot, &w)) bytes += hlo_shape_total_bytes(dot->operands[1]->shape);
+  if (bytes < LEAST_KEPT_BYTES) return NULL;
+  HLO_FOREACH(dot, m->w.body) {
+    if (!reads_stored(ctx, dot, &w)) continue;
+    for (hlo_instr *x = dot->operands[1]; x != w.view.array; x = x->operands[gen_stored_operand(x, true)])
+      WEFT_TRY(pass_map_set(&m->stays, x->id, x));
+  }
+  return NULL;
+}
+
+static weft_status *move_out_of(hlo_instr *loop, const pass_ctx *ctx, bool *changed)
+{
+  weft_arena *arena = ctx->scratch;
+  mover m = {.outside.arena = arena, .invariant.arena = arena, .stays.arena = arena};
   hlo_instr **moved, **values;
   int count = 0, needed = 0;
   bool is_tuple;
@@ -104,11 +134,12 @@ static weft_status *move_out_of(hlo_instr *loop, weft_arena *arena, bool *change
   values = WEFT_ARENA_ARRAY(arena, hlo_instr *, m.w.body->instr_count);
   WEFT_TRY_ALLOC(moved);
   WEFT_TRY_ALLOC(values);
+  WEFT_TRY(keep_weights(&m, ctx));
   for (hlo_instr *instr = m.w.body->first; instr; instr = instr->next) {
     hlo_instr *value;
     if (!is_invariant(&m, instr)) continue;
     WEFT_TRY(pass_map_set(&m.invariant, instr->id, instr));
-    if (!is_worth_moving(instr) || instr->user_count == 0) continue;
+    if (!is_worth_moving(instr) || instr->user_count == 0 || pass_map_get(&m.stays, instr->id)) continue;
     WEFT_TRY(value_outside(&m, instr, 0, &value));
     if (value) moved[count++] = instr;
   }
@@ -132,8 +163,7 @@ static weft_status *licm_run(hlo_module *module, pass_ctx *ctx, bool *changed)
   /* callees first: a body comes before the computation that contains its loop */
   for (int i = 0; i < comps.count; i++) {
     HLO_FOREACH(instr, comps.v[i])
-      if (instr->op == HLO_WHILE && !hlo_shape_is_dynamic(instr->shape))
-        WEFT_TRY(move_out_of(instr, ctx->scratch, changed));
+      if (instr->op == HLO_WHILE && !hlo_shape_is_dynamic(instr->shape)) WEFT_TRY(move_out_of(instr, ctx, changed));
   }
   return NULL;
 }

@@ -10,7 +10,7 @@ libweftcore_la_SOURCES += \
   %D%/cse.c \
   %D%/copy_insertion.c %D%/dce.c \
   %D%/dot_canonicalizer.c \
-  %D%/dot_expander.c %D%/dot_joins.c %D%/dot_parts.c \
+  %D%/dot_expander.c %D%/dot_groups.c %D%/dot_joins.c %D%/dot_parts.c \
   %D%/dynamic_dimensions.c \
   %D%/elementwise_expander.c \
   %D%/erfc.c \

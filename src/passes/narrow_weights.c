@@ -4,24 +4,20 @@
  *   x . convert(w)             =  x . w            a dot of operands of two types
  *   x . (convert(w) * scale)   =  (x . w) * scale  if all weights that one result needs have one scale
  *
+ *   convert(w) . x            =  transpose(transpose(x) . transpose(w)), also with zero points and scales of groups,
+ *                                for dot-parts
+ *
  * Such a dot costs what reading its weights costs: those of a byte a half of what bf16 costs, if nothing writes the
  * wide ones.  Each number of the narrow type must be one of the wide type.  A scale is taken out where excess precision
  * is allowed, since the scaled weights are then not rounded; the scaled sums are rounded once.  Dots must be canonical
  * (dot-canonicalizer), and nothing else may read the converted weights. */
 #include <config.h>
 
-#include <string.h>
-
-#include "codegen/model/library.h"
+#include "codegen/model/weights.h"
 #include "passes/build.h"
 #include "passes/passes.h"
 
-enum {
-  MOST_ROWS = 16,          /* of the other operand (cpu/gemm_few.c): with more, the copy takes little of the time */
-  LEAST_WEIGHTS = 1 << 16, /* fewer stay in L2 when they are wide */
-  LEAST_COLUMNS = 64,
-  MOST_LINKS = 8,          /* reshapes and transposes between the converted weights and the dot */
-};
+enum { MOST_LINKS = 8 }; /* reshapes and transposes between the converted weights and the dot */
 
 /* How an operand is made of weights: converted, scaled perhaps, then links[count - 1], ..., links[0]. */
 typedef struct weights {
@@ -31,17 +27,6 @@ typedef struct weights {
   int count;
   int64_t scale_dims[HLO_MAX_RANK]; /* the operand's dimension for each of the scale's */
 } weights;
-
-static bool is_exact(weft_dtype narrow, weft_dtype wide)
-{
-  const weft_float_format *to = weft_dtype_float_format(wide), *from = weft_dtype_float_format(narrow);
-
-  if (!to || weft_dtype_bytes(narrow) >= weft_dtype_bytes(wide) || narrow == WEFT_PRED) return false;
-  if (weft_dtype_is_integer(narrow))
-    return weft_dtype_bits(narrow) - !weft_dtype_is_unsigned(narrow) <= to->mantissa_bits + 1;
-  return from && from->has_zero && from->mantissa_bits <= to->mantissa_bits &&
-         from->exponent_bits <= to->exponent_bits && from->bias <= to->bias;
-}
 
 static bool is_read_once(const hlo_instr *value)
 {
@@ -55,7 +40,7 @@ static bool find_scale(hlo_instr *multiply, weights *w, hlo_instr **out_rest)
     hlo_instr *spread = multiply->operands[i];
     if (spread->op != HLO_BROADCAST || multiply->operands[!i]->op != HLO_CONVERT) continue;
     w->scale = spread->operands[0];
-    memcpy(w->scale_dims, spread->dims.v, (size_t)spread->dims.count * sizeof *w->scale_dims);
+    for (int d = 0; d < spread->dims.count; d++) w->scale_dims[d] = spread->dims.v[d];
     *out_rest = multiply->operands[!i];
     return true;
   }
@@ -87,19 +72,7 @@ static bool find_weights(hlo_instr *value, weights *w)
   }
   if (value->op != HLO_CONVERT) return false;
   w->narrow = value->operands[0];
-  return is_exact(w->narrow->shape->type, wide);
-}
-
-/* Is `dot` one of few rows by many weights, which the library computes? */
-static bool is_of_few_rows(const gen_target *target, const hlo_instr *dot)
-{
-  const hlo_shape *out = dot->shape, *rhs = dot->operands[1]->shape;
-  int64_t rows = out->dims[out->rank - 2], columns = out->dims[out->rank - 1];
-  int64_t batch = out->rank > 2 ? out->dims[0] : 1;
-
-  return rows <= MOST_ROWS && columns >= LEAST_COLUMNS && hlo_shape_elems(rhs) >= LEAST_WEIGHTS * batch &&
-         dot->operands[0]->shape->type == rhs->type && weft_dtype_is_float(out->type) &&
-         !gen_dot_needs_kernel(target, dot, true);
+  return gen_type_widens(w->narrow->shape->type, wide);
 }
 
 /* The dimension of the dot's result for dimension `dim` of its right operand; -1: it is contracted. */
@@ -129,7 +102,7 @@ static weft_status *narrow_dot(hlo_instr *dot, pass_ctx *ctx, bool *changed)
   pass_build b = PASS_BUILD_AT(dot);
 
   if (!pass_is_canonical_dot(dot) || dot->u.dot->algorithm != HLO_ALG_UNSET || pass_has_control_edges(dot) ||
-      !is_of_few_rows(pass_target(ctx), dot) || !find_weights(dot->operands[1], &w))
+      !gen_dot_has_few_rows(pass_target(ctx), dot) || !find_weights(dot->operands[1], &w))
     return NULL;
   for (int64_t d = 0; w.scale && d < w.scale->shape->rank; d++)
     if ((map[d] = dim_of_result(dot, w.scale_dims[d])) < 0) return NULL;
@@ -146,6 +119,35 @@ static weft_status *narrow_dot(hlo_instr *dot, pass_ctx *ctx, bool *changed)
   return pass_build_replace(&b, dot, result);
 }
 
+/* A dot whose left operand is made of stored numbers becomes one by them on the right, *out_dot. */
+static weft_status *turn_dot(hlo_instr *dot, pass_ctx *ctx, bool *changed, hlo_instr **out_dot)
+{
+  weft_arena *arena = &dot->parent->module->arena;
+  const hlo_dot_attrs *a = dot->u.dot;
+  pass_build b = PASS_BUILD_AT(dot);
+  hlo_dot_attrs *attrs;
+  gen_stored stored;
+
+  if (!pass_is_canonical_dot(dot) || a->lhs_batch.count > 0 || a->algorithm != HLO_ALG_UNSET ||
+      pass_has_control_edges(dot) || !gen_dot_has_few_columns(pass_target(ctx), dot) ||
+      !gen_stored_of(dot->operands[0], true, &stored) || stored.shared ||
+      !gen_stored_lie(&stored, dot->operands[0]->shape, a->lhs_contracting.v[0]))
+    return NULL;
+  attrs = weft_arena_memdup(arena, a, sizeof *attrs);
+  WEFT_TRY_ALLOC(attrs);
+  attrs->lhs_contracting = a->rhs_contracting;
+  attrs->rhs_contracting = a->lhs_contracting;
+  attrs->precision_count = 0; /* of each operand; for floats that are narrow, or become so, they say nothing */
+  int64_t dims[] = {dot->shape->dims[1], dot->shape->dims[0]};
+  hlo_instr *turned = pb_instr(&b, HLO_DOT, hlo_shape_array(arena, dot->shape->type, 2, dims), 2,
+                               (hlo_instr *[]){dot->operands[1], dot->operands[0]});
+  if (turned) turned->u.dot = attrs;
+  *changed = true;
+  *out_dot = turned;
+  return pass_build_replace(
+    &b, dot, dims[0] == 1 ? pb_reshape_like(&b, turned, dot->shape) : pb_transpose(&b, turned, (int64_t[]){1, 0}));
+}
+
 static weft_status *narrow_weights_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   pass_comps comps;
@@ -154,7 +156,9 @@ static weft_status *narrow_weights_run(hlo_module *module, pass_ctx *ctx, bool *
   for (int c = 0; c < comps.count; c++)
     for (hlo_instr *instr = comps.v[c]->first, *next; instr; instr = next) {
       next = instr->next;
-      if (instr->op == HLO_DOT) WEFT_TRY(narrow_dot(instr, ctx, changed));
+      if (instr->op != HLO_DOT) continue;
+      WEFT_TRY(turn_dot(instr, ctx, changed, &instr));
+      WEFT_TRY(narrow_dot(instr, ctx, changed));
     }
   return NULL;
 }

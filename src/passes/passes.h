@@ -22,6 +22,7 @@ extern const hlo_pass pass_library_epilogues;  /* likewise: bias and activation 
 extern const hlo_pass pass_library_dots;       /* for platforms with a library of products */
 extern const hlo_pass pass_features_last;      /* for platforms whose convolutions are faster in that order */
 extern const hlo_pass pass_dot_joins;          /* for the platforms of dot-parts, before it */
+extern const hlo_pass pass_dot_groups;         /* likewise */
 extern const hlo_pass pass_narrow_weights;     /* for platforms whose library multiplies operands of two types */
 extern const hlo_pass pass_dot_parts;          /* for platforms whose library reads parts of arrays in place */
 extern const hlo_pass pass_strips;             /* for platforms whose library computes chains by strips of rows */

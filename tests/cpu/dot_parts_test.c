@@ -620,8 +620,233 @@ TEST(random_parts_give_the_same_results)
   if (count >= 100 && in_place * 4 < count) fail_msg("%" PRIu64 " of %" PRIu64 " read parts in place", in_place, count);
 }
 
+/* ---- weights with zero points and scales ---- */
+
+/* What a random program makes weights of. */
+typedef struct recipe {
+  int64_t rows, depth, columns, group, layers; /* layers: 0: the weights are not stacked */
+  bool turned;          /* the contracted dimension is the last one */
+  bool stored_in_groups;
+  const char *type, *stored, *made; /* of the dot; of the weights in memory; of the arithmetic */
+} recipe;
+
+/* "[K,N]", or with its groups apart "[G,g,N]"; turned "[N,K]", "[N,G,g]". `layers`, if not 0, comes first. */
+static void put_dims(writer *w, const recipe *r, int64_t layers, bool apart)
+{
+  int64_t dims[4];
+  int rank = 0;
+
+  if (layers) dims[rank++] = layers;
+  if (r->turned) dims[rank++] = r->columns;
+  if (apart) dims[rank++] = r->depth / r->group;
+  dims[rank++] = apart ? r->group : r->depth;
+  if (!r->turned) dims[rank++] = r->columns;
+  put_numbers(w, "[", rank, dims, "]");
+}
+
+/* Parameter `name`, of which the layer that `start` chooses is taken if there are layers, as an array of those
+ * dimensions. */
+static void put_array(writer *w, const recipe *r, const char *name, const char *type, int number, int rank,
+                      const int64_t *dims)
+{
+  int64_t all[4] = {r->layers}, one[4] = {1};
+
+  if (r->layers == 0) {
+    put(w, "  %s = %s", name, type);
+    put_numbers(w, "[", rank, dims, "]");
+    put(w, " parameter(%d)\n", number);
+    return;
+  }
+  memcpy(all + 1, dims, (size_t)rank * sizeof *dims);
+  memcpy(one + 1, dims, (size_t)rank * sizeof *dims);
+  put(w, "  %s.all = %s", name, type);
+  put_numbers(w, "[", rank + 1, all, "]");
+  put(w, " parameter(%d)\n  %s.one = %s", number, name, type);
+  put_numbers(w, "[", rank + 1, one, "]");
+  put(w, " dynamic-slice(%s.all, start", name);
+  for (int d = 0; d < rank; d++) put(w, ", zero");
+  put_numbers(w, "), dynamic_slice_sizes={", rank + 1, one, "}\n");
+  put(w, "  %s = %s", name, type);
+  put_numbers(w, "[", rank, dims, "]");
+  put(w, " reshape(%s.one)\n", name);
+}
+
+/* A number for each group and column, for each column, or for all weights, as parameter `number`, or a constant, that
+ * is repeated for the weights with their groups apart. */
+static void put_repeated(writer *w, const recipe *r, const char *name, const char *stored, const char *type, int number)
+{
+  int kind = (int)pick(w, 4); /* half of them have groups */
+  int64_t groups = r->depth / r->group, dims[] = {r->turned ? r->columns : groups, r->turned ? groups : r->columns};
+
+  if (kind >= 2) put_array(w, r, name, stored, number, 2, dims);
+  else if (kind == 1) put_array(w, r, name, stored, number, 1, &r->columns);
+  else
+    put(w,
+        "  %s.out = %s[] parameter(%d)\n"
+        "  %s = %s[] constant(%d)\n",
+        name, stored, number, name, stored, strcmp(stored, "s2") ? 2 : 1);
+  put(w, "  %s.c = %s", name, type);
+  if (kind >= 2) put_numbers(w, "[", 2, dims, "]");
+  else put_numbers(w, "[", kind, &r->columns, "]");
+  put(w, " convert(%s)\n  %s.b = %s", name, name, type);
+  put_dims(w, r, 0, true);
+  put(w, " broadcast(%s.c), dimensions={%s}\n", name,
+      kind >= 2   ? (r->turned ? "0,1" : "0,2")
+      : kind == 1 ? (r->turned ? "0" : "2")
+                  : "");
+}
+
+static void put_weights(writer *w, const recipe *r)
+{
+  bool integer = r->stored[0] != 'f' && pick(w, 3) == 0; /* zero points are subtracted from integers */
+  const char *shifted = integer ? (pick(w, 2) ? "s32" : "s16") : r->made;
+  int64_t dims[3], rank = 0, groups = r->depth / r->group;
+  bool apart = r->stored_in_groups;
+  bool may_grow = strcmp(r->stored, "u8") != 0; /* 257 is no number of bf16: the evaluator would round it */
+
+  if (r->turned) dims[rank++] = r->columns;
+  if (apart) dims[rank++] = groups;
+  dims[rank++] = apart ? r->group : r->depth;
+  if (!r->turned) dims[rank++] = r->columns;
+  put_array(w, r, "q", r->stored, 1, (int)rank, dims);
+  put(w, "  q.a = %s", r->stored);
+  put_dims(w, r, 0, true);
+  put(w, " reshape(q)\n  w0 = %s", shifted);
+  put_dims(w, r, 0, true);
+  put(w, " convert(q.a)\n");
+  put_repeated(w, r, "z", integer ? r->stored : r->made, shifted, 2);
+  put(w, "  w1 = %s", shifted);
+  put_dims(w, r, 0, true);
+  put(w, " %s(w0, z.b)\n  w2 = %s", pick(w, 3) || !may_grow ? "subtract" : "add", r->made);
+  put_dims(w, r, 0, true);
+  put(w, " convert(w1)\n");
+  put_repeated(w, r, "s", pick(w, 2) ? "f32" : r->made, r->made, 3);
+  put(w, "  w3 = %s", r->made);
+  put_dims(w, r, 0, true);
+  put(w, " multiply(w2, s.b)\n");
+  put_repeated(w, r, "b", r->made, r->made, 4);
+  put(w, "  w4 = %s", r->made);
+  put_dims(w, r, 0, true);
+  put(w, " add(w3, b.b)\n  w5 = %s", r->made);
+  put_dims(w, r, 0, false);
+  put(w, " reshape(%s)\n  w6 = %s", pick(w, 3) ? "w3" : pick(w, 2) && may_grow ? "w4" : "w2", r->type);
+  put_dims(w, r, 0, false);
+  put(w, " convert(w5)\n");
+}
+
+static void put_product_of_weights(writer *w, uint64_t seed)
+{
+  static const char *const types[] = {"f32", "bf16", "f16"};
+  static const char *const stored[] = {"s8", "u8", "s4", "u4", "s2", "f8e4m3fn"};
+  static const int64_t groups[] = {8, 20, 32, 33, 64, 128};
+  recipe r;
+
+  *w = (writer){.state = seed * 7919 + 1};
+  for (int i = 0; i < 4; i++) pick(w, 2);
+  r.type = types[pick(w, WEFT_COUNT(types))];
+  r.made = pick(w, 2) ? r.type : "f32";
+  r.stored = stored[pick(w, WEFT_COUNT(stored))];
+  r.group = groups[pick(w, WEFT_COUNT(groups))];
+  r.columns = 64 + pick(w, 90);
+  r.depth = ((1 << 16) / r.columns / r.group + 1) * r.group;
+  r.rows = 1 + pick(w, 16);
+  r.turned = pick(w, 2);
+  r.stored_in_groups = pick(w, 2);
+  r.layers = pick(w, 2) ? 3 : 0;
+  put(w,
+      "HloModule weights\n"
+      "ENTRY e {\n"
+      "  x = %s[%" PRId64 ",%" PRId64 "] parameter(0)\n"
+      "  start = s32[] parameter(5)\n"
+      "  zero = s32[] constant(0)\n",
+      r.type, r.rows, r.depth);
+  put_weights(w, &r);
+  bool left = pick(w, 4) == 0;
+  put(w, "  ROOT y = %s[%" PRId64 ",%" PRId64 "] dot(%s), lhs_contracting_dims={%d}, rhs_contracting_dims={%d}\n}\n",
+      pick(w, 2) ? r.type : "f32", left ? r.columns : r.rows, left ? r.rows : r.columns, left ? "w6, x" : "x, w6",
+      left ? r.turned : 1, left ? 1 : r.turned);
+}
+
+/* Pass dot-groups: sums over the groups of products, which are scaled first, by a reduction and by a second product. */
+TEST(sums_of_products_of_groups_become_one_product)
+{
+  static const char sums[] =
+    "HloModule sums\n"
+    "add {\n"
+    "  a = TYPE[] parameter(0)\n"
+    "  b = TYPE[] parameter(1)\n"
+    "  ROOT c = TYPE[] add(a, b)\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  x = TYPE[3,27,33] parameter(0)\n"
+    "  q = u4[27,33,77] parameter(1)\n"
+    "  s = TYPE[27,77] parameter(2)\n"
+    "  w = TYPE[27,33,77] convert(q)\n"
+    "  p = TYPE[27,3,77] dot(x, w), lhs_batch_dims={1}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n"
+    "  b = TYPE[27,3,77] broadcast(s), dimensions={0,2}\n"
+    "  m = TYPE[27,3,77] multiply(p, b)\n"
+    "  zero = TYPE[] constant(0)\n"
+    "  y = TYPE[3,77] reduce(m, zero), dimensions={0}, to_apply=add\n"
+    "  t = s8[27,77,33] parameter(3)\n"
+    "  v = TYPE[27,77,33] convert(t)\n"
+    "  u = s8[77,27,33] parameter(4)\n"
+    "  uw = TYPE[77,27,33] convert(u)\n"
+    "  h = TYPE[27,77,3] dot(uw, x), lhs_batch_dims={1}, rhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
+    "  z = TYPE[77,3] dot(h, s), lhs_batch_dims={1}, rhs_batch_dims={1}, lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+    "  k = TYPE[27,3,77] dot(x, v), lhs_batch_dims={1}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
+    "  l = TYPE[77,3] dot(s, k), lhs_batch_dims={1}, rhs_batch_dims={2}, lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+    "  ra = TYPE[231] reshape(y)\n"
+    "  rb = TYPE[231] reshape(z)\n"
+    "  rc = TYPE[231] reshape(l)\n"
+    "  ROOT all = TYPE[693] concatenate(ra, rb, rc), dimensions={0}\n"
+    "}\n";
+  static const char *const types[] = {"f32", "bf16"};
+  weft_platform *platform = test_platform(1, 2);
+
+  for (size_t i = 0; i < WEFT_COUNT(types); i++) {
+    char text[4096], *to = text;
+    int kernels, copies;
+    for (const char *from = sums; *from;) {
+      bool is_type = strncmp(from, "TYPE", 4) == 0;
+      to += is_type ? sprintf(to, "%s", types[i]) : (*to = *from, 1);
+      from += is_type ? 4 : 1;
+    }
+    *to = 0;
+    weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+    char *steps = test_steps_of(exe), *first = strstr(steps, "dot_fusion");
+    T_TRUE(first && strstr(first + 1, "dot_fusion")); /* the third would have to turn its weights */
+    free(steps);
+    weft_executable_release(exe);
+    T_TRUE(gives_exactly(platform, text, 0, types[i], &kernels, &copies));
+  }
+  weft_platform_release(platform);
+}
+
+TEST(random_weights_with_zero_points_and_scales_give_the_same_results)
+{
+  const char *one = getenv("WEFT_SEED"), *first = getenv("WEFT_FIRST"), *most = getenv("WEFT_COUNT");
+  uint64_t from = one ? strtoull(one, NULL, 10) : first ? strtoull(first, NULL, 10) : 0;
+  uint64_t count = one ? 1 : most ? strtoull(most, NULL, 10) : 60, in_place = 0;
+  weft_platform *platform = test_platform(1, 2);
+
+  for (uint64_t seed = from; seed < from + count; seed++) {
+    writer w;
+    char name[32];
+    int kernels, copies;
+    put_product_of_weights(&w, seed);
+    if (one) print_message("%s", w.text);
+    snprintf(name, sizeof name, "weights %" PRIu64, seed);
+    if (!gives_exactly(platform, w.text, (int64_t)seed % 4, name, &kernels, &copies)) fail_msg("%s", w.text);
+    in_place += kernels == 0 && copies == 0;
+  }
+  weft_platform_release(platform);
+  if (count >= 50 && in_place * 2 < count)
+    fail_msg("%" PRIu64 " of %" PRIu64 " are read as they are stored", in_place, count);
+}
+
 TEST_MAIN(UNIT(a_cache_that_is_joined_to_new_keys_and_values_gives_the_same_results),
           UNIT(parts_are_read_in_place_and_give_the_same_results),
           UNIT(a_loop_goes_through_stacked_weights_without_copies),
           UNIT(an_array_that_is_updated_before_the_product_is_not_copied_as_a_whole),
-          UNIT(each_part_of_a_weight_has_its_packed_form), UNIT(other_fusions_are_left_to_the_evaluator), UNIT(random_parts_give_the_same_results))
+          UNIT(each_part_of_a_weight_has_its_packed_form), UNIT(other_fusions_are_left_to_the_evaluator), UNIT(random_parts_give_the_same_results), UNIT(sums_of_products_of_groups_become_one_product),
+          UNIT(random_weights_with_zero_points_and_scales_give_the_same_results))

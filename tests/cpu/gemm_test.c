@@ -286,6 +286,107 @@ static void check_few(weft_dtype a_type, weft_dtype type, int64_t m, int64_t n, 
   free(scratch);
 }
 
+/* ---- weights with zero points and scales ---- */
+
+/* The operand of step s for element (l, j) of B: whole numbers, powers of two for factors. */
+static double step_operand(const struct cpu_step *step, int s, int64_t group, int64_t j)
+{
+  int64_t at = (step->row ? group : 0) * 5 + (step->column ? j : 0) * 3 + s;
+
+  return step->kind == CPU_STEP_MULTIPLY ? (at % 3 == 0 ? 0.5 : at % 3 == 1 ? 1 : 2) : (double)(at % 4);
+}
+
+static double made_weight(const cpu_affine *affine, weft_dtype type, int64_t l, int64_t j)
+{
+  double x = weight_at(type, l, j);
+
+  for (int s = 0; s < affine->count; s++) {
+    const struct cpu_step *step = &affine->steps[s];
+    double y = step_operand(step, s, l / affine->group, j);
+    x = step->kind == CPU_STEP_MULTIPLY ? x * y : step->kind == CPU_STEP_ADD ? x + y : x - y;
+  }
+  return x;
+}
+
+/* The operands end where their memory ends. `shape` of a step: 0: one number, 1: one a column, 2: one a group and
+ * column, with neighbouring columns, 3: with neighbouring groups. */
+static void check_affine(weft_dtype type, int64_t m, int64_t n, int64_t k, int64_t group, bool turned,
+                         const cpu_step_kind *kinds, int count, int shapes)
+{
+  static const weft_dtype types[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_F8E5M2};
+  cpu_gemm g = {.a_type = WEFT_BF16, .b_type = type, .c_type = WEFT_F32, .m = m, .n = n, .k = k, .c_row = n,
+                .via = WEFT_INVALID, .a_row = k, .a_col = 1, .b_row = turned ? 1 : n, .b_col = turned ? k : 1};
+  cpu_affine affine = {.count = count, .group = group};
+  size_t bytes = weft_dtype_bytes(type);
+  void *a = malloc(2 * (size_t)(m * k)), *b = malloc(bytes * (size_t)(k * n)), *operands[CPU_MOST_STEPS];
+  float *c = malloc(sizeof *c * (size_t)(m * n));
+
+  T_TRUE(a && b && c);
+  for (int64_t l = 0; l < k; l++) {
+    for (int64_t i = 0; i < m; i++) put_as(WEFT_BF16, a, i * k + l, left_at(i, l) + 7);
+    for (int64_t j = 0; j < n; j++) put_as(type, b, l * g.b_row + j * g.b_col, weight_at(type, l, j));
+  }
+  for (int s = 0; s < count; s++, shapes /= 4) {
+    struct cpu_step *step = &affine.steps[s];
+    int64_t groups = shapes % 4 >= 2 ? k / group : 1, columns = shapes % 4 >= 1 ? n : 1;
+    *step = (struct cpu_step){kinds[s], types[(shapes + s) % 4],
+                              groups == 1       ? 0
+                              : shapes % 4 == 2 ? columns
+                                                : 1,
+                              columns == 1      ? 0
+                              : shapes % 4 == 3 ? groups
+                                                : 1};
+    T_TRUE(operands[s] = malloc(weft_dtype_bytes(step->type) * (size_t)(groups * columns)));
+    for (int64_t i = 0; i < groups; i++)
+      for (int64_t j = 0; j < columns; j++)
+        put_as(step->type, operands[s], i * step->row + j * step->column, step_operand(step, s, i, j));
+  }
+  cpu_gemm_init_affine(&g, &affine);
+  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64));
+  T_TRUE(scratch);
+  for (int64_t t = 0; t < g.tiles; t++)
+    cpu_gemm_tile_affine(&g, &affine, t, a, b, (const void *const *)operands, c, scratch);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) {
+      double sum = 0;
+      for (int64_t l = 0; l < k; l++) sum += (left_at(i, l) + 7) * made_weight(&affine, type, l, j);
+      if ((double)c[i * n + j] != sum)
+        fail_msg("%s, %lld x %lld x %lld in groups of %lld, turned %d, %d steps: [%lld, %lld] is %g, not %g",
+                 weft_dtype_name(type), (long long)m, (long long)n, (long long)k, (long long)group, turned, count,
+                 (long long)i, (long long)j, (double)c[i * n + j], sum);
+    }
+  for (int s = 0; s < count; s++) free(operands[s]);
+  free(a);
+  free(b);
+  free(c);
+  free(scratch);
+}
+
+/* By vectors of both widths, and by the loops of processors without AVX2. */
+TEST(products_by_weights_with_zero_points_and_scales_are_exact)
+{
+  enum { A = CPU_STEP_ADD, S = CPU_STEP_SUBTRACT, M = CPU_STEP_MULTIPLY };
+  static const struct { cpu_step_kind kinds[CPU_MOST_STEPS]; int count; } steps[] = {
+    {{0}, 0}, {{S}, 1}, {{M}, 1}, {{S, M}, 2}, {{M, A}, 2}, {{A, M, S, M}, 4}, {{S, M, M}, 3}};
+  static const weft_dtype types[] = {WEFT_S8, WEFT_U8, WEFT_S4, WEFT_U4, WEFT_F8E5M2, WEFT_F16};
+  static const int64_t depths[][2] = {{40, 8}, {60, 20}, {99, 33}, {640, 640}, {1100, 550}, {37, 37}};
+  gen_processor here = gen_this_processor;
+  int shapes = 0;
+
+  for (int machine = 0; machine < 3; machine++) {
+    cpu_dense_narrow = machine > 0;
+    if (machine == 2) gen_this_processor = (gen_processor){0};
+    for (size_t t = 0; t < WEFT_COUNT(types); t++)
+      for (size_t s = 0; s < WEFT_COUNT(steps); s++)
+        for (size_t d = 0; d < WEFT_COUNT(depths); d++)
+          for (int turned = 0; turned < 2; turned++, shapes++)
+            check_affine(types[t], (int64_t[]){1, 2, 3, 5, 16}[shapes % 5], (int64_t[]){64, 77, 300}[shapes % 3],
+                         depths[d][0], depths[d][1], turned, steps[s].kinds, steps[s].count, shapes * 37);
+  }
+  gen_this_processor = here;
+  cpu_dense_narrow = false;
+}
+
 TEST(narrow_floats_are_converted_by_arithmetic)
 {
   static const weft_dtype types[] = {WEFT_F16, WEFT_BF16, WEFT_F8E4M3FN, WEFT_F8E5M2, WEFT_F8E4M3, WEFT_F8E5M2FNUZ};
@@ -872,7 +973,8 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
-TEST_MAIN(UNIT(products_of_complex_numbers_are_exact), UNIT(products_of_few_rows_are_exact), UNIT(narrow_floats_are_converted_by_arithmetic), UNIT(packed_forms_for_few_rows_give_the_same_bits),
+TEST_MAIN(UNIT(products_of_complex_numbers_are_exact), UNIT(products_of_few_rows_are_exact), UNIT(products_by_weights_with_zero_points_and_scales_are_exact),
+          UNIT(narrow_floats_are_converted_by_arithmetic), UNIT(packed_forms_for_few_rows_give_the_same_bits),
           UNIT(products_by_a_vector_are_exact),
           UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(sums_are_rounded_to_bf16_as_conversions_are), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(one_row_of_bf16_has_the_same_bits_with_and_without_a_packed_form), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),

@@ -189,6 +189,25 @@ for d in (np.int8, np.uint8, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.float8_e
             case(f"{rows} rows by weights of {name_of(d)} in {name_of(wide)}",
                  lambda x, w, s: (x @ w.astype(x.dtype), x @ (w.astype(x.dtype) * s), jnp.einsum("rk,kn->rn", x, w.astype(x.dtype)) * s),
                  rand((rows, 300), wide), rand((300, 384), np.float32, 1, -7, 7).astype(d), rand((384,), wide, 2), tol=64)
+# with zero points, and a scale for each group of contracted elements (pass dot-parts), as people write them
+
+
+def in_groups(x, q, z, s, wide=None):
+    w = (q.reshape(len(s), -1, q.shape[1]).astype(wide or x.dtype) - z[:, None].astype(wide or x.dtype)) * s[:, None].astype(wide or x.dtype)
+    return w.reshape(q.shape).astype(x.dtype)
+
+
+for d in (np.int8, ml_dtypes.uint4):
+    for wide in (np.float32, ml_dtypes.bfloat16):
+        for rows, groups in ((1, 15), (6, 3)):
+            ARGS = (rand((rows, 480), wide), rand((480, 144), np.float32, 1, 0, 7).astype(d), rand((groups, 144), np.float32, 3, 0, 7).astype(d), rand((groups, 144), wide, 2, 0.5, 2))
+            NAMES = f"{rows} rows by weights of {name_of(d)} with {groups} groups in {name_of(wide)}"
+            case(NAMES, lambda x, q, z, s: (x @ in_groups(x, q, z, s), in_groups(x, q, z, s).T @ x.T), *ARGS, tol=64)
+            case(NAMES + ", from f32", lambda x, q, z, s: x @ in_groups(x, q, z, s, np.float32), *ARGS, tol=64)
+            case(NAMES + ", from integers", lambda x, q, z, s: x @ ((q.astype(np.int16) - jnp.repeat(z.astype(np.int16), 480 // len(s), 0)).astype(x.dtype) * jnp.repeat(s, 480 // len(s), 0)), *ARGS, tol=64)
+            case(NAMES + ", by einsum", lambda x, q, s: jnp.einsum("mgk,gkn,gn->mn", x.reshape(len(x), len(s), -1), q.astype(x.dtype).reshape(len(s), -1, 144), s),
+                 ARGS[0], ARGS[1], ARGS[3], tol=64)
+            case(NAMES + ", in a loop", lambda x, q, z, s: lax.fori_loop(0, 3, lambda i, y: y + jnp.tanh((x + i) @ in_groups(x, q, z, s) / 999), jnp.zeros((len(x), 144), x.dtype)), *ARGS, tol=16)
 case("layers of weights of a byte in a scan", lambda x, w, s: lax.scan(lambda c, l: (jnp.tanh(c @ (l[0].astype(c.dtype) * l[1]) / 999), None), x, (w, s))[0],
      rand((3, 320), ml_dtypes.bfloat16), rand((4, 320, 320), np.int8, 1), rand((4, 320), ml_dtypes.bfloat16, 2), tol=4)
 case("einsum", lambda a, b: jnp.einsum("bthd,bshd->bhts", a, b), rand((2, 5, 3, 8), np.float32), rand((2, 7, 3, 8), np.float32, 1), tol=16)

@@ -123,6 +123,29 @@ static bool transpose(gen_view *v, const hlo_instr *instr)
   return true;
 }
 
+static bool broadcast(gen_view *v, const hlo_instr *instr)
+{
+  gen_view before = *v;
+
+  v->parts.count = 0;
+  v->rank = instr->shape->rank;
+  for (int d = 0; d < v->rank; d++) {
+    int from = 0;
+    v->first[d] = v->parts.count;
+    while (from < before.rank && instr->dims.v[from] != d) from++;
+    int end = from < before.rank ? before.first[from + 1] : 0;
+    for (int p = from < before.rank ? before.first[from] : 0; p < end; p++) {
+      if (v->parts.count == GEN_VIEW_PARTS) return false;
+      v->parts.v[v->parts.count++] = before.parts.v[p];
+    }
+    if (from < before.rank || instr->shape->dims[d] == 1) continue;
+    if (v->parts.count == GEN_VIEW_PARTS) return false;
+    v->parts.v[v->parts.count++] = (gen_part){instr->shape->dims[d], 0};
+  }
+  v->first[v->rank] = v->parts.count;
+  return true;
+}
+
 static void remove_single(gen_view *v)
 {
   gen_view before = *v;
@@ -191,11 +214,12 @@ static bool is_moved(const hlo_instr *x)
   }
 }
 
-static bool apply(gen_view *v, const hlo_instr *x)
+bool gen_view_apply(gen_view *v, const hlo_instr *x)
 {
   switch (x->op) {
   case HLO_RESHAPE: case HLO_BITCAST: return reshape(v, x);
   case HLO_TRANSPOSE: return transpose(v, x);
+  case HLO_BROADCAST: return broadcast(v, x);
   case HLO_SLICE: v->is_part = true; return slice(v, x);
   default: v->is_part = true; return dynamic_slice(v, x);
   }
@@ -211,7 +235,7 @@ gen_view gen_view_of(const hlo_instr *value)
   v.array = array;
   while (count > 0) {
     const hlo_instr *x = steps[--count];
-    if (apply(&v, x)) continue;
+    if (gen_view_apply(&v, x)) continue;
     v = gen_view_dense(x->shape); /* x is no view of what it is made of, and is an array of its own */
     v.array = x;
   }

@@ -43,6 +43,10 @@ gen_view gen_view_dense(const hlo_shape *shape);
 /* The view of `value` in the array that is farthest up and in which `value` has a view: `value` itself at least. */
 gen_view gen_view_of(const hlo_instr *value);
 
+/* Changes the view of the operand of `x` to that of `x`: a reshape, bitcast, transpose, slice, dynamic slice, or a
+ * broadcast, whose new parts have step 0. False: `x` has no view in the array; the view is then lost. */
+bool gen_view_apply(gen_view *view, const hlo_instr *x);
+
 /* The parts of the dimensions dims[0, count), in this order, as few as possible. False: there are too many. */
 bool gen_view_walk(const gen_view *view, int count, const int64_t *dims, gen_parts *out);
 /* Splits the parts of two walks over equally many elements until both have the same sizes. False: there are no such
