@@ -3,6 +3,7 @@
  * evaluator; a softmax gives the same bits for any number of threads, and nearly the evaluator's numbers. */
 #include "cpu/against_evaluator.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 #include "cpu/makers.h"
@@ -342,6 +343,126 @@ TEST(attention_gives_the_same_bits_with_any_number_of_threads)
   }
 }
 
+/* ---- random chains ------------------------------------------------------------------------------------------------ */
+
+static int64_t pick(uint64_t *state, int64_t below)
+{
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (int64_t)(*state >> 33) % below;
+}
+
+/* One to four of "batch,", "rows,", "columns" of an array of scores, and the numbers of these dimensions. */
+static void put_part(char *dims, char *numbers, const int64_t *size, unsigned which)
+{
+  *dims = *numbers = 0;
+  for (int d = 0; d < 3; d++) {
+    if (!(which >> d & 1)) continue;
+    sprintf(dims + strlen(dims), "%s%" PRId64, *dims ? "," : "", size[d]);
+    sprintf(numbers + strlen(numbers), "%s%d", *numbers ? "," : "", d);
+  }
+}
+
+/* A chain whose kernel subtracts the largest of a row, after and before some of: a factor, a bias of some dimensions, a
+ * mask of some dimensions. Operands have either order. */
+static void put_chain(char *text, uint64_t seed)
+{
+  static const struct { const char *type, *lowest; } types[] = {
+    {"f32", "-inf"}, {"f32", "-inf"}, {"bf16", "-inf"}, {"f16", "-inf"}, {"f64", "-inf"}, {"s32", "-2147483648"},
+  };
+  static const unsigned parts[] = {7, 6, 4, 5, 2}; /* bit d: dimension d of the scores */
+  uint64_t state = seed * 2654435761u + 1;
+  int kind = (int)pick(&state, WEFT_COUNT(types));
+  const char *t = types[kind].type, *last = "s";
+  int64_t b = 1 + pick(&state, 5), m = 16 + pick(&state, 180), n = 100 + pick(&state, 500), k = 1 + pick(&state, 70),
+          d = 1 + pick(&state, 70), size[] = {b, m, n};
+  bool q_turned = pick(&state, 2), k_turned = pick(&state, 2), v_turned = pick(&state, 2);
+  char dims[64], numbers[16];
+  int at = 0, param = 3;
+
+#define PUT(...) at += sprintf(text + at, __VA_ARGS__)
+  PUT("HloModule m\n"
+      "max {\n"
+      "  a = %s[] parameter(0)\n"
+      "  b = %s[] parameter(1)\n"
+      "  ROOT c = %s[] maximum(a, b)\n"
+      "}\n"
+      "ENTRY e {\n",
+      t, t, t);
+  PUT("  q = %s[%" PRId64 ",%" PRId64 ",%" PRId64 "] parameter(0)\n", t, b, q_turned ? k : m, q_turned ? m : k);
+  PUT("  k = %s[%" PRId64 ",%" PRId64 ",%" PRId64 "] parameter(1)\n", t, b, k_turned ? k : n, k_turned ? n : k);
+  PUT("  v = %s[%" PRId64 ",%" PRId64 ",%" PRId64 "] parameter(2)\n", t, b, v_turned ? d : n, v_turned ? n : d);
+  PUT("  s = %s[%" PRId64 ",%" PRId64 ",%" PRId64 "] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, "
+      "lhs_contracting_dims={%d}, rhs_contracting_dims={%d}\n",
+      t, b, m, n, q_turned ? 1 : 2, k_turned ? 1 : 2);
+#define S "%s[%" PRId64 ",%" PRId64 ",%" PRId64 "]"
+#define OF_S t, b, m, n
+  if (pick(&state, 2)) {
+    PUT("  two = %s[] constant(2)\n", t);
+    PUT("  twos = " S " broadcast(two), dimensions={}\n", OF_S);
+    PUT("  scaled = " S " multiply(%s, twos)\n", OF_S, last);
+    last = "scaled";
+  }
+  if (pick(&state, 2)) {
+    put_part(dims, numbers, size, parts[pick(&state, WEFT_COUNT(parts))]);
+    PUT("  bias = %s[%s] parameter(%d)\n", t, dims, param++);
+    PUT("  biases = " S " broadcast(bias), dimensions={%s}\n", OF_S, numbers);
+    PUT("  biased = " S " add(%s, biases)\n", OF_S, last);
+    last = "biased";
+  }
+  if (pick(&state, 3)) {
+    bool unwanted = pick(&state, 2), causal = pick(&state, 2);
+    put_part(dims, numbers, size, causal ? 6 : parts[pick(&state, WEFT_COUNT(parts))]);
+    PUT("  ok = pred[%s] parameter(%d)\n", dims, param++);
+    if (causal) { /* with a reach that the rows share out in different ways */
+      PUT("  row = s32[%s] iota(), iota_dimension=0\n", dims);
+      PUT("  column = s32[%s] iota(), iota_dimension=1\n", dims);
+      PUT("  more = s32[] constant(%" PRId64 ")\n", pick(&state, n) - n / 4);
+      PUT("  mores = s32[%s] broadcast(more), dimensions={}\n", dims);
+      PUT("  reach = s32[%s] add(row, mores)\n", dims);
+      PUT("  seen = pred[%s] compare(column, reach), direction=%s\n", dims, unwanted ? "GT" : "LE");
+      PUT("  mask = pred[%s] %s(seen, ok)\n", dims, unwanted ? "or" : "and");
+    } else {
+      PUT("  mask = pred[%s] copy(ok)\n", dims);
+    }
+    PUT("  masks = pred[%" PRId64 ",%" PRId64 ",%" PRId64 "] broadcast(mask), dimensions={%s}\n", b, m, n, numbers);
+    PUT("  none = %s[] constant(-64)\n", t);
+    PUT("  nones = " S " broadcast(none), dimensions={}\n", OF_S);
+    PUT("  masked = " S " select(masks, %s, %s)\n", OF_S, unwanted ? "nones" : last, unwanted ? last : "nones");
+    last = "masked";
+  }
+  PUT("  low = %s[] constant(%s)\n", t, types[kind].lowest);
+  PUT("  most = %s[%" PRId64 ",%" PRId64 "] reduce(%s, low), dimensions={2}, to_apply=max\n", t, b, m, last);
+  PUT("  mosts = " S " broadcast(most), dimensions={0,1}\n", OF_S);
+  PUT("  p = " S " subtract(%s, mosts)\n", OF_S, last);
+  PUT("  ROOT y = %s[%" PRId64 ",%" PRId64 ",%" PRId64 "] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, "
+      "lhs_contracting_dims={2}, rhs_contracting_dims={%d}\n",
+      t, b, m, d, v_turned ? 2 : 1);
+  PUT("}\n");
+}
+
+/* WEFT_SEED: one program, which is printed; WEFT_FIRST, WEFT_COUNT: others. Numbers of f16 and bf16 stay whole. */
+TEST(random_chains_give_the_same_results)
+{
+  const char *one = getenv("WEFT_SEED"), *first = getenv("WEFT_FIRST"), *most = getenv("WEFT_COUNT");
+  uint64_t from = one ? strtoull(one, NULL, 10) : first ? strtoull(first, NULL, 10) : 0;
+  uint64_t count = one ? 1 : most ? strtoull(most, NULL, 10) : (uint64_t)40 / T_STRIDE(4), chains = 0;
+  weft_platform *platform = test_platform(1, 2);
+
+  for (uint64_t seed = from; seed < from + count; seed++) {
+    char text[8192], name[32];
+    int kernels, copies;
+    put_chain(text, seed);
+    if (one) print_message("%s", text);
+    snprintf(name, sizeof name, "seed %" PRIu64, seed);
+    if (!gives_exactly(platform, text, 0, name, &kernels, &copies)) fail_msg("%s", text);
+    weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+    chains += (uint64_t)count_steps(exe, "strips");
+    weft_executable_release(exe);
+  }
+  weft_platform_release(platform);
+  if (count >= 10 && chains * 4 < count) fail_msg("%" PRIu64 " of %" PRIu64 " are chains", chains, count);
+}
+
 /* What a file says to be a chain must be one that the library can do: the rest is the evaluator's. */
 TEST(other_fusions_are_left_to_the_evaluator)
 {
@@ -402,4 +523,4 @@ TEST(other_fusions_are_left_to_the_evaluator)
 }
 
 TEST_MAIN(UNIT(chains_are_one_step_where_rows_do_not_need_each_other), UNIT(chains_of_other_types_give_the_same_results),
-          UNIT(attention_gives_the_same_bits_with_any_number_of_threads), UNIT(other_fusions_are_left_to_the_evaluator))
+          UNIT(attention_gives_the_same_bits_with_any_number_of_threads), UNIT(other_fusions_are_left_to_the_evaluator), UNIT(random_chains_give_the_same_results))
