@@ -12,6 +12,7 @@
 
 #include "codegen/model/library.h"
 #include "codegen/model/strategy.h"
+#include "codegen/model/view.h"
 #include "passes/fusion.h"
 #include "passes/passes.h"
 
@@ -41,6 +42,16 @@ static bool takes_rows(const hlo_instr *dot)
   return a->lhs_batch.count == 0 || a->lhs_batch.v[0] == 0;
 }
 
+/* True if the dot that `instr` is or has multiplies by what is stored, not by weights that it makes of that. */
+static bool reads_plainly(const hlo_instr *instr)
+{
+  const hlo_instr *dot = gen_library_dot(instr);
+
+  for (int i = 0; dot != instr && i < 2; i++)
+    if (gen_view_of(dot->operands[i]).array->op != HLO_PARAMETER) return false;
+  return true;
+}
+
 /* Steps from `*value` up through reshapes that nobody else reads, and adds them to `members`, the last one first. */
 static bool walk_up(hlo_instr **value, hlo_instr **members, int *count)
 {
@@ -62,7 +73,8 @@ static weft_status *find_chain(const pass_ctx *ctx, hlo_instr *last, hlo_instr *
   bool local;
 
   *count = 0;
-  if (!kernel || !takes_rows(dot) || pass_has_control_edges(last) || gen_dot_needs_kernel(pass_target(ctx), dot, false))
+  if (!kernel || !takes_rows(dot) || !reads_plainly(last) || pass_has_control_edges(last) ||
+      gen_dot_needs_kernel(pass_target(ctx), dot, false))
     return NULL;
   members[0] = last;
   if (!walk_up(&kernel, members, &found) || kernel->op != HLO_FUSION || gen_is_library_fusion(kernel) ||
@@ -79,9 +91,9 @@ static weft_status *find_chain(const pass_ctx *ctx, hlo_instr *last, hlo_instr *
   first_dot = gen_library_dot(first);
   const hlo_shape *s = first_dot->shape, *p = dot->operands[0]->shape;
   int64_t cols = s->dims[s->rank - 1], rows = cols > 0 ? hlo_shape_elems(s) / cols : 0;
-  if (!pass_is_canonical_dot(first_dot) || s->rank != p->rank || !pass_same_ints(s->dims, p->dims, s->rank) ||
-      s->dims[s->rank - 2] < LEAST_ROWS || hlo_shape_bytes(s) + hlo_shape_bytes(p) < LEAST_BYTES ||
-      gen_dot_needs_kernel(pass_target(ctx), first_dot, false))
+  if (!pass_is_canonical_dot(first_dot) || !reads_plainly(first) || s->rank != p->rank ||
+      !pass_same_ints(s->dims, p->dims, s->rank) || s->dims[s->rank - 2] < LEAST_ROWS ||
+      hlo_shape_bytes(s) + hlo_shape_bytes(p) < LEAST_BYTES || gen_dot_needs_kernel(pass_target(ctx), first_dot, false))
     return NULL;
   WEFT_TRY(gen_decide(pass_target(ctx), ctx->scratch, kernel, &strategy));
   WEFT_TRY(gen_keeps_rows(ctx->scratch, kernel, param, rows, cols, &local));

@@ -154,7 +154,20 @@ static const program floats[] = {
    LESS_MAX("f32", "2,4,96,96", "2,4,96", "0,1,2", "3", "-inf")
    "  y = f32[2,4,8,96] dot(v, p), lhs_batch_dims={0,2}, rhs_batch_dims={0,1}, lhs_contracting_dims={1}, rhs_contracting_dims={3}\n"
    "  ROOT t = f32[2,96,4,8] transpose(y), dimensions={0,3,1,2}\n", 1},
+#define BYTE_KEYS(weights) \
+   "  q = f32[16,512] parameter(0)\n" \
+   "  k = s8[512,4096] parameter(1)\n" \
+   "  v = f32[4096,8] parameter(2)\n" \
+   "  zero = f32[4096] parameter(3)\n" \
+   "  kw = f32[512,4096] convert(k)\n" weights \
+   "  s = f32[16,4096] dot(q, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n" \
+   LESS_MAX("f32", "16,4096", "16", "0", "1", "-inf") \
+   "  ROOT y = f32[16,8] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+  {"keys of bytes", BYTE_KEYS("  w = f32[512,4096] copy(kw)\n"), 1},
   /* these need whole arrays of scores */
+  {"keys of bytes with zero points, which the first product makes of what is stored",
+   BYTE_KEYS("  zeros = f32[512,4096] broadcast(zero), dimensions={1}\n"
+             "  w = f32[512,4096] subtract(kw, zeros)\n"), 0},
   {"scores that are results, too",
    SCORES("f32") LESS_MAX("f32", "3,90,300", "3,90", "0,1", "2", "-inf")
    "  y = f32[3,90,40] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n"
