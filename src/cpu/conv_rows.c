@@ -180,7 +180,7 @@ typedef struct form_job {
 
 /* Packs one block of k of one strip: for each tap two tiles of 16 features.  A row of a tile has two neighbours of k
  * for each of its features. What there is not is zeros. */
-static CPU_HOT void form_task(void *ctx, int64_t task)
+static CPU_HOT void form_block_task(void *ctx, int64_t task)
 {
   const form_job *job = ctx;
   const cpu_conv *c = job->c;
@@ -223,7 +223,7 @@ static bool pack_kernel(const rt_packing *packing, rt_pool *pool, const void *fr
     for (int d = 0; d < c->spatial; d++) job.taps[t] += tap[d] * c->rows.kernel_step[d];
     t++;
   } while (cpu_conv_next(c->spatial, c->kernel_size, tap));
-  rt_parallel_for(pool, strips_of(c) * blocks_of(c), form_task, &job);
+  rt_parallel_for(pool, strips_of(c) * blocks_of(c), form_block_task, &job);
   return true;
 }
 
