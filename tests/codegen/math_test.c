@@ -641,7 +641,7 @@ TEST(functions_of_every_bf16_are_rounded_right)
   for (size_t k = 0; k < 2 * WEFT_COUNT(shorter); k++) {
     bool mixed = k >= WEFT_COUNT(shorter); /* numbers of all sizes side by side */
     hlo_module *module = NULL;
-    for (int i = 0; i < BLOCK; i++) in[i] = (uint16_t)(mixed ? i * 40503 : i);
+    for (int i = 0; i < BLOCK; i++) in[i] = (uint16_t)(mixed ? (unsigned)i * 40503u : (unsigned)i);
     const gen_kernel *kernel;
     gen_code *code = compile(shorter[k % WEFT_COUNT(shorter)].op, "bf16", &module, &kernel);
     kernel->phases[0].fn((void *[]){in, out}, 0, kernel->phases[0].units);
