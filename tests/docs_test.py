@@ -84,7 +84,7 @@ def main():
             or any(plot != os.path.basename(p)[:-3] for plot in PLOT.findall(text))])
     wrong = []
     for page, in_readme, in_performance in (("programs", "Zen 4", "Zen 4 (AVX-512, VNNI), 2 cores"),
-                                            ("programs-amx", "Xeon with AMX", "Sapphire Rapids (AMX, AVX-512), 2 cores"),
+                                            ("programs-amx", "Xeon with AMX", "Emerald Rapids (AMX, AVX-512), 2 cores"),
                                             ("programs-avx2", None, "Zen 3 (AVX2 only), 2 cores")):
         want = means(read(f"docs/measured/{page}.md"))
         wrong += [f"README.md, {in_readme}: want {want}"] if in_readme and any(
