@@ -255,6 +255,20 @@ static bool make_form(const rt_packing *packing, rt_pool *pool, const void *from
   return made;
 }
 
+cpu_conv_kernel cpu_conv_kernel_of(const hlo_conv_attrs *attrs, const hlo_shape *rhs)
+{
+  int64_t steps[HLO_MAX_RANK], step = 1;
+  cpu_conv_kernel kernel;
+
+  for (int d = rhs->rank - 1; d >= 0; d--) {
+    steps[d] = step;
+    step *= rhs->dims[d];
+  }
+  kernel = (cpu_conv_kernel){.out_step = steps[attrs->rhs_out_feature], .in_step = steps[attrs->rhs_in_feature]};
+  for (int d = 0; d < attrs->rhs_spatial.count; d++) kernel.step[d] = steps[attrs->rhs_spatial.v[d]];
+  return kernel;
+}
+
 /* Plans the convolution with oneDNN if oneDNN is faster at it. */
 static bool plan_onednn(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shape *rhs)
 {
@@ -263,16 +277,12 @@ static bool plan_onednn(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shap
                           .in_size = c->in_size, .kernel_size = c->kernel_size, .out_size = c->out_size,
                           .window = c->window, .plain = c->plain,
                           .in_order = !c->order_lhs && !c->order_out};
-  int64_t steps[HLO_MAX_RANK], step = 1;
+  cpu_conv_kernel kernel = cpu_conv_kernel_of(attrs, rhs);
 
   if (c->rhs_type != c->lhs_type || c->batch_groups != 1) return false;
-  for (int d = rhs->rank - 1; d >= 0; d--) {
-    steps[d] = step;
-    step *= rhs->dims[d];
-  }
-  conv.kernel_step[0] = steps[attrs->rhs_out_feature];
-  conv.kernel_step[1] = steps[attrs->rhs_in_feature];
-  for (int d = 0; d < c->spatial; d++) conv.kernel_step[d + 2] = steps[attrs->rhs_spatial.v[d]];
+  conv.kernel_step[0] = kernel.out_step;
+  conv.kernel_step[1] = kernel.in_step;
+  for (int d = 0; d < c->spatial; d++) conv.kernel_step[d + 2] = kernel.step[d];
   c->onednn = cpu_onednn_plan(&conv);
   if (!c->onednn) return false;
   c->packing.plan = c;

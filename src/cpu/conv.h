@@ -6,6 +6,10 @@
 #include "cpu/dot.h"
 #include "cpu/onednn.h"
 
+/* Where the elements of a kernel lie, in the order that the program gives it: elements from one output feature, from one
+ * input feature, and from one place of each spatial dimension to the next. */
+typedef struct cpu_conv_kernel { int64_t out_step, in_step, step[HLO_MAX_RANK]; } cpu_conv_kernel;
+
 /* The plan of the form of conv_plane.c. A plane is spread into `elems` elements of the type of the sums. */
 typedef struct cpu_conv_plane {
   weft_dtype compute;
@@ -14,7 +18,7 @@ typedef struct cpu_conv_plane {
   int64_t phase;                                  /* elements of its last dimension side by side: size / stride */
   int64_t elems;
   int64_t pitch, rows; /* elements between neighbouring rows of sums; how many rows are computed together */
-  int64_t kernel_out_step, kernel_in_step, kernel_step[HLO_MAX_RANK]; /* elements of the kernel: features, places */
+  cpu_conv_kernel kernel;
   int64_t buffer_bytes, sums_bytes, spare_bytes;                      /* scratch of a task */
   int64_t groups_per_task;
 } cpu_conv_plane;
@@ -44,13 +48,20 @@ typedef struct cpu_conv_turned {
   int64_t pixels, parts; /* of a task; parts of an image */
 } cpu_conv_turned;
 
+/* How an image is spread (conv_phases.h). */
+typedef struct cpu_conv_phases {
+  int64_t count[HLO_MAX_RANK];        /* of phases, by dimension */
+  int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* of each phase, in places */
+  int64_t all, places;                /* phases; places of one */
+  int64_t columns;                    /* pixels of the result, with those between its lines */
+} cpu_conv_phases;
+
 /* The plan of the form of conv_tiles.c. */
 typedef struct cpu_conv_tiles {
   bool gathers;                       /* panels are gathered from planes of one feature; else planes have two */
-  int64_t phases[HLO_MAX_RANK], size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* of a plane; of each phase */
-  int64_t all_phases, phase_elems, plane; /* plane: elements from one plane to the next */
+  cpu_conv_phases phases;             /* of a plane */
+  int64_t plane;                      /* elements from one plane to the next */
   int64_t planes;                     /* of an image */
-  int64_t columns;                    /* pixels of the result, with those between its lines */
   int64_t k_tiles;
   int64_t images;                     /* whose planes are spread at a time */
   int64_t features, panels;           /* of a task */
@@ -63,11 +74,10 @@ typedef struct cpu_conv_tiles {
 typedef struct cpu_conv_rows {
   bool in_place;                      /* the input is read where it lies: it is not spread */
   bool joined;                        /* the pixels of all images are counted as those of one */
-  int64_t phases[HLO_MAX_RANK], size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* of an image; of each phase, in pixels */
-  int64_t all_phases, phase_pixels, image_pixels;
+  cpu_conv_phases phases;             /* of an image, whose places are pixels */
+  int64_t image_pixels;
   int64_t pixel;                      /* elements from one pixel to the next */
-  int64_t columns;                    /* pixels of the result, with those between its lines */
-  int64_t kernel_out_step, kernel_in_step, kernel_step[HLO_MAX_RANK]; /* elements of the kernel: features, places */
+  cpu_conv_kernel kernel;
   int64_t all_images, images;         /* images: that are spread at a time */
   int64_t strips, panels;             /* of 32 features, of 32 pixels; of a task */
   int64_t strip_tasks, panel_tasks;   /* of an image */
@@ -140,6 +150,8 @@ WEFT_NODISCARD weft_status *cpu_conv_run(const cpu_conv *conv, rt_pool *pool, co
 
 /* to = `count` elements as f32, on the pool. */
 void cpu_conv_widen(rt_pool *pool, weft_dtype type, const void *from, int64_t count, float *to);
+
+cpu_conv_kernel cpu_conv_kernel_of(const hlo_conv_attrs *attrs, const hlo_shape *rhs);
 
 /* Moves idx[rank] to the next place of an array of size[rank], in row-major order; from the last place to the first
  * one, and then returns false. */

@@ -28,6 +28,25 @@ bool cpu_conv_amx_fits(void)
   return cpu_amx_has_bf16() && gen_processor_has("avx512bf16,avx512vbmi2", missing);
 }
 
+/* The sums are the tiles 0 and 1, of the first strip, and 2 and 3, of the second one. */
+static AMX inline void clear_sums(void)
+{
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+static AMX inline void store_sums(bool tall, bool wide, float *sums)
+{
+  char *to = (char *)sums, *below = to + CPU_AMX_STRIP * SUMS_BYTES;
+
+  _tile_stored(0, to, SUMS_BYTES);
+  if (wide) _tile_stored(1, to + ROW_BYTES, SUMS_BYTES);
+  if (tall) _tile_stored(2, below, SUMS_BYTES);
+  if (tall && wide) _tile_stored(3, below + ROW_BYTES, SUMS_BYTES);
+}
+
 /* For each tile of the walk, with the addresses of the tiles of the two strips and of the pixels. */
 #define WALK(...)                                                                              \
   for (int64_t i = 0; i < w->blocks; i++, pixels += w->block_bytes)                            \
@@ -41,13 +60,9 @@ AMX void cpu_conv_amx_multiply(const cpu_amx_walk *w, const char *kernel, const 
 {
   int64_t strip = w->blocks * w->taps * CPU_AMX_TILE_BYTES;
   const char *a = kernel;
-  char *to = (char *)sums, *below = to + CPU_AMX_STRIP * SUMS_BYTES;
 
   SETTLE(kernel);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  clear_sums();
   if (tall && wide)
     WALK(_tile_loadd(4, a, ROW_BYTES); _tile_loadd(6, b, w->row_bytes); _tile_loadd(5, a + strip, ROW_BYTES);
          _tile_loadd(7, b + ROW_BYTES, w->row_bytes); _tile_dpbf16ps(0, 4, 6); _tile_dpbf16ps(2, 5, 6);
@@ -59,10 +74,7 @@ AMX void cpu_conv_amx_multiply(const cpu_amx_walk *w, const char *kernel, const 
     WALK(_tile_loadd(4, a, ROW_BYTES); _tile_loadd(6, b, w->row_bytes); _tile_loadd(7, b + ROW_BYTES, w->row_bytes);
          _tile_dpbf16ps(0, 4, 6); _tile_dpbf16ps(1, 4, 7);)
   else WALK(_tile_loadd(4, a, ROW_BYTES); _tile_loadd(6, b, w->row_bytes); _tile_dpbf16ps(0, 4, 6);)
-  _tile_stored(0, to, SUMS_BYTES);
-  if (wide) _tile_stored(1, to + ROW_BYTES, SUMS_BYTES);
-  if (tall) _tile_stored(2, below, SUMS_BYTES);
-  if (tall && wide) _tile_stored(3, below + ROW_BYTES, SUMS_BYTES);
+  store_sums(tall, wide, sums);
   SETTLE(sums);
 }
 
@@ -80,13 +92,9 @@ AMX void cpu_conv_amx_rows(const cpu_amx_walk *w, const char *kernel, const char
 {
   int64_t below = CPU_AMX_STRIP * w->row_bytes;
   const char *b = kernel, *next = w->next;
-  char *to = (char *)sums, *second = to + CPU_AMX_STRIP * SUMS_BYTES;
 
   SETTLE(kernel);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  clear_sums();
   if (tall && wide)
     WALK_ROWS(_tile_loadd(4, a, w->row_bytes); _tile_loadd(6, b, ROW_BYTES); _tile_dpbf16ps(0, 4, 6);
               _tile_loadd(7, b + CPU_AMX_TILE_BYTES, ROW_BYTES); _tile_dpbf16ps(1, 4, 7);
@@ -98,10 +106,7 @@ AMX void cpu_conv_amx_rows(const cpu_amx_walk *w, const char *kernel, const char
     WALK_ROWS(_tile_loadd(4, a, w->row_bytes); _tile_loadd(6, b, ROW_BYTES); _tile_dpbf16ps(0, 4, 6);
               _tile_loadd(7, b + CPU_AMX_TILE_BYTES, ROW_BYTES); _tile_dpbf16ps(1, 4, 7);)
   else WALK_ROWS(_tile_loadd(4, a, w->row_bytes); _tile_loadd(6, b, ROW_BYTES); _tile_dpbf16ps(0, 4, 6);)
-  _tile_stored(0, to, SUMS_BYTES);
-  if (wide) _tile_stored(1, to + ROW_BYTES, SUMS_BYTES);
-  if (tall) _tile_stored(2, second, SUMS_BYTES);
-  if (tall && wide) _tile_stored(3, second + ROW_BYTES, SUMS_BYTES);
+  store_sums(tall, wide, sums);
   SETTLE(sums);
 }
 

@@ -56,19 +56,6 @@ static int64_t rows_together(const cpu_conv *c)
   return WEFT_MAX(1, WEFT_MIN(ROWS_TOGETHER / pitch, c->out_size[last - 1]));
 }
 
-static void plan_kernel(cpu_conv_plane *p, const cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shape *rhs)
-{
-  int64_t steps[HLO_MAX_RANK], step = 1;
-
-  for (int d = rhs->rank - 1; d >= 0; d--) {
-    steps[d] = step;
-    step *= rhs->dims[d];
-  }
-  p->kernel_out_step = steps[attrs->rhs_out_feature];
-  p->kernel_in_step = steps[attrs->rhs_in_feature];
-  for (int d = 0; d < c->spatial; d++) p->kernel_step[d] = steps[attrs->rhs_spatial.v[d]];
-}
-
 bool cpu_conv_plane_layout(cpu_conv *c, int64_t most)
 {
   cpu_conv_plane *p = &c->plane;
@@ -108,7 +95,7 @@ bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_sha
   if (c->in_pixels * bytes > MAX_BUFFER) return false;
   p->pitch = last > 0 ? c->window[last - 1].stride * p->step[last - 1] : 0;
   p->rows = rows_together(c);
-  plan_kernel(p, c, attrs, rhs);
+  p->kernel = cpu_conv_kernel_of(attrs, rhs);
   /* room for vectors that read beyond the last row, and for rows of sums that reach beyond its last pixel */
   int64_t sums = (p->rows - 1) * p->pitch + c->out_size[last];
   p->buffer_bytes = WEFT_ALIGN_UP(p->elems * c->in_features * bytes, CPU_VECTOR_BYTES) + VECTORS * CPU_VECTOR_BYTES;
@@ -261,10 +248,10 @@ static void list_taps(plane_job *job)
 
   do {
     int64_t at = tap_offset(c, tap), weight = 0;
-    for (int d = 0; d < c->spatial; d++) weight += tap[d] * p->kernel_step[d];
+    for (int d = 0; d < c->spatial; d++) weight += tap[d] * p->kernel.step[d];
     for (int64_t i = 0; i < c->in_features; i++, n++) {
       job->offset[n] = at + i * p->elems;
-      job->weight[n] = weight + i * p->kernel_in_step;
+      job->weight[n] = weight + i * p->kernel.in_step;
     }
   } while (cpu_conv_next(c->spatial, c->kernel_size, tap));
 }
@@ -279,7 +266,7 @@ static void gather_weights(const plane_job *job, int64_t o, double *weights)
 {
   const cpu_conv *c = job->c;
   int64_t bytes = (int64_t)weft_dtype_bytes(c->rhs_type), taps = c->taps * c->in_features;
-  const char *from = job->rhs + o * c->plane.kernel_out_step * bytes;
+  const char *from = job->rhs + o * c->plane.kernel.out_step * bytes;
   double raw[MAX_TAPS];
 
   switch (bytes) {

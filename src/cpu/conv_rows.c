@@ -19,14 +19,12 @@
 
 #include "base/macros.h"
 #include "cpu/conv_amx.h"
+#include "cpu/conv_phases.h"
 #include "cpu/gemm_amx.h"
 #include "cpu/hot.h"
 
 enum {
   FEATURES = CPU_AMX_FEATURES, PIXELS = CPU_AMX_PIXELS, K = CPU_AMX_K, STEP_BYTES = 2 * CPU_AMX_TILE_BYTES,
-  MOST_TAPS = 512,
-  MOST_PIXELS = 1 << 26,   /* of an image with its padding */
-  MOST_WASTE = 4,          /* sums for each pixel of the result */
   LEAST_FLOPS = 200000,
   ROUND_BYTES = 4 << 20,   /* of scratch of several images: so many are computed at a time */
   KERNEL_BYTES = 1 << 20,  /* most bytes of a task's part of the kernel: half of an L2 cache */
@@ -39,7 +37,7 @@ enum {
 };
 #define MOST_BYTES 1e12 /* of an array in scratch: more is not planned */
 
-static int64_t panels_of(const cpu_conv *c) { return (c->rows.columns + PIXELS - 1) / PIXELS; }
+static int64_t panels_of(const cpu_conv *c) { return (c->rows.phases.columns + PIXELS - 1) / PIXELS; }
 static int64_t strips_of(const cpu_conv *c) { return (c->out_features + FEATURES - 1) / FEATURES; }
 static int64_t blocks_of(const cpu_conv *c) { return (c->in_features + K - 1) / K; }
 static int64_t strip_bytes(const cpu_conv *c) { return blocks_of(c) * c->taps * STEP_BYTES; }
@@ -52,28 +50,6 @@ static bool reads_input(const cpu_conv *c)
   for (int d = 0; d < c->spatial; d++)
     if (c->window[d].stride != 1 || c->window[d].pad_low || c->window[d].pad_high) return false;
   return c->in_features % K == 0;
-}
-
-/* The layout of the spread input; false if it is too large. */
-static bool plan_image(cpu_conv *c)
-{
-  cpu_conv_rows *p = &c->rows;
-
-  p->columns = p->all_phases = p->phase_pixels = 1;
-  for (int d = c->spatial - 1; d >= 0; d--) {
-    const hlo_window_dim *w = &c->window[d];
-    if (c->kernel_size[d] > MOST_TAPS || w->window_dilation > MOST_PIXELS || c->out_size[d] > MOST_PIXELS) return false;
-    int64_t reach = (c->kernel_size[d] - 1) * w->window_dilation;
-    p->phases[d] = WEFT_MIN(w->stride, reach + 1);
-    p->size[d] = c->out_size[d] + reach / w->stride;
-    p->step[d] = p->phase_pixels;
-    p->columns += (c->out_size[d] - 1) * p->step[d];
-    p->phase_pixels *= p->size[d];
-    p->all_phases *= p->phases[d];
-    if (p->phase_pixels > MOST_PIXELS || p->all_phases > MOST_PIXELS / p->phase_pixels) return false;
-  }
-  p->image_pixels = p->phase_pixels * p->all_phases;
-  return p->columns <= MOST_WASTE * c->out_pixels;
 }
 
 static void plan_tasks(cpu_conv *c)
@@ -100,11 +76,11 @@ static void plan_packing(cpu_conv *c)
   packing->key[count++] = FORM_KEY;
   packing->key[count++] = c->out_features;
   packing->key[count++] = c->in_features;
-  packing->key[count++] = c->rows.kernel_out_step;
-  packing->key[count++] = c->rows.kernel_in_step;
+  packing->key[count++] = c->rows.kernel.out_step;
+  packing->key[count++] = c->rows.kernel.in_step;
   for (int d = 0; d < c->spatial; d++) {
     packing->key[count++] = c->kernel_size[d];
-    packing->key[count++] = c->rows.kernel_step[d];
+    packing->key[count++] = c->rows.kernel.step[d];
   }
   packing->plan = c;
   packing->base = (rt_packing){.key = packing->key,
@@ -120,40 +96,35 @@ static void join_images(cpu_conv *c)
   cpu_conv_rows *p = &c->rows;
 
   p->joined = true;
-  p->columns = p->image_pixels = p->phase_pixels = c->batch * c->out_pixels;
+  p->phases.columns = p->image_pixels = c->batch * c->out_pixels;
   p->all_images = 1;
 }
 
 bool cpu_conv_rows_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shape *rhs)
 {
   cpu_conv_rows *p = &c->rows;
-  int64_t k = c->taps * c->in_features, whole = WEFT_ALIGN_UP(c->in_features, K), step = 1, steps[HLO_MAX_RANK];
+  int64_t k = c->taps * c->in_features, whole = WEFT_ALIGN_UP(c->in_features, K);
   double flops = 2.0 * (double)k * (double)c->out_features * (double)c->out_pixels * (double)c->batch;
 
   if (c->lhs_type != WEFT_BF16 || c->rhs_type != WEFT_BF16 || (c->out_type != WEFT_BF16 && c->out_type != WEFT_F32) ||
       c->order_lhs || c->order_out || c->spatial == 0 || c->groups != 1 || c->batch_groups != 1 ||
-      c->taps > MOST_TAPS || flops < LEAST_FLOPS || !cpu_conv_amx_fits())
+      c->taps > CPU_CONV_MOST_TAPS || flops < LEAST_FLOPS || !cpu_conv_amx_fits())
     return false;
   for (int d = 0; d < c->spatial; d++)
     if (c->window[d].base_dilation != 1 || c->window[d].reversal) return false;
   if ((double)k * (double)c->out_features > MOST_BYTES || (double)c->in_pixels * (double)whole > MOST_BYTES)
     return false;
   /* where a quarter of the elements of k would be padding, patches have less of it */
-  if (c->in_features == 0 || whole - c->in_features > whole / 4 || !plan_image(c)) return false;
+  if (c->in_features == 0 || whole - c->in_features > whole / 4 || !cpu_conv_phases_plan(c, &p->phases)) return false;
+  p->image_pixels = p->phases.places * p->phases.all;
   p->all_images = c->batch;
   p->in_place = reads_input(c);
   if (p->in_place && c->taps == 1) join_images(c);
   /* a tile that begins before the last pixels of an input that is read in place begins in it */
-  if (p->in_place && p->columns < PIXELS) p->in_place = false;
+  if (p->in_place && p->phases.columns < PIXELS) p->in_place = false;
   if (!p->in_place && p->joined) return false;
   p->pixel = p->in_place || whole < LONG_PIXEL ? whole : whole + K;
-  for (int d = rhs->rank - 1; d >= 0; d--) {
-    steps[d] = step;
-    step *= rhs->dims[d];
-  }
-  p->kernel_out_step = steps[attrs->rhs_out_feature];
-  p->kernel_in_step = steps[attrs->rhs_in_feature];
-  for (int d = 0; d < c->spatial; d++) p->kernel_step[d] = steps[attrs->rhs_spatial.v[d]];
+  p->kernel = cpu_conv_kernel_of(attrs, rhs);
   plan_tasks(c);
 
   double bytes = p->in_place ? 0 : (double)p->image_pixels * (double)p->pixel * 2;
@@ -175,7 +146,7 @@ typedef struct form_job {
   const cpu_conv *c;
   const half *from;
   char *to;
-  int64_t taps[MOST_TAPS]; /* elements from the kernel's first element to the tap's first one */
+  int64_t taps[CPU_CONV_MOST_TAPS]; /* elements from the kernel's first element to the tap's first one */
 } form_job;
 
 /* Packs one block of k of one strip: for each tap two tiles of 16 features.  A row of a tile has two neighbours of k
@@ -187,16 +158,16 @@ static CPU_HOT void form_block_task(void *ctx, int64_t task)
   const cpu_conv_rows *p = &c->rows;
   int64_t strip = task / blocks_of(c), ch = task % blocks_of(c) * K, features = c->out_features - strip * FEATURES;
   int64_t count = WEFT_MIN(K, c->in_features - ch);
-  const half *from = job->from + strip * FEATURES * p->kernel_out_step + ch * p->kernel_in_step;
+  const half *from = job->from + strip * FEATURES * p->kernel.out_step + ch * p->kernel.in_step;
   char *to = job->to + task * c->taps * STEP_BYTES;
 
   features = WEFT_MIN(FEATURES, features);
-  if (p->kernel_out_step == 1) {
+  if (p->kernel.out_step == 1) {
     for (int64_t t = 0; t < c->taps; t++)
       for (int64_t l = 0; l < K; l += 2) {
-        const half *row = from + job->taps[t] + l * p->kernel_in_step;
+        const half *row = from + job->taps[t] + l * p->kernel.in_step;
         word pairs[FEATURES];
-        cpu_conv_amx_pairs(l < count ? row : NULL, l + 1 < count ? row + p->kernel_in_step : NULL, features, pairs);
+        cpu_conv_amx_pairs(l < count ? row : NULL, l + 1 < count ? row + p->kernel.in_step : NULL, features, pairs);
         for (int i = 0; i < 2; i++)
           memcpy(to + t * STEP_BYTES + i * CPU_AMX_TILE_BYTES + l * 32, pairs + i * CPU_AMX_STRIP, 64);
       }
@@ -205,7 +176,7 @@ static CPU_HOT void form_block_task(void *ctx, int64_t task)
   memset(to, 0, (size_t)(c->taps * STEP_BYTES));
   for (int64_t i = 0; i < features; i++)
     for (int64_t l = 0; l < count; l++) {
-      const half *x = from + i * p->kernel_out_step + l * p->kernel_in_step;
+      const half *x = from + i * p->kernel.out_step + l * p->kernel.in_step;
       half *y = (half *)(void *)to + i / CPU_AMX_STRIP * (CPU_AMX_TILE_BYTES / 2) + l / 2 * 32 + i % CPU_AMX_STRIP * 2 +
                 l % 2;
       for (int64_t t = 0; t < c->taps; t++) y[t * (STEP_BYTES / 2)] = x[job->taps[t]];
@@ -220,7 +191,7 @@ static bool pack_kernel(const rt_packing *packing, rt_pool *pool, const void *fr
 
   do {
     job.taps[t] = 0;
-    for (int d = 0; d < c->spatial; d++) job.taps[t] += tap[d] * c->rows.kernel_step[d];
+    for (int d = 0; d < c->spatial; d++) job.taps[t] += tap[d] * c->rows.kernel.step[d];
     t++;
   } while (cpu_conv_next(c->spatial, c->kernel_size, tap));
   rt_parallel_for(pool, strips_of(c) * blocks_of(c), form_block_task, &job);
@@ -236,23 +207,13 @@ typedef struct rows_job {
   rt_form kernel;  /* packed */
   const rt_pool *pool;
   int64_t images, lines_per_task;
-  int64_t tap_bytes[MOST_TAPS]; /* from a pixel of the result to what the tap reads for it */
+  int64_t tap_bytes[CPU_CONV_MOST_TAPS]; /* from a pixel of the result to what the tap reads for it */
 } rows_job;
 
 static void list_taps(const cpu_conv *c, int64_t *tap_bytes)
 {
-  const cpu_conv_rows *p = &c->rows;
-  int64_t tap[HLO_MAX_RANK] = {0};
-
-  do {
-    int64_t at = 0, phase = 0;
-    for (int d = 0; d < c->spatial; d++) {
-      int64_t place = tap[d] * c->window[d].window_dilation, stride = c->window[d].stride;
-      at += place / stride * p->step[d];
-      phase = phase * p->phases[d] + place % stride;
-    }
-    *tap_bytes++ = (phase * p->phase_pixels + at) * p->pixel * 2;
-  } while (cpu_conv_next(c->spatial, c->kernel_size, tap));
+  cpu_conv_phases_taps(c, &c->rows.phases, tap_bytes);
+  for (int64_t t = 0; t < c->taps; t++) tap_bytes[t] *= c->rows.pixel * 2;
 }
 
 /* to[count] = every `step`-th pixel of `from`, with zeros behind its features. */
@@ -276,21 +237,19 @@ static void spread_line(const cpu_conv *c, const half *from, int64_t q, half *to
 {
   int last = c->spatial - 1;
   const hlo_window_dim *w = &c->window[last];
-  int64_t count = c->rows.size[last], first = q - w->pad_low, bytes = c->rows.pixel * (int64_t)sizeof *to;
-  /* the pixels of the line that are inside of the input: lo .. hi */
-  int64_t lo = first >= 0 ? 0 : WEFT_MIN(count, (-first + w->stride - 1) / w->stride);
-  int64_t hi = first >= c->in_size[last] ? 0 : (c->in_size[last] - 1 - first) / w->stride + 1;
+  int64_t count = c->rows.phases.size[last], bytes = c->rows.pixel * (int64_t)sizeof *to, lo, hi;
 
-  hi = WEFT_MAX(lo, WEFT_MIN(hi, count));
+  cpu_conv_phases_inside(c, &c->rows.phases, q, &lo, &hi);
   if (!from) hi = lo = count;
   memset(to, 0, (size_t)(lo * bytes));
   if (lo < hi)
-    copy_pixels(c, from + (first + lo * w->stride) * c->in_features, w->stride, hi - lo, to + lo * c->rows.pixel);
+    copy_pixels(c, from + (lo * w->stride + q - w->pad_low) * c->in_features, w->stride, hi - lo,
+                to + lo * c->rows.pixel);
   memset(to + hi * c->rows.pixel, 0, (size_t)((count - hi) * bytes));
 }
 
 /* Lines of an image, in all phases. */
-static int64_t lines_of(const cpu_conv *c) { return c->rows.image_pixels / c->rows.size[c->spatial - 1]; }
+static int64_t lines_of(const cpu_conv *c) { return c->rows.image_pixels / c->rows.phases.size[c->spatial - 1]; }
 
 static void spread_task(void *ctx, int64_t task)
 {
@@ -298,20 +257,20 @@ static void spread_task(void *ctx, int64_t task)
   const cpu_conv *c = job->c;
   const cpu_conv_rows *p = &c->rows;
   int last = c->spatial - 1;
-  int64_t lines = lines_of(c), line_elems = p->size[last] * p->pixel, first = task * job->lines_per_task;
+  int64_t lines = lines_of(c), line_elems = p->phases.size[last] * p->pixel, first = task * job->lines_per_task;
 
   for (int64_t i = first; i < WEFT_MIN(first + job->lines_per_task, job->images * lines); i++) {
     int64_t rest = i % lines, phase, place[HLO_MAX_RANK], from = 0;
     bool inside = true;
-    for (int d = last - 1; d >= 0; rest /= p->size[d--]) place[d] = rest % p->size[d];
-    phase = rest / p->phases[last];
-    for (int d = last - 1; d >= 0; phase /= p->phases[d--]) {
-      int64_t at = place[d] * c->window[d].stride + phase % p->phases[d] - c->window[d].pad_low;
+    for (int d = last - 1; d >= 0; rest /= p->phases.size[d--]) place[d] = rest % p->phases.size[d];
+    phase = rest / p->phases.count[last];
+    for (int d = last - 1; d >= 0; phase /= p->phases.count[d--]) {
+      int64_t at = place[d] * c->window[d].stride + phase % p->phases.count[d] - c->window[d].pad_low;
       inside &= at >= 0 && at < c->in_size[d];
       from += at * c->in_step[d];
     }
     from = (from + i / lines * c->in_pixels) * c->in_features;
-    spread_line(c, inside ? (const half *)(const void *)job->lhs + from : NULL, rest % p->phases[last],
+    spread_line(c, inside ? (const half *)(const void *)job->lhs + from : NULL, rest % p->phases.count[last],
                 (half *)(void *)job->spread + i * line_elems);
   }
 }
@@ -321,27 +280,9 @@ static void spread_task(void *ctx, int64_t task)
 /* Which of the columns from `column` on, up to `end`, are pixels of the result. *pixel: the first one. */
 static uint32_t columns_of(const cpu_conv *c, int64_t column, int64_t end, int64_t *pixel)
 {
-  const cpu_conv_rows *p = &c->rows;
-  int last = c->spatial - 1;
-  int64_t width = p->joined ? p->columns : c->out_size[last], pitch = p->joined ? p->columns : p->size[last];
-  uint32_t which = 0;
-
-  for (int64_t at = column; at < end;) {
-    int64_t x = at % pitch, first = at - column, rest = at / pitch, line = 0, step = 1;
-    int64_t count = WEFT_MIN(WEFT_MAX(0, width - x), end - at);
-    for (int d = last - 1; d >= 0 && !p->joined; rest /= p->size[d--]) {
-      int64_t place = rest % p->size[d];
-      if (place >= c->out_size[d]) count = 0;
-      line += place * step;
-      step *= c->out_size[d];
-    }
-    if (count > 0) {
-      if (!which) *pixel = line * width + x;
-      which |= (uint32_t)((((uint64_t)1 << count) - 1) << first);
-    }
-    at += pitch - x;
-  }
-  return which;
+  if (!c->rows.joined) return cpu_conv_phases_pixels(c, &c->rows.phases, column, end, pixel);
+  *pixel = column;
+  return (uint32_t)(((uint64_t)1 << (end - column)) - 1);
 }
 
 static void multiply_task(void *ctx, int64_t task)
@@ -364,11 +305,11 @@ static void multiply_task(void *ctx, int64_t task)
   for (int64_t r = 0; r < rounds; r++) {
     int64_t s = strip + (by_panel ? r % (strip_end - strip) : r / (panel_end - panel));
     int64_t i = panel + (by_panel ? r / (strip_end - strip) : r % (panel_end - panel));
-    int64_t column = i * PIXELS, end = WEFT_MIN(column + PIXELS, p->columns), pixel = 0;
+    int64_t column = i * PIXELS, end = WEFT_MIN(column + PIXELS, p->phases.columns), pixel = 0;
     uint32_t which = columns_of(c, column, end, &pixel);
     if (!which) continue;
     if (p->in_place) { /* the last tile begins earlier, so that it ends with the input */
-      int64_t first = p->columns - (end - column > CPU_AMX_STRIP ? PIXELS : CPU_AMX_STRIP);
+      int64_t first = p->phases.columns - (end - column > CPU_AMX_STRIP ? PIXELS : CPU_AMX_STRIP);
       if (column > first) which <<= column - first, column = first;
     }
     const char *pixels = job->spread + (image * p->image_pixels + column) * p->pixel * 2;
@@ -406,7 +347,7 @@ void cpu_conv_rows_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const 
     if (p->in_place) {
       job.spread = (char *)job.lhs;
     } else {
-      job.lines_per_task = WEFT_MAX(1, SPREAD_BYTES / (p->size[c->spatial - 1] * p->pixel * 2));
+      job.lines_per_task = WEFT_MAX(1, SPREAD_BYTES / (p->phases.size[c->spatial - 1] * p->pixel * 2));
       rt_parallel_for(pool, (job.images * lines_of(c) + job.lines_per_task - 1) / job.lines_per_task, spread_task,
                       &job);
     }

@@ -23,14 +23,12 @@
 
 #include "base/macros.h"
 #include "cpu/conv_amx.h"
+#include "cpu/conv_phases.h"
 #include "cpu/gemm_amx.h"
 #include "cpu/hot.h"
 
 enum {
   FEATURES = CPU_AMX_FEATURES, PIXELS = CPU_AMX_PIXELS, STRIP = CPU_AMX_STRIP, K = CPU_AMX_K, PAIRS = K / 2,
-  MOST_TAPS = 512,
-  MOST_PLANE = 1 << 26,    /* elements */
-  MOST_WASTE = 4,          /* sums for each pixel of the result */
   LEAST_FLOPS = 200000,
   ROUND_BYTES = 4 << 20,   /* of scratch of several images: so many are computed at a time */
   KERNEL_BYTES = 1 << 20,  /* most bytes of a task's part of the kernel: half of an L2 cache */
@@ -44,7 +42,7 @@ enum {
 #define MOST_BYTES 1e12 /* of an array in scratch: more is not planned */
 
 static int64_t element_bytes(const cpu_conv *c) { return c->tiles.gathers ? 2 : 4; }
-static int64_t panels_of(const cpu_conv *c) { return (c->tiles.columns + PIXELS - 1) / PIXELS; }
+static int64_t panels_of(const cpu_conv *c) { return (c->tiles.phases.columns + PIXELS - 1) / PIXELS; }
 static int64_t panel_bytes(const cpu_conv *c) { return c->tiles.k_tiles * PAIRS * PIXELS * 4; }
 static int64_t strip_bytes(const cpu_conv *c) { return c->tiles.k_tiles * CPU_AMX_TILE_BYTES; }
 static int64_t strips_of(const cpu_conv *c) { return (c->out_features + STRIP - 1) / STRIP; }
@@ -56,24 +54,12 @@ static bool plan_planes(cpu_conv *c)
 {
   cpu_conv_tiles *p = &c->tiles;
 
-  p->columns = p->all_phases = p->phase_elems = 1;
-  for (int d = c->spatial - 1; d >= 0; d--) {
-    const hlo_window_dim *w = &c->window[d];
-    if (c->kernel_size[d] > MOST_TAPS || w->window_dilation > MOST_PLANE || c->out_size[d] > MOST_PLANE) return false;
-    int64_t reach = (c->kernel_size[d] - 1) * w->window_dilation;
-    p->phases[d] = WEFT_MIN(w->stride, reach + 1);
-    p->size[d] = c->out_size[d] + reach / w->stride;
-    p->step[d] = p->phase_elems;
-    p->columns += (c->out_size[d] - 1) * p->step[d];
-    p->phase_elems *= p->size[d];
-    p->all_phases *= p->phases[d];
-    if (p->phase_elems > MOST_PLANE || p->all_phases > MOST_PLANE / p->phase_elems) return false;
-  }
-  p->plane = WEFT_ALIGN_UP(p->phase_elems * p->all_phases, 16);
+  if (!cpu_conv_phases_plan(c, &p->phases)) return false;
+  p->plane = WEFT_ALIGN_UP(p->phases.places * p->phases.all, 16);
   /* the rows of a tile, which are a plane apart, lie in different sets of the L1 cache */
   if (p->plane % 32 == 0) p->plane += 16;
   if (c->plain) p->plane = c->in_pixels;
-  return p->columns <= MOST_WASTE * c->out_pixels;
+  return true;
 }
 
 static void plan_tasks(cpu_conv *c)
@@ -114,7 +100,8 @@ bool cpu_conv_tiles_init(cpu_conv *c)
   int64_t k = c->taps * c->in_features, whole = WEFT_ALIGN_UP(c->in_features, K);
   double flops = 2.0 * (double)k * (double)c->out_features * (double)c->out_pixels * (double)c->batch;
 
-  if (c->lhs_type != WEFT_BF16 || c->taps > MOST_TAPS || flops < LEAST_FLOPS || !cpu_conv_amx_fits()) return false;
+  if (c->lhs_type != WEFT_BF16 || c->taps > CPU_CONV_MOST_TAPS || flops < LEAST_FLOPS || !cpu_conv_amx_fits())
+    return false;
   if ((double)k * (double)c->out_features > MOST_BYTES || (double)c->in_pixels * (double)c->in_features > MOST_BYTES)
     return false;
   /* where a quarter of the elements of k would be padding */
@@ -185,26 +172,10 @@ typedef struct tiles_job {
   char *out, *planes, *panels;
   rt_form kernel;  /* packed */
   const rt_pool *pool;
-  int64_t taps[MOST_TAPS]; /* elements from a pixel's place in its plane to what the tap reads */
-  int64_t tap_bytes[MOST_TAPS];
+  int64_t taps[CPU_CONV_MOST_TAPS]; /* elements from a pixel's place in its plane to what the tap reads */
+  int64_t tap_bytes[CPU_CONV_MOST_TAPS];
   atomic_bool failed;
 } tiles_job;
-
-static void list_taps(const cpu_conv *c, int64_t *taps)
-{
-  const cpu_conv_tiles *p = &c->tiles;
-  int64_t tap[HLO_MAX_RANK] = {0};
-
-  do {
-    int64_t at = 0, phase = 0;
-    for (int d = 0; d < c->spatial; d++) {
-      int64_t place = tap[d] * c->window[d].window_dilation, stride = c->window[d].stride;
-      at += place / stride * p->step[d];
-      phase = phase * p->phases[d] + place % stride;
-    }
-    *taps++ = phase * p->phase_elems + at;
-  } while (cpu_conv_next(c->spatial, c->kernel_size, tap));
-}
 
 /* to[count] = every `step`-th element of a, and of b beside it. */
 static CPU_HOT void pair_line(const half *restrict a, const half *restrict b, int64_t step, int64_t count,
@@ -239,17 +210,14 @@ static void spread_line(const cpu_conv *c, const half *a, const half *b, int64_t
 {
   int last = c->spatial - 1;
   const hlo_window_dim *w = &c->window[last];
-  int64_t bytes = element_bytes(c), count = c->tiles.size[last], first = q - w->pad_low;
-  /* the elements of the line that are inside of the input: lo .. hi */
-  int64_t lo = first >= 0 ? 0 : WEFT_MIN(count, (-first + w->stride - 1) / w->stride);
-  int64_t hi = first >= c->in_size[last] ? 0 : (c->in_size[last] - 1 - first) / w->stride + 1;
+  int64_t bytes = element_bytes(c), count = c->tiles.phases.size[last], lo, hi;
 
-  hi = WEFT_MAX(lo, WEFT_MIN(hi, count));
+  cpu_conv_phases_inside(c, &c->tiles.phases, q, &lo, &hi);
   if (!a || lo == hi) {
     memset(to, 0, (size_t)(count * bytes));
     return;
   }
-  int64_t from = first + lo * w->stride;
+  int64_t from = lo * w->stride + q - w->pad_low;
   char *at = to + lo * bytes;
   memset(to, 0, (size_t)(lo * bytes));
   if (c->tiles.gathers) copy_line(a + from, w->stride, hi - lo, (half *)(void *)at);
@@ -263,7 +231,7 @@ static void spread_plane(const cpu_conv *c, const half *a, const half *b, char *
 {
   const cpu_conv_tiles *p = &c->tiles;
   int last = c->spatial - 1;
-  int64_t q[HLO_MAX_RANK] = {0}, line[HLO_MAX_RANK] = {0}, line_bytes = p->size[last] * element_bytes(c);
+  int64_t q[HLO_MAX_RANK] = {0}, line[HLO_MAX_RANK] = {0}, line_bytes = p->phases.size[last] * element_bytes(c);
 
   do {
     do {
@@ -276,8 +244,8 @@ static void spread_plane(const cpu_conv *c, const half *a, const half *b, char *
       }
       spread_line(c, inside ? a + from : NULL, inside && b ? b + from : NULL, q[last], to);
       to += line_bytes;
-    } while (cpu_conv_next(last, p->size, line));
-  } while (cpu_conv_next(c->spatial, p->phases, q));
+    } while (cpu_conv_next(last, p->phases.size, line));
+  } while (cpu_conv_next(c->spatial, p->phases.count, q));
 }
 
 static void spread_task(void *ctx, int64_t task)
@@ -304,7 +272,7 @@ static void gather(const tiles_job *job, int64_t image, int64_t pixel, word *to)
 {
   const cpu_conv *c = job->c;
   const cpu_conv_tiles *p = &c->tiles;
-  int64_t count = WEFT_MIN(PIXELS, p->columns - pixel), k = c->taps * c->in_features, t = 0;
+  int64_t count = WEFT_MIN(PIXELS, p->phases.columns - pixel), k = c->taps * c->in_features, t = 0;
   const half *plane = (const half *)(const void *)job->planes + image * p->planes * p->plane + pixel;
 
   for (int64_t l = 0; l < p->k_tiles * K; l += 2, to += PIXELS) {
@@ -325,32 +293,6 @@ static void gather_task(void *ctx, int64_t task)
   int64_t panels = panels_of(job->c);
 
   gather(job, task / panels, task % panels * PIXELS, (word *)(void *)(job->panels + task * panel_bytes(job->c)));
-}
-
-/* Which columns of the panel from `column` on are pixels of the result. *pixel: the first one. */
-static uint32_t columns_of(const cpu_conv *c, int64_t column, int64_t *pixel)
-{
-  const cpu_conv_tiles *p = &c->tiles;
-  int last = c->spatial - 1;
-  int64_t end = WEFT_MIN(column + PIXELS, p->columns), width = c->out_size[last], pitch = p->size[last];
-  uint32_t which = 0;
-
-  for (int64_t at = column; at < end;) {
-    int64_t x = at % pitch, first = at - column, rest = at / pitch, line = 0, step = 1;
-    int64_t count = WEFT_MIN(WEFT_MAX(0, width - x), end - at);
-    for (int d = last - 1; d >= 0; rest /= p->size[d--]) {
-      int64_t place = rest % p->size[d];
-      if (place >= c->out_size[d]) count = 0;
-      line += place * step;
-      step *= c->out_size[d];
-    }
-    if (count > 0) {
-      if (!which) *pixel = line * width + x;
-      which |= (uint32_t)((((uint64_t)1 << count) - 1) << first);
-    }
-    at += pitch - x;
-  }
-  return which;
 }
 
 static void multiply_task(void *ctx, int64_t task)
@@ -374,7 +316,8 @@ static void multiply_task(void *ctx, int64_t task)
   for (int64_t i = tile * p->panels; i < WEFT_MIN((tile + 1) * p->panels, panels_of(c)); i++) {
     const char *pixels = job->planes + (image * p->planes * p->plane + i * PIXELS) * 4;
     int64_t pixel = 0;
-    uint32_t which = columns_of(c, i * PIXELS, &pixel);
+    uint32_t which =
+      cpu_conv_phases_pixels(c, &p->phases, i * PIXELS, WEFT_MIN(i * PIXELS + PIXELS, p->phases.columns), &pixel);
     if (!which) continue;
     if (p->shared) pixels = job->panels + (image * panels_of(c) + i) * panel_bytes(c);
     else if (p->gathers) gather(job, image, i * PIXELS, (word *)(void *)(scratch)), pixels = scratch;
@@ -400,7 +343,7 @@ weft_status *cpu_conv_tiles_run(const cpu_conv *c, rt_pool *pool, const void *lh
     job.kernel.data = (char *)scratch + p->kernel_at;
     pack_kernel(&c->packing.base, pool, rhs, (char *)scratch + p->kernel_at);
   }
-  list_taps(c, job.taps);
+  cpu_conv_phases_taps(c, &c->tiles.phases, job.taps);
   for (int64_t t = 0; t < c->taps; t++) job.tap_bytes[t] = job.taps[t] * element_bytes(c);
   for (int64_t image = 0; image < c->batch; image += p->images) {
     int64_t images = WEFT_MIN(p->images, c->batch - image);

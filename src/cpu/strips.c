@@ -66,8 +66,6 @@ typedef struct strips_thunk {
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
-static const hlo_instr *chain_member(const hlo_instr *value) { return gen_through_views(value); }
-
 static weft_status *wrong_chain(const char *why) { return WEFT_ERR(UNIMPLEMENTED, "strips of rows: %s", why); }
 
 /* `within`: the fusion in which the dot reads parts of arrays, or the dot itself. `dense`: the left operand is the
@@ -184,7 +182,7 @@ static weft_status *plan_kernel(const cpu_target *target, weft_arena *arena, con
   s->kernel_uses = WEFT_ARENA_ARRAY(arena, int, fusion->operand_count);
   WEFT_TRY_ALLOC(s->kernel_uses);
   for (int i = 0; i < fusion->operand_count; i++) {
-    const hlo_instr *from = chain_member(fusion->operands[i]);
+    const hlo_instr *from = gen_through_views(fusion->operands[i]);
     if (from != first && from->op != HLO_PARAMETER) return wrong_chain("it would have to compute an operand");
     s->kernel_uses[i] = from == first ? -1 : (int)from->u.parameter_number;
     if (from != first) continue;
@@ -211,9 +209,9 @@ weft_status *cpu_strips_plan(const cpu_target *target, weft_arena *arena, const 
   if (!last_dot) return wrong_chain("it does not end with a dot");
   const hlo_instr *input = last_dot->operands[0];
   if (last_dot != second && input->op == HLO_PARAMETER) input = second->operands[input->u.parameter_number];
-  const hlo_instr *fusion = chain_member(input), *first = NULL;
+  const hlo_instr *fusion = gen_through_views(input), *first = NULL;
   for (int i = 0; fusion->op == HLO_FUSION && i < fusion->operand_count; i++)
-    if (gen_library_dot(chain_member(fusion->operands[i]))) first = chain_member(fusion->operands[i]);
+    if (gen_library_dot(gen_through_views(fusion->operands[i]))) first = gen_through_views(fusion->operands[i]);
   if (!first) return wrong_chain("it does not begin with a dot");
 
   WEFT_TRY(plan_product(&s->first, first, false, &s->q, &s->k));

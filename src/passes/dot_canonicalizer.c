@@ -165,6 +165,20 @@ static hlo_instr *shaped(pass_build *b, const side *s, int64_t *contracting)
   return pb_reshape(b, x, rank, dims);
 }
 
+/* `dot` with other attributes and operands, and a result of another shape. */
+static hlo_instr *changed_dot(pass_build *b, const hlo_instr *dot, hlo_dot_attrs *attrs, const hlo_shape *shape,
+                              hlo_instr *const operands[2])
+{
+  hlo_instr *result = pb_instr(b, HLO_DOT, shape, 2, operands);
+
+  if (result) {
+    result->u.dot = attrs;
+    result->extra = dot->extra;
+    result->metadata = dot->metadata;
+  }
+  return result;
+}
+
 static weft_status *canonicalize(hlo_instr *dot, bool *changed);
 
 static double bytes_of(const hlo_instr *x) { return (double)hlo_shape_total_bytes(x->shape); }
@@ -221,12 +235,7 @@ static weft_status *batch_middle(hlo_instr *dot, const side *big, const side *sm
     dims[rank++] = 0;
   }
   for (int i = 0; i < rank; i++) dims[perm[i]] = dot->shape->dims[i];
-  result = pb_instr(&b, HLO_DOT, hlo_shape_array(arena, dot->shape->type, rank, dims), 2, operands);
-  if (result) {
-    result->u.dot = attrs;
-    result->extra = dot->extra;
-    result->metadata = dot->metadata;
-  }
+  result = changed_dot(&b, dot, attrs, hlo_shape_array(arena, dot->shape->type, rank, dims), operands);
   *changed = true;
   WEFT_TRY(pass_build_replace(&b, dot, pb_transpose(&b, result, perm)));
   return canonicalize(result, changed);
@@ -267,14 +276,15 @@ static weft_status *canonicalize(hlo_instr *dot, bool *changed)
   attrs->lhs_batch = attrs->rhs_batch = pb_ints(&b, has_batch, &zero);
   attrs->lhs_contracting = pb_ints(&b, 1, &lhs_k);
   attrs->rhs_contracting = pb_ints(&b, 1, &rhs_k);
-  result = pb_instr(&b, HLO_DOT, hlo_shape_array(arena, dot->shape->type, rank, dims), 2, operands);
-  if (result) {
-    result->u.dot = attrs;
-    result->extra = dot->extra;
-    result->metadata = dot->metadata;
-  }
+  result = changed_dot(&b, dot, attrs, hlo_shape_array(arena, dot->shape->type, rank, dims), operands);
   *changed = true;
   return pass_build_replace(&b, dot, pb_reshape_like(&b, result, dot->shape));
+}
+
+/* Is it a dot whose result nothing but one instruction reads? */
+static bool is_read_by_one(const hlo_instr *dot)
+{
+  return dot->op == HLO_DOT && dot->user_count == 1 && dot != dot->parent->root && !dot->u.dot->sparsity;
 }
 
 /* The innermost dimension of more than one element. */
@@ -307,9 +317,7 @@ static weft_status *absorb_transpose(hlo_instr *transpose, const pass_ctx *ctx, 
   hlo_dot_attrs *attrs;
   int64_t perm[HLO_MAX_RANK], dims[HLO_MAX_RANK];
 
-  if (dot->op != HLO_DOT || dot->user_count != 1 || dot == dot->parent->root || dot->u.dot->sparsity ||
-      has_stored_weights(ctx, dot))
-    return NULL;
+  if (!is_read_by_one(dot) || has_stored_weights(ctx, dot)) return NULL;
   const hlo_dot_attrs *a = dot->u.dot;
   int batch = a->lhs_batch.count, rank = dot->shape->rank;
   int lhs_free = dot->operands[0]->shape->rank - batch - a->lhs_contracting.count, rhs_free = rank - batch - lhs_free;
@@ -339,12 +347,7 @@ static weft_status *absorb_transpose(hlo_instr *transpose, const pass_ctx *ctx, 
   }
   operands[0] = dot->operands[1];
   operands[1] = dot->operands[0];
-  result = pb_instr(&b, HLO_DOT, swapped, 2, operands);
-  if (result) {
-    result->u.dot = attrs;
-    result->extra = dot->extra;
-    result->metadata = dot->metadata;
-  }
+  result = changed_dot(&b, dot, attrs, swapped, operands);
   *changed = true;
   return pass_build_replace(&b, transpose, absorbs ? result : pb_transpose(&b, result, perm));
 }
@@ -379,7 +382,7 @@ static weft_status *transpose_operands(hlo_instr *transpose, bool *changed)
   hlo_dot_attrs *attrs;
   bool moved[3] = {false};
 
-  if (dot->op != HLO_DOT || dot->user_count != 1 || dot == dot->parent->root || dot->u.dot->sparsity) return NULL;
+  if (!is_read_by_one(dot)) return NULL;
   const hlo_dot_attrs *a = dot->u.dot;
   int batch = a->lhs_batch.count, rank = dot->shape->rank;
   int rhs_first = dot->operands[0]->shape->rank - a->lhs_contracting.count, first[] = {batch, rhs_first};
@@ -399,12 +402,7 @@ static weft_status *transpose_operands(hlo_instr *transpose, bool *changed)
     operands[s] = moved[0] || moved[1 + s]
                     ? in_order(&b, dot->operands[s], transpose->dims.v, first[s], batches[s], sums[s])
                     : dot->operands[s];
-  result = pb_instr(&b, HLO_DOT, transpose->shape, 2, operands);
-  if (result) {
-    result->u.dot = attrs;
-    result->extra = dot->extra;
-    result->metadata = dot->metadata;
-  }
+  result = changed_dot(&b, dot, attrs, transpose->shape, operands);
   *changed = true;
   return pass_build_replace(&b, transpose, result);
 }

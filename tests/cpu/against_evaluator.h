@@ -113,4 +113,33 @@ static inline bool gives_exactly(weft_platform *platform, const char *text, int6
   return ok;
 }
 
+/* Copies `text` to `to`, with `type` in the place of each TYPE. */
+static inline void put_of_type(char *to, const char *text, const char *type)
+{
+  for (const char *from = text; *from;) {
+    bool is_type = strncmp(from, "TYPE", 4) == 0;
+    to += is_type ? sprintf(to, "%s", type) : (*to = *from, 1);
+    from += is_type ? 4 : 1;
+  }
+  *to = 0;
+}
+
+/* A random number from 0 to below - 1. */
+static inline int64_t pick_below(uint64_t *state, int64_t below)
+{
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (int64_t)(*state >> 33) % below;
+}
+
+/* The seeds of random programs: `count` from 0 on. WEFT_SEED=n: that one, whose program is printed; WEFT_COUNT=n: so
+ * many, from WEFT_FIRST on. */
+typedef struct seeds { uint64_t from, count; bool print; } seeds;
+static inline seeds seeds_of(uint64_t count)
+{
+  const char *one = getenv("WEFT_SEED"), *first = getenv("WEFT_FIRST"), *most = getenv("WEFT_COUNT");
+
+  if (one) return (seeds){strtoull(one, NULL, 10), 1, true};
+  return (seeds){first ? strtoull(first, NULL, 10) : 0, most ? strtoull(most, NULL, 10) : count, false};
+}
+
 #endif

@@ -322,14 +322,9 @@ TEST(a_cache_that_is_joined_to_new_keys_and_values_gives_the_same_results)
   weft_platform *platform = test_platform(1, 2);
 
   for (size_t i = 0; i < WEFT_COUNT(types); i++) {
-    char text[4096], *to = text;
+    char text[4096];
     int kernels, copies;
-    for (const char *from = decoder; *from;) {
-      bool is_type = strncmp(from, "TYPE", 4) == 0;
-      to += is_type ? sprintf(to, "%s", types[i]) : (*to = *from, 1);
-      from += is_type ? 4 : 1;
-    }
-    *to = 0;
+    put_of_type(text, decoder, types[i]);
     T_TRUE(gives_exactly(platform, text, 0, types[i], &kernels, &copies));
   }
   weft_platform_release(platform);
@@ -444,11 +439,7 @@ typedef struct writer {
   const char *type, *start_type;
 } writer;
 
-static int64_t pick(writer *w, int64_t below)
-{
-  w->state = w->state * 6364136223846793005u + 1442695040888963407u;
-  return (int64_t)(w->state >> 33) % below;
-}
+static int64_t pick(writer *w, int64_t below) { return pick_below(&w->state, below); }
 
 __attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...)
 {
@@ -599,25 +590,25 @@ static void put_program(writer *w, uint64_t seed)
 /* WEFT_SEED=n runs one seed and prints its program, WEFT_COUNT=n that many seeds from WEFT_FIRST on. */
 TEST(random_parts_give_the_same_results)
 {
-  const char *one = getenv("WEFT_SEED"), *first = getenv("WEFT_FIRST"), *most = getenv("WEFT_COUNT");
-  uint64_t from = one ? strtoull(one, NULL, 10) : first ? strtoull(first, NULL, 10) : 0;
-  uint64_t count = one ? 1 : most ? strtoull(most, NULL, 10) : 120, in_place = 0;
+  seeds of = seeds_of(120);
+  uint64_t in_place = 0;
   weft_platform *platform = test_platform(1, 2);
 
-  for (uint64_t seed = from; seed < from + count; seed++) {
+  for (uint64_t seed = of.from; seed < of.from + of.count; seed++) {
     static const int64_t starts[] = {0, 1, 2, 5, 100};
     writer w;
     char name[32];
     int kernels, copies;
     put_program(&w, seed);
-    if (one) print_message("%s", w.text);
+    if (of.print) print_message("%s", w.text);
     snprintf(name, sizeof name, "seed %" PRIu64, seed);
     if (!gives_exactly(platform, w.text, starts[seed % WEFT_COUNT(starts)], name, &kernels, &copies))
       fail_msg("%s", w.text);
     in_place += kernels == 0 && copies == 0;
   }
   weft_platform_release(platform);
-  if (count >= 100 && in_place * 4 < count) fail_msg("%" PRIu64 " of %" PRIu64 " read parts in place", in_place, count);
+  if (of.count >= 100 && in_place * 4 < of.count)
+    fail_msg("%" PRIu64 " of %" PRIu64 " read parts in place", in_place, of.count);
 }
 
 /* ---- weights with zero points and scales ---- */
@@ -802,16 +793,11 @@ TEST(sums_of_products_of_groups_become_one_product)
     "}\n";
   static const char *const types[] = {"f32", "bf16"};
   weft_platform *platform = test_platform(1, 2);
+  char text[4096];
 
   for (size_t i = 0; i < WEFT_COUNT(types); i++) {
-    char text[4096], *to = text;
     int kernels, copies;
-    for (const char *from = sums; *from;) {
-      bool is_type = strncmp(from, "TYPE", 4) == 0;
-      to += is_type ? sprintf(to, "%s", types[i]) : (*to = *from, 1);
-      from += is_type ? 4 : 1;
-    }
-    *to = 0;
+    put_of_type(text, sums, types[i]);
     weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
     char *steps = test_steps_of(exe), *first = strstr(steps, "dot_fusion");
     T_TRUE(first && strstr(first + 1, "dot_fusion")); /* the third would have to turn its weights */
@@ -824,24 +810,23 @@ TEST(sums_of_products_of_groups_become_one_product)
 
 TEST(random_weights_with_zero_points_and_scales_give_the_same_results)
 {
-  const char *one = getenv("WEFT_SEED"), *first = getenv("WEFT_FIRST"), *most = getenv("WEFT_COUNT");
-  uint64_t from = one ? strtoull(one, NULL, 10) : first ? strtoull(first, NULL, 10) : 0;
-  uint64_t count = one ? 1 : most ? strtoull(most, NULL, 10) : 60, in_place = 0;
+  seeds of = seeds_of(60);
+  uint64_t in_place = 0;
   weft_platform *platform = test_platform(1, 2);
 
-  for (uint64_t seed = from; seed < from + count; seed++) {
+  for (uint64_t seed = of.from; seed < of.from + of.count; seed++) {
     writer w;
     char name[32];
     int kernels, copies;
     put_product_of_weights(&w, seed);
-    if (one) print_message("%s", w.text);
+    if (of.print) print_message("%s", w.text);
     snprintf(name, sizeof name, "weights %" PRIu64, seed);
     if (!gives_exactly(platform, w.text, (int64_t)seed % 4, name, &kernels, &copies)) fail_msg("%s", w.text);
     in_place += kernels == 0 && copies == 0;
   }
   weft_platform_release(platform);
-  if (count >= 50 && in_place * 2 < count)
-    fail_msg("%" PRIu64 " of %" PRIu64 " are read as they are stored", in_place, count);
+  if (of.count >= 50 && in_place * 2 < of.count)
+    fail_msg("%" PRIu64 " of %" PRIu64 " are read as they are stored", in_place, of.count);
 }
 
 TEST_MAIN(UNIT(a_cache_that_is_joined_to_new_keys_and_values_gives_the_same_results),

@@ -300,17 +300,6 @@ static const char attention[] =
 
 enum { ELEMS = 5 * 130 * 48 };
 
-/* The text with TYPE replaced. */
-static void of_type(char *to, const char *type)
-{
-  for (const char *from = attention; *from;) {
-    bool is_type = strncmp(from, "TYPE", 4) == 0;
-    to += is_type ? sprintf(to, "%s", type) : (*to = *from, 1);
-    from += is_type ? 4 : 1;
-  }
-  *to = 0;
-}
-
 static void attend(const char *text, int threads, const hlo_literal *const *arguments, float *out)
 {
   weft_platform *platform = test_platform(1, threads);
@@ -335,7 +324,7 @@ TEST(attention_gives_the_same_bits_with_any_number_of_threads)
     hlo_literal *arguments[3];
     const hlo_literal *want;
     unsigned random = 3;
-    of_type(text, types[t].type);
+    put_of_type(text, attention, types[t].type);
     weft_arena_init(&arena);
     T_OK(hlo_parse(text, strlen(text), &module));
     for (int i = 0; i < 3; i++) {
@@ -358,13 +347,7 @@ TEST(attention_gives_the_same_bits_with_any_number_of_threads)
 
 /* ---- random chains ----------------------------------------------------------------------------------------------- */
 
-static int64_t pick(uint64_t *state, int64_t below)
-{
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (int64_t)(*state >> 33) % below;
-}
-
-/* One to four of "batch,", "rows,", "columns" of an array of scores, and the numbers of these dimensions. */
+/* The sizes and the numbers of those dimensions of the scores (batch, rows, columns) whose bit is set in `which`. */
 static void put_part(char *dims, char *numbers, const int64_t *size, unsigned which)
 {
   *dims = *numbers = 0;
@@ -384,11 +367,11 @@ static void put_chain(char *text, uint64_t seed)
   };
   static const unsigned parts[] = {7, 6, 4, 5, 2}; /* bit d: dimension d of the scores */
   uint64_t state = seed * 2654435761u + 1;
-  int kind = (int)pick(&state, WEFT_COUNT(types));
+  int kind = (int)pick_below(&state, WEFT_COUNT(types));
   const char *t = types[kind].type, *last = "s";
-  int64_t b = 1 + pick(&state, 5), m = 16 + pick(&state, 180), n = 100 + pick(&state, 500), k = 1 + pick(&state, 70),
-          d = 1 + pick(&state, 70), size[] = {b, m, n};
-  bool q_turned = pick(&state, 2), k_turned = pick(&state, 2), v_turned = pick(&state, 2);
+  int64_t b = 1 + pick_below(&state, 5), m = 16 + pick_below(&state, 180), n = 100 + pick_below(&state, 500), k = 1 + pick_below(&state, 70),
+          d = 1 + pick_below(&state, 70), size[] = {b, m, n};
+  bool q_turned = pick_below(&state, 2), k_turned = pick_below(&state, 2), v_turned = pick_below(&state, 2);
   char dims[64], numbers[16];
   int at = 0, param = 3;
 
@@ -409,27 +392,27 @@ static void put_chain(char *text, uint64_t seed)
       t, b, m, n, q_turned ? 1 : 2, k_turned ? 1 : 2);
 #define S "%s[%" PRId64 ",%" PRId64 ",%" PRId64 "]"
 #define OF_S t, b, m, n
-  if (pick(&state, 2)) {
+  if (pick_below(&state, 2)) {
     PUT("  two = %s[] constant(2)\n", t);
     PUT("  twos = " S " broadcast(two), dimensions={}\n", OF_S);
     PUT("  scaled = " S " multiply(%s, twos)\n", OF_S, last);
     last = "scaled";
   }
-  if (pick(&state, 2)) {
-    put_part(dims, numbers, size, parts[pick(&state, WEFT_COUNT(parts))]);
+  if (pick_below(&state, 2)) {
+    put_part(dims, numbers, size, parts[pick_below(&state, WEFT_COUNT(parts))]);
     PUT("  bias = %s[%s] parameter(%d)\n", t, dims, param++);
     PUT("  biases = " S " broadcast(bias), dimensions={%s}\n", OF_S, numbers);
     PUT("  biased = " S " add(%s, biases)\n", OF_S, last);
     last = "biased";
   }
-  if (pick(&state, 3)) {
-    bool unwanted = pick(&state, 2), causal = pick(&state, 2);
-    put_part(dims, numbers, size, causal ? 6 : parts[pick(&state, WEFT_COUNT(parts))]);
+  if (pick_below(&state, 3)) {
+    bool unwanted = pick_below(&state, 2), causal = pick_below(&state, 2);
+    put_part(dims, numbers, size, causal ? 6 : parts[pick_below(&state, WEFT_COUNT(parts))]);
     PUT("  ok = pred[%s] parameter(%d)\n", dims, param++);
     if (causal) { /* with a reach that the rows share out in different ways */
       PUT("  row = s32[%s] iota(), iota_dimension=0\n", dims);
       PUT("  column = s32[%s] iota(), iota_dimension=1\n", dims);
-      PUT("  more = s32[] constant(%" PRId64 ")\n", pick(&state, n) - n / 4);
+      PUT("  more = s32[] constant(%" PRId64 ")\n", pick_below(&state, n) - n / 4);
       PUT("  mores = s32[%s] broadcast(more), dimensions={}\n", dims);
       PUT("  reach = s32[%s] add(row, mores)\n", dims);
       PUT("  seen = pred[%s] compare(column, reach), direction=%s\n", dims, unwanted ? "GT" : "LE");
@@ -453,19 +436,18 @@ static void put_chain(char *text, uint64_t seed)
   PUT("}\n");
 }
 
-/* WEFT_SEED: one program, which is printed; WEFT_FIRST, WEFT_COUNT: others. Numbers of f16 and bf16 stay whole. */
+/* Numbers of f16 and bf16 stay whole. */
 TEST(random_chains_give_the_same_results)
 {
-  const char *one = getenv("WEFT_SEED"), *first = getenv("WEFT_FIRST"), *most = getenv("WEFT_COUNT");
-  uint64_t from = one ? strtoull(one, NULL, 10) : first ? strtoull(first, NULL, 10) : 0;
-  uint64_t count = one ? 1 : most ? strtoull(most, NULL, 10) : (uint64_t)40 / T_STRIDE(4), chains = 0;
+  seeds of = seeds_of((uint64_t)40 / T_STRIDE(4));
+  uint64_t chains = 0;
   weft_platform *platform = test_platform(1, 2);
 
-  for (uint64_t seed = from; seed < from + count; seed++) {
+  for (uint64_t seed = of.from; seed < of.from + of.count; seed++) {
     char text[8192], name[32];
     int kernels, copies;
     put_chain(text, seed);
-    if (one) print_message("%s", text);
+    if (of.print) print_message("%s", text);
     snprintf(name, sizeof name, "seed %" PRIu64, seed);
     if (!gives_exactly(platform, text, 0, name, &kernels, &copies)) fail_msg("%s", text);
     weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
@@ -473,7 +455,7 @@ TEST(random_chains_give_the_same_results)
     weft_executable_release(exe);
   }
   weft_platform_release(platform);
-  if (count >= 10 && chains * 4 < count) fail_msg("%" PRIu64 " of %" PRIu64 " are chains", chains, count);
+  if (of.count >= 10 && chains * 4 < of.count) fail_msg("%" PRIu64 " of %" PRIu64 " are chains", chains, of.count);
 }
 
 /* What a file says to be a chain must be one that the library can do: the rest is the evaluator's. */
