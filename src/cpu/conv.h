@@ -6,8 +6,8 @@
 #include "cpu/dot.h"
 #include "cpu/onednn.h"
 
-/* Where the elements of a kernel lie, in the order that the program gives it: elements from one output feature, from one
- * input feature, and from one place of each spatial dimension to the next. */
+/* Where the elements of a kernel lie, in the order that the program gives it: elements from one output feature, from
+ * one input feature, and from one place of each spatial dimension to the next. */
 typedef struct cpu_conv_kernel { int64_t out_step, in_step, step[HLO_MAX_RANK]; } cpu_conv_kernel;
 
 /* The plan of the form of conv_plane.c. A plane is spread into `elems` elements of the type of the sums. */

@@ -65,15 +65,23 @@ static inline bool runs_exactly(weft_executable *exe, const hlo_literal *const *
   return ok;
 }
 
-static inline int count_steps(const weft_executable *exe, const char *kind)
+/* How often `word` stands in what is printed of the steps. */
+static inline int count_in_steps(const weft_executable *exe, const char *word)
 {
-  char *steps = test_steps_of(exe), word[32];
+  char *steps = test_steps_of(exe);
   int count = 0;
 
-  snprintf(word, sizeof word, " %s ", kind);
   for (const char *at = steps; (at = strstr(at, word)); at++) count++;
   free(steps);
   return count;
+}
+
+static inline int count_steps(const weft_executable *exe, const char *kind)
+{
+  char word[32];
+
+  snprintf(word, sizeof word, " %s ", kind);
+  return count_in_steps(exe, word);
 }
 
 /* Compiles `text`, runs it, saves it, loads it and runs it again; false, with a comment that begins with `name`, if the
