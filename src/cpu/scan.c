@@ -7,7 +7,10 @@
  *
  * Pass reduce-window-rewriter groups the operands of short scans in the same way. The grouping depends on the length
  * alone: neither the number of threads nor the number of rows changes a bit. A reversed scan is the same from the
- * last element on. Narrow floats are summed in f32, and rounded as they are stored. */
+ * last element on. Narrow floats are summed in f32, and rounded as they are stored.
+ *
+ * Sums and products of 32-bit elements go by squares of 16 blocks of 16, which are turned in registers: a vector adds an
+ * element of each block to those before it. */
 #include <config.h>
 
 #include "cpu/scan.h"
@@ -16,9 +19,14 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "codegen/model/processor.h"
 #include "codegen/model/strategy.h"
 #include "cpu/gemm.h"
+#include "cpu/gemm_block.h"
 #include "cpu/hot.h"
+#if defined __x86_64__
+#include "cpu/gemm_turn.h"
+#endif
 
 enum {
   SIDE_BY_SIDE = 8,       /* blocks that are summed at the same time */
@@ -48,6 +56,46 @@ typedef struct scan_loops {
                   void *out);
 } scan_loops;
 
+/* out[16][16] = in[16][16] turned, of 32-bit elements. */
+typedef void turn_square(const void *in, void *out);
+
+#if defined __x86_64__
+
+static __attribute__((target("avx512f"))) void turn_wide(const void *in, void *out)
+{
+  __m512i v[16];
+
+  CPU_UNROLL
+  for (int i = 0; i < 16; i++) v[i] = _mm512_loadu_si512((const char *)in + 64 * i);
+  cpu_turn_16x16(v);
+  CPU_UNROLL
+  for (int i = 0; i < 16; i++) _mm512_storeu_si512((char *)out + 64 * i, v[i]);
+}
+
+static __attribute__((target("avx2,fma"))) void turn_narrow(const void *in, void *out)
+{
+  for (int quarter = 0; quarter < 4; quarter++) {
+    int row = quarter / 2 * 8, column = quarter % 2 * 8;
+    __m256 v[8];
+    CPU_UNROLL
+    for (int i = 0; i < 8; i++) v[i] = _mm256_loadu_ps((const float *)in + 16 * (row + i) + column);
+    cpu_turn_8x8(v);
+    CPU_UNROLL
+    for (int i = 0; i < 8; i++) _mm256_storeu_ps((float *)out + 16 * (column + i) + row, v[i]);
+  }
+}
+
+/* The fastest one, or NULL, where squares do not pay. */
+static turn_square *square_turner(void)
+{
+  if (cpu_block_is_fast() && !cpu_block_narrow) return turn_wide;
+  return gen_this_processor.avx2 ? turn_narrow : NULL;
+}
+
+#else
+static turn_square *square_turner(void) { return NULL; }
+#endif
+
 /* IEEE 754-2019 maximum and minimum: NaN wins, -0 < 0. Equal numbers of different bits are zeros: 0 + -0 is 0, and
  * -(-0 + -(0)) is -0. */
 #define MAX_FLOAT(a, b) ((a) > (b) || (a) != (a) ? (a) : (a) == (b) ? (a) == 0 ? (a) + (b) : (a) : (b))
@@ -56,6 +104,7 @@ typedef struct scan_loops {
 #define PRODUCT(a, b) ((a) * (b))
 
 #define ELEM float
+#define SQUARES
 #define NAME(x) f32_add_##x
 #define OP SUM
 #include "cpu/scan_loops.h"
@@ -66,6 +115,7 @@ typedef struct scan_loops {
 #include "cpu/scan_loops.h"
 #undef NAME
 #undef OP
+#undef SQUARES
 #define NAME(x) f32_maximum_##x
 #define OP MAX_FLOAT
 #include "cpu/scan_loops.h"
@@ -103,6 +153,7 @@ typedef struct scan_loops {
 
 /* Sums and products wrap: those of signed integers have the bits of unsigned ones. */
 #define ELEM uint32_t
+#define SQUARES
 #define NAME(x) u32_add_##x
 #define OP SUM
 #include "cpu/scan_loops.h"
@@ -113,6 +164,7 @@ typedef struct scan_loops {
 #include "cpu/scan_loops.h"
 #undef NAME
 #undef OP
+#undef SQUARES
 #define NAME(x) u32_maximum_##x
 #define OP WEFT_MAX
 #include "cpu/scan_loops.h"

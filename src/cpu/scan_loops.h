@@ -1,6 +1,7 @@
 /* cpu/scan_loops.h -- the loops of cpu/scan.c for one type and one operation; included once for each.
  *
- * ELEM: the type; NAME(x): the name of function x; OP(a, b): the operation. */
+ * ELEM: the type; NAME(x): the name of function x; OP(a, b): the operation. SQUARES: ELEM has 32 bits, and OP takes
+ * vectors, too. */
 
 /* An element in the state of a row, whose declared type is that of bytes. */
 typedef ELEM NAME(kept) __attribute__((may_alias));
@@ -100,17 +101,21 @@ static void NAME(carry)(const cpu_scan *s, progress *p, int64_t blocks, void *su
   bool is_top = s->levels == 2;
   int64_t at = p[1].at;
 
-  for (int64_t b = 0; b < blocks; b++) { /* as push does, but in registers */
-    ELEM x = before;
+  for (int64_t b = 0, end; b < blocks; b = end) { /* as push does, but in registers */
     if (at == 0) {
       if (!is_top) carry = NAME(push)(s, p, 2, p[1].has_begun ? sum : first, first);
       p[1].has_begun = true;
       sum = first;
     }
-    before = v[b];
-    sum = OP(sum, x);
-    v[b] = is_top ? sum : OP(carry, sum);
-    if (++at == s->size[1] && !is_top) at = 0;
+    end = is_top ? blocks : WEFT_MIN(blocks, b + s->size[1] - at);
+    at += end - b;
+    for (int64_t i = b; i < end; i++) {
+      ELEM x = before;
+      before = v[i];
+      sum = OP(sum, x);
+      v[i] = is_top ? sum : OP(carry, sum);
+    }
+    if (!is_top && at == s->size[1]) at = 0;
   }
   *(NAME(kept) *)p[0].sum = before;
   p[0].has_begun = true;
@@ -119,12 +124,68 @@ static void NAME(carry)(const cpu_scan *s, progress *p, int64_t blocks, void *su
   p[1].at = at;
 }
 
+#ifdef SQUARES
+static CPU_INLINE void NAME(reverse)(ELEM *v)
+{
+  for (int i = 0; i < GEN_SCAN_BLOCK / 2; i++) {
+    ELEM swap = v[i];
+    v[i] = v[GEN_SCAN_BLOCK - 1 - i];
+    v[GEN_SCAN_BLOCK - 1 - i] = swap;
+  }
+}
+
+typedef ELEM NAME(lanes) __attribute__((vector_size(GEN_SCAN_BLOCK * sizeof(ELEM)), may_alias, aligned(64)));
+
+/* Scans `squares` times GEN_SCAN_BLOCK blocks of that size, at most a chunk. A square is turned, so that a vector has
+ * one element of each block, and turned back. `carries`: as for chunk. */
+static CPU_HOT void NAME(squares)(const cpu_scan *s, progress *p, turn_square *turn, const ELEM *in, ELEM *out,
+                                  int64_t step, int64_t squares, ELEM init, const ELEM *carries)
+{
+  enum { SIZE = GEN_SCAN_BLOCK, SQUARE = SIZE * SIZE };
+  const NAME(lanes) zero = {0};
+  _Alignas(64) ELEM turned[CHUNK], before[CHUNK / SIZE];
+  int64_t low = step > 0 ? 0 : 1 - SQUARE; /* from the scan's first element to the lowest one of its square */
+
+  for (int64_t i = 0; i < squares; i++) {
+    NAME(lanes) *rows = (NAME(lanes) *)(turned + i * SQUARE), sum = zero + init;
+    turn(in + low + step * i * SQUARE, rows);
+    for (int j = 0; j < SIZE; j++) {
+      NAME(lanes) *row = &rows[step > 0 ? j : SIZE - 1 - j];
+      *row = sum = OP(sum, *row);
+    }
+    memcpy(before + i * SIZE, &sum, sizeof sum);
+    if (step < 0) NAME(reverse)(before + i * SIZE);
+  }
+  if (carries) memcpy(before, carries, (size_t)(squares * SIZE) * sizeof *before);
+  else NAME(carry)(s, p, squares * SIZE, before, &init);
+  for (int64_t i = 0; i < squares; i++) {
+    NAME(lanes) *rows = (NAME(lanes) *)(turned + i * SQUARE);
+    if (step < 0) NAME(reverse)(before + i * SIZE);
+    NAME(lanes) carry = *(const NAME(lanes) *)(before + i * SIZE);
+    for (int j = 0; j < SIZE; j++) rows[j] = OP(carry, rows[j]);
+    turn(rows, out + low + step * i * SQUARE);
+  }
+}
+#endif
+
 static CPU_INLINE void NAME(blocks)(const cpu_scan *s, progress *p, const ELEM *in, ELEM *out, int64_t step,
                                     int64_t size, int64_t count, ELEM init, const ELEM *carries)
 {
   int64_t blocks = count / size, rest = count - blocks * size;
   ELEM sums[MOST_BLOCKS + 1], sum = init;
 
+#ifdef SQUARES
+  turn_square *turn = size == GEN_SCAN_BLOCK && blocks >= GEN_SCAN_BLOCK ? square_turner() : NULL;
+  if (turn) {
+    int64_t squares = blocks / GEN_SCAN_BLOCK, done = squares * GEN_SCAN_BLOCK * GEN_SCAN_BLOCK;
+    NAME(squares)(s, p, turn, in, out, step, squares, init, carries);
+    if (done == count) return;
+    in += step * done;
+    out += step * done;
+    blocks -= squares * GEN_SCAN_BLOCK;
+    if (carries) carries += squares * GEN_SCAN_BLOCK;
+  }
+#endif
   NAME(sum_blocks)(in, out, step, size, blocks, init, sums);
   in += step * blocks * size;
   for (int64_t j = 0; j < rest; j++) out[step * (blocks * size + j)] = sum = OP(sum, in[step * j]);

@@ -12,6 +12,7 @@
 #include "cpu/conv_amx.h"
 #include "cpu/dot.h"
 #include "cpu/fft.h"
+#include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
 #include "cpu/linalg.h"
 #include "cpu/scan.h"
@@ -1283,8 +1284,9 @@ static void check_scan(rt_pool *pools[], int pool_count, const char *type, const
   hlo_literal *rounded, got = {.shape = root->shape, .data = out};
   T_OK(hlo_literal_new(&arena, root->shape, &rounded));
   for (int64_t i = 0; i < count; i++) hlo_literal_set_f64(rounded, i, want[i], 0);
-  for (int p = 0; p < 2 * pool_count; p++) {
-    bool in_place = p >= pool_count;
+  for (int p = 0; p < 3 * pool_count; p++) {
+    bool in_place = p / pool_count == 1;
+    cpu_block_narrow = p / pool_count == 2;
     memset(out, 0x5a, (size_t)bytes);
     if (in_place) memcpy(out, in->data, (size_t)bytes);
     T_OK(cpu_scan_run(&s, pools[p % pool_count], in_place ? out : in->data, start->data, out,
@@ -1295,6 +1297,7 @@ static void check_scan(rt_pool *pools[], int pool_count, const char *type, const
         fail_msg("%s, pool %d: element %" PRId64 ": got %.9g, want %.9g", text, p, i, x, y);
     }
   }
+  cpu_block_narrow = false;
   free(want);
   free(out);
   free(scratch);
