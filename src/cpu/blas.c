@@ -8,7 +8,81 @@
 #ifdef HAVE_OPENBLAS
 
 #include <cblas.h>
+#include <link.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "codegen/model/processor.h"
+
+/* ---- its kernels ------------------------------------------------------------------------------------------------- */
+
+/* OpenBLAS chooses its kernels as it is loaded, by the processor's model. For a model that is newer than itself it takes
+ * those for SSE3 ("Prescott"), which need two to three times as long; releases from 0.3.26 on go by the features. It can
+ * be asked to choose again, by a variable that it reads in the environment. */
+
+extern void gotoblas_dynamic_init(void) __attribute__((weak)); /* there are none if it has one kind of kernels alone */
+extern void gotoblas_dynamic_quit(void) __attribute__((weak));
+
+typedef struct loaded {
+  uintptr_t weft, blas; /* an address in each */
+  int count, weft_at, blas_at; /* places in the order of loading */
+} loaded;
+
+static bool holds(const struct dl_phdr_info *object, uintptr_t address)
+{
+  for (int i = 0; i < object->dlpi_phnum; i++) {
+    const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+    if (part->p_type == PT_LOAD && address - (object->dlpi_addr + part->p_vaddr) < part->p_memsz) return true;
+  }
+  return false;
+}
+
+static int note_object(struct dl_phdr_info *object, size_t size, void *ctx)
+{
+  loaded *l = ctx;
+
+  (void)size;
+  if (holds(object, l->weft)) l->weft_at = l->count;
+  if (holds(object, l->blas)) l->blas_at = l->count;
+  l->count++;
+  return 0;
+}
+
+/* If Weft brought OpenBLAS into the process, nobody is computing with it yet: it comes behind Weft in the order. */
+static bool came_with_weft(void)
+{
+  loaded l = {.weft = (uintptr_t)&came_with_weft, .blas = (uintptr_t)&openblas_get_corename};
+  dl_iterate_phdr(note_object, &l);
+  return l.blas_at >= l.weft_at;
+}
+
+/* Runs before main, or as the plugin is loaded. */
+static __attribute__((constructor)) void choose_kernels(void)
+{
+  static char wide[] = "OPENBLAS_CORETYPE=SkylakeX", narrow[] = "OPENBLAS_CORETYPE=Haswell";
+  static char **with; /* never freed: a thread may still be reading it */
+  char missing[64], **before = environ;
+  size_t count = 0;
+
+  if (!gotoblas_dynamic_init || !gotoblas_dynamic_quit || strcmp(openblas_get_corename(), "Prescott") != 0 ||
+      getenv("OPENBLAS_CORETYPE") || !gen_processor_has("avx2,fma", missing) || !came_with_weft())
+    return;
+  while (before && before[count]) count++;
+  /* an environment of its own, and not setenv, which would free the one that another thread may be reading */
+  with = malloc((count + 2) * sizeof *with);
+  if (!with) return;
+  if (count > 0) memcpy(with, before, count * sizeof *with);
+  with[count] = gen_processor_has("avx512f,avx512bw,avx512dq,avx512vl,avx512cd", missing) ? wide : narrow;
+  with[count + 1] = NULL;
+  environ = with;
+  gotoblas_dynamic_quit();
+  gotoblas_dynamic_init();
+  environ = before;
+}
+
+/* ---- its threads ------------------------------------------------------------------------------------------------- */
 
 /* OpenBLAS starts one thread for each core when it is loaded, and each of them spins for some 60 ms before it
  * sleeps, on cores that Weft's workers need. OpenBLAS built without threads lacks the function that ends them. */
