@@ -241,15 +241,105 @@ static bool workspace_make(const call *c, workspace *w)
 #define BY_COMPLEX(c, name) ((c)->kind == C ? c##name##_ : z##name##_)
 #define IS_COMPLEX(c) ((c)->kind >= C)
 
+/* ---- batches over threads ---------------------------------------------------------------------------------------- */
+
+enum { MOST_BUFFERS = 8, MOST_RANK = 16, MOST_PARTS = 32, LEAST_SHARED_NS = 30000 };
+
+/* The parts of a batch, each a call of its own. Matrices do not depend on each other, so results have the same bits for
+ * any number of parts. */
+typedef struct batch_job {
+  XLA_FFI_CallFrame *frame;
+  XLA_FFI_Handler *part_handler;
+  int64_t batch, parts;
+  int batch_rank; /* the leading dimensions that all buffers have in common */
+  XLA_FFI_Error *errors[MOST_PARTS];
+} batch_job;
+
+/* The matrices [begin, end) of `whole`; `dims` has room for MOST_RANK. */
+static XLA_FFI_Buffer matrices_of(const batch_job *job, const XLA_FFI_Buffer *whole, int64_t begin, int64_t end,
+                                  int64_t *dims)
+{
+  XLA_FFI_Buffer some = *whole;
+  int64_t bytes = (int64_t)weft_dtype_bytes(weft_dtype_from_proto(whole->dtype));
+
+  for (int64_t d = 0; d < whole->rank; d++) dims[d] = d < job->batch_rank ? 1 : whole->dims[d];
+  dims[0] = end - begin;
+  some.dims = dims;
+  some.data = (char *)whole->data + elems(whole) / job->batch * begin * bytes;
+  return some;
+}
+
+static void part_task(void *ctx, int64_t part)
+{
+  batch_job *job = ctx;
+  XLA_FFI_CallFrame frame = *job->frame;
+  XLA_FFI_Buffer args[MOST_BUFFERS], rets[MOST_BUFFERS];
+  int64_t arg_dims[MOST_BUFFERS][MOST_RANK], ret_dims[MOST_BUFFERS][MOST_RANK];
+  void *arg_list[MOST_BUFFERS], *ret_list[MOST_BUFFERS];
+  int64_t begin = job->batch * part / job->parts, end = job->batch * (part + 1) / job->parts;
+
+  for (int64_t i = 0; i < frame.args.size; i++) {
+    args[i] = matrices_of(job, frame.args.args[i], begin, end, arg_dims[i]);
+    arg_list[i] = &args[i];
+  }
+  for (int64_t i = 0; i < frame.rets.size; i++) {
+    rets[i] = matrices_of(job, frame.rets.rets[i], begin, end, ret_dims[i]);
+    ret_list[i] = &rets[i];
+  }
+  frame.args.args = arg_list;
+  frame.rets.rets = ret_list;
+  job->errors[part] = job->part_handler(&frame);
+}
+
+static bool has_batch(const XLA_FFI_Buffer *b, const XLA_FFI_Buffer *first, int batch_rank)
+{
+  return b->rank >= batch_rank && b->rank <= MOST_RANK &&
+         memcmp(b->dims, first->dims, (size_t)batch_rank * sizeof *b->dims) == 0;
+}
+
+/* Calls `handler` for the whole batch, or, where that pays, for parts of it on several threads. */
+static XLA_FFI_Error *call_in_parts(XLA_FFI_CallFrame *frame, int matrix_rank, XLA_FFI_Handler *handler)
+{
+  const double CALL_NS = 100, ELEM_NS = 0.5; /* of a matrix, and of each of rows * columns * the less of the two */
+  batch_job job = {.frame = frame, .part_handler = handler, .batch = 1};
+  rt_pool *pool = frame->extension_start ? NULL : rt_ffi_pool(frame->ctx);
+  XLA_FFI_Error *first_error = NULL;
+
+  if (!pool || rt_pool_threads(pool) < 2 || frame->args.size < 1 || frame->args.size > MOST_BUFFERS ||
+      frame->rets.size > MOST_BUFFERS)
+    return handler(frame);
+  const XLA_FFI_Buffer *first = frame->args.args[0];
+  job.batch_rank = (int)first->rank - matrix_rank;
+  if (job.batch_rank < 1) return handler(frame);
+  for (int d = 0; d < job.batch_rank; d++) job.batch *= first->dims[d];
+  double rows = (double)dim(first, matrix_rank - 1), cols = matrix_rank == 2 ? (double)dim(first, 0) : 1;
+  double ns = (double)job.batch * (CALL_NS + ELEM_NS * rows * cols * WEFT_MIN(rows, cols));
+  bool shares = job.batch > 1 && ns >= LEAST_SHARED_NS;
+  for (int64_t i = 0; i < frame->args.size; i++)
+    shares = shares && has_batch(frame->args.args[i], first, job.batch_rank);
+  for (int64_t i = 0; i < frame->rets.size; i++)
+    shares = shares && has_batch(frame->rets.rets[i], first, job.batch_rank);
+  if (!shares) return handler(frame);
+  job.parts = WEFT_MIN(WEFT_MIN(2 * (int64_t)rt_pool_threads(pool), MOST_PARTS), job.batch);
+  rt_parallel_for(pool, job.parts, part_task, &job);
+  for (int64_t i = 0; i < job.parts; i++) {
+    XLA_FFI_Error_Destroy_Args destroy = {.struct_size = sizeof destroy, .error = job.errors[i]};
+    if (!first_error) first_error = job.errors[i];
+    else if (job.errors[i]) frame->api->XLA_FFI_Error_Destroy(&destroy);
+  }
+  return first_error;
+}
+
 /* Defines a handler: `c` is set up, or the handler returns what was wrong. */
 #define HANDLER(name, args, rets, rank)                              \
   static XLA_FFI_Error *name##_call(call *c);                        \
-  static XLA_FFI_Error *name##_handler(XLA_FFI_CallFrame *frame)     \
+  static XLA_FFI_Error *name##_matrices(XLA_FFI_CallFrame *frame)    \
   {                                                                  \
     call c;                                                          \
     XLA_FFI_Error *error = call_init(&c, frame, args, rets, rank) ? name##_call(&c) : NULL; \
     return error ? error : c.error;                                  \
   }                                                                  \
+  static XLA_FFI_Error *name##_handler(XLA_FFI_CallFrame *frame) { return call_in_parts(frame, rank, name##_matrices); } \
   static XLA_FFI_Error *name##_call(call *c)
 
 /* The `m` of the first CALL in WITH_WORKSPACE: asking for the size does not touch the data, so any matrix serves. */

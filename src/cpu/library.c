@@ -142,7 +142,10 @@ static weft_status *custom_call_make(low_step *step, rt_thunk **out_thunk)
 {
   weft_status *st = low_custom_call_make(step, out_thunk);
 
-#ifndef HAVE_OPENBLAS
+#ifdef HAVE_OPENBLAS
+  /* the matrices of a batch, by several threads (lapack.c) */
+  if (!st && strncmp(step->instr->u.custom->target, "lapack_", 7) == 0) (*out_thunk)->splits = true;
+#else
   if (strncmp(step->instr->u.custom->target, "lapack_", 7) == 0)
     st = weft_status_note(st, __FILE__, __LINE__,
                           "this build has no OpenBLAS, and no LAPACK (configure --without-openblas)");

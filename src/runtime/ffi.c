@@ -222,6 +222,8 @@ struct XLA_FFI_ExecutionContext {
   object *states[XLA_FFI_ExecutionStage_EXECUTE]; /* prepare and initialize: of this run */
 };
 
+rt_pool *rt_ffi_pool(const XLA_FFI_ExecutionContext *ctx) { return ctx->pool; }
+
 struct XLA_FFI_Future {
   weft_mutex mu;
   bool is_set;

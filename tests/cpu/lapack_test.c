@@ -1,7 +1,8 @@
 /* tests/cpu/lapack_test.c -- custom calls to LAPACK whose operands, results or attributes do not go together are
- * refused before LAPACK is called, which would read or write what is not there. */
+ * refused before LAPACK is called, which would read or write what is not there; batches shared by threads. */
 #include <config.h>
 
+#include "codegen/model/processor.h"
 #include "cpu/run.h"
 
 static const struct {
@@ -80,8 +81,117 @@ TEST(calls_that_do_not_go_together)
   weft_platform_release(platform);
 }
 
+/* Of `batch` matrices of 24 by 24 each result has so many bytes a matrix. */
+enum { ORDER = 24, MATRIX_BYTES = ORDER * ORDER * 4, ROW_BYTES = ORDER * 4, BATCH = 37, MOST_RESULTS = 5 };
+static const struct {
+  const char *target, *results, *config; /* results: %1$s is the batch and a comma, or nothing */
+  int result_count;
+  size_t bytes[MOST_RESULTS];
+} batched[] = {
+  {"lapack_ssyevd_ffi", "(f32[%1$s24,24], f32[%1$s24], s32[%2$s])", "", 3, {MATRIX_BYTES, ROW_BYTES, 4}},
+  {"lapack_sgesdd_ffi", "(f32[%1$s24,24], f32[%1$s24], f32[%1$s24,24], f32[%1$s24,24], s32[%2$s])", "mode = 65 : ui8", 5,
+   {MATRIX_BYTES, ROW_BYTES, MATRIX_BYTES, MATRIX_BYTES, 4}},
+  {"lapack_sgeqrf_ffi", "(f32[%1$s24,24], f32[%1$s24])", "", 2, {MATRIX_BYTES, ROW_BYTES}},
+  {"lapack_sgetrf_ffi", "(f32[%1$s24,24], s32[%1$s24], s32[%2$s])", "", 3, {MATRIX_BYTES, ROW_BYTES, 4}},
+  {"lapack_sgeev_ffi", "(f32[%1$s24], f32[%1$s24], c64[%1$s24,24], c64[%1$s24,24], s32[%2$s])", "", 5,
+   {ROW_BYTES, ROW_BYTES, 2 * MATRIX_BYTES, 2 * MATRIX_BYTES, 4}},
+};
+
+static void run_batched(weft_platform *platform, size_t i, int64_t batch, const float *in, char *out[MOST_RESULTS])
+{
+  char text[1024], results[512], dims[32] = "", infos[32] = "";
+  void *outputs[MOST_RESULTS];
+  const void *inputs[] = {in};
+
+  if (batch > 0) snprintf(dims, sizeof dims, "%d,", (int)batch);
+  if (batch > 0) snprintf(infos, sizeof infos, "%d", (int)batch);
+  snprintf(results, sizeof results, batched[i].results, dims, infos);
+  snprintf(text, sizeof text,
+           "HloModule m\nENTRY e {\n  p = f32[%s24,24] parameter(0)\n  ROOT r = %s custom-call(p), "
+           "custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI, backend_config={%s}\n}\n",
+           dims, results, batched[i].target, batched[i].config);
+  for (int r = 0; r < batched[i].result_count; r++) outputs[r] = out[r];
+  weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+  T_OK(test_run(exe, inputs, outputs));
+  weft_executable_release(exe);
+}
+
+/* Threads share a batch; each matrix has the bits that it has alone. */
+TEST(a_batch_has_the_bits_of_each_matrix_alone)
+{
+  enum { MOST_BYTES = 2 * MATRIX_BYTES };
+  weft_platform *one = test_platform(1, 1), *many = test_platform(1, 5);
+  float *in = malloc((size_t)BATCH * MATRIX_BYTES);
+  char *out[MOST_RESULTS], *alone[MOST_RESULTS];
+  uint64_t bits = 7;
+
+  T_TRUE(in);
+  for (int64_t i = 0; i < (int64_t)BATCH * ORDER * ORDER; i++) {
+    bits = bits * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    in[i] = (float)(int32_t)(bits >> 32) * 0x1p-31f;
+  }
+  for (int r = 0; r < MOST_RESULTS; r++) {
+    out[r] = malloc((size_t)BATCH * MOST_BYTES);
+    alone[r] = malloc(MOST_BYTES);
+    T_TRUE(out[r] && alone[r]);
+  }
+  for (size_t i = 0; i < WEFT_COUNT(batched); i++) {
+    run_batched(many, i, BATCH, in, out);
+    for (int64_t m = 0; m < BATCH; m += 4) {
+      run_batched(one, i, 0, in + m * ORDER * ORDER, alone);
+      for (int r = 0; r < batched[i].result_count; r++)
+        if (memcmp(out[r] + (size_t)m * batched[i].bytes[r], alone[r], batched[i].bytes[r]) != 0)
+          fail_msg("%s: result %d of matrix %d differs", batched[i].target, r, (int)m);
+    }
+  }
+  for (int r = 0; r < MOST_RESULTS; r++) {
+    free(out[r]);
+    free(alone[r]);
+  }
+  free(in);
+  weft_platform_release(one);
+  weft_platform_release(many);
+}
+
+/* A part of a batch finds what is wrong, too. */
+TEST(batches_that_do_not_go_together)
+{
+  weft_platform *platform = test_platform(1, 3);
+  float *in = calloc(BATCH, MATRIX_BYTES), *out = calloc(BATCH, MATRIX_BYTES);
+  void *outputs[] = {out, out, out};
+  const void *inputs[] = {in};
+
+  T_TRUE(in && out);
+  weft_executable *exe = test_compile(
+    platform,
+    "HloModule m\nENTRY e {\n  p = f32[37,24,24] parameter(0)\n  ROOT r = (f32[37,24,24], f32[37,23], s32[37]) custom-call(p), "
+    "custom_call_target=\"lapack_ssyevd_ffi\", api_version=API_VERSION_TYPED_FFI\n}\n",
+    BUF_TOPOLOGICAL);
+  weft_status *st = test_run(exe, inputs, outputs);
+  T_EQ_INT(weft_status_code(st), WEFT_INVALID_ARGUMENT);
+  T_TRUE(strstr(weft_status_text(st, false), "result 1 holds"));
+  weft_status_free(st);
+  weft_executable_release(exe);
+  free(in);
+  free(out);
+  weft_platform_release(platform);
+}
+
 #ifdef HAVE_OPENBLAS
-TEST_MAIN(UNIT(calls_that_do_not_go_together))
+extern char *openblas_get_corename(void);
+extern void gotoblas_dynamic_init(void) __attribute__((weak));
+
+/* OpenBLAS takes kernels for SSE3 on processors whose model it does not know. */
+TEST(kernels_are_for_the_vectors_of_this_processor)
+{
+  char missing[64];
+
+  if (gotoblas_dynamic_init && !getenv("OPENBLAS_CORETYPE") && gen_processor_has("avx2,fma", missing))
+    T_TRUE(strcmp(openblas_get_corename(), "Prescott") != 0);
+}
+
+TEST_MAIN(UNIT(calls_that_do_not_go_together), UNIT(a_batch_has_the_bits_of_each_matrix_alone),
+          UNIT(batches_that_do_not_go_together), UNIT(kernels_are_for_the_vectors_of_this_processor))
 #else
 int main(void)
 {
