@@ -14,7 +14,7 @@ libweftcore_la_SOURCES += \
   %D%/dynamic_dimensions.c \
   %D%/elementwise_expander.c \
   %D%/erfc.c \
-  %D%/features_last.c %D%/flatten.c \
+  %D%/eigenvalues.c %D%/features_last.c %D%/flatten.c \
   %D%/scopes.c %D%/scopes.h \
   %D%/fusion.c %D%/fusion.h \
   %D%/fusion_kind.c \

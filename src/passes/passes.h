@@ -27,6 +27,7 @@ extern const hlo_pass pass_narrow_weights;     /* for platforms whose library mu
 extern const hlo_pass pass_dot_parts;          /* for platforms whose library reads parts of arrays in place */
 extern const hlo_pass pass_strips;             /* for platforms whose library computes chains by strips of rows */
 extern const hlo_pass pass_triangular_calls;   /* for CPUs, before all others */
+extern const hlo_pass pass_eigenvalues;        /* for CPUs */
 extern const hlo_pass pass_library_linalg;     /* for platforms with a library of factorizations */
 extern const hlo_pass pass_scatter_sorter;     /* for platforms that scatter in parallel */
 extern const hlo_pass pass_reduce_splitter;

@@ -10,5 +10,5 @@ static const struct pass_entry backend_entries[] = {
 };
 static const pass_pipeline backend = {"backend", ENTRIES(backend_entries), .rounds = 1};
 
-static const struct pass_entry cpu_entries[] = {PASS(triangular_calls), GROUP(pass_legality), GROUP(pass_simplify), PASS(features_last), PASS(dce), GROUP(backend)};
+static const struct pass_entry cpu_entries[] = {PASS(triangular_calls), GROUP(pass_legality), GROUP(pass_simplify), PASS(eigenvalues), PASS(features_last), PASS(dce), GROUP(backend)};
 const pass_pipeline pass_cpu_pipeline = {"cpu", ENTRIES(cpu_entries), .rounds = 1};
