@@ -658,8 +658,9 @@ TEST(functions_of_every_bf16_are_rounded_right)
 }
 
 /* Products of every bf16, exact in double: denormal ones, ties, those that are too large, infinities and NaN. Most
- * vectors of x have no denormal product, so that both ways to round are taken. */
-TEST(products_of_bf16_are_rounded_right)
+ * vectors of x have no denormal product, so that both ways to round are taken. `positive`: the greater of the product
+ * and 0, whatever the sign of its zero. */
+static void check_products_of_bf16(bool positive)
 {
   static const char text[] = "HloModule t\n"
                              "f {\n"
@@ -667,19 +668,29 @@ TEST(products_of_bf16_are_rounded_right)
                              "  y = bf16[65536] parameter(1)\n"
                              "  ROOT r = bf16[65536] multiply(x, y)\n"
                              "}\n"
+                             "g {\n"
+                             "  x = bf16[65536] parameter(0)\n"
+                             "  y = bf16[65536] parameter(1)\n"
+                             "  p = bf16[65536] multiply(x, y)\n"
+                             "  c = bf16[] constant(0)\n"
+                             "  z = bf16[65536] broadcast(c), dimensions={}\n"
+                             "  ROOT r = bf16[65536] maximum(p, z)\n"
+                             "}\n"
                              "ENTRY e {\n"
                              "  x = bf16[65536] parameter(0)\n"
                              "  y = bf16[65536] parameter(1)\n"
-                             "  ROOT r = bf16[65536] fusion(x, y), kind=kLoop, calls=f\n"
+                             "  ROOT r = bf16[65536] fusion(x, y), kind=kLoop, calls=%c\n"
                              "}\n";
+  char program[sizeof text];
   static const uint16_t factors[] = {0x3f80, 0x3f81, 0xbfc3, 0x3f7f, 0x0001, 0x8001, 0x007f, 0x0080, 0x2481, 0x1fff, 0x7f7f, 0x7f80, 0x7fc1, 0x0000, 0x8000, 0x3e15};
   uint16_t *in = aligned_alloc(64, BLOCK * sizeof *in), *by = aligned_alloc(64, BLOCK * sizeof *in),
            *out = aligned_alloc(64, BLOCK * sizeof *out);
 
+  snprintf(program, sizeof program, text, positive ? 'g' : 'f');
   for (int excess = 0; excess < 2; excess++) {
     hlo_module *module = NULL;
     const gen_kernel *kernel;
-    gen_code *code = compile_rounding(text, excess, &module, &kernel);
+    gen_code *code = compile_rounding(program, excess, &module, &kernel);
     for (size_t k = 0; k < WEFT_COUNT(factors); k++) {
       for (int i = 0; i < BLOCK; i++) {
         in[i] = (uint16_t)i;
@@ -688,6 +699,7 @@ TEST(products_of_bf16_are_rounded_right)
       kernel->phases[0].fn((void *[]){in, by, out}, 0, kernel->phases[0].units);
       for (int i = 0; i < BLOCK; i++) {
         double a = of_bf16(in[i]), b = of_bf16(by[i]), want = nearest_bf16(a * b), got = of_bf16(out[i]);
+        if (positive && want <= 0) want = 0;
         if (isnan(want) ? !isnan(got) : got != want || !signbit(got) != !signbit(want))
           fail_msg("%a * %a: got %a, want %a", a, b, got, want);
       }
@@ -697,6 +709,10 @@ TEST(products_of_bf16_are_rounded_right)
   }
   free(in), free(by), free(out);
 }
+
+TEST(products_of_bf16_are_rounded_right) { check_products_of_bf16(false); }
+
+TEST(positive_products_of_bf16_are_rounded_right) { check_products_of_bf16(true); }
 
 /* Every bf16 by divisors of all kinds, of which each row of the result has one. */
 TEST(quotients_of_bf16_by_rows_are_rounded_right)
@@ -840,6 +856,7 @@ int main(void)
     UNIT(quotients_by_a_constant_are_divisions_for_every_mantissa), UNIT(erfc_of_f32_stays_within_its_budgets),
     UNIT(steps_of_polynomials_round_once),
     UNIT(functions_of_every_bf16_are_rounded_right), UNIT(products_of_bf16_are_rounded_right),
+    UNIT(positive_products_of_bf16_are_rounded_right),
     UNIT(quotients_of_bf16_by_rows_are_rounded_right), UNIT(conversions_of_f32_to_bf16_are_rounded_right),
     UNIT(quotients_that_are_narrowed_are_nearly_rounded_right),
   };

@@ -103,6 +103,8 @@ typedef struct gen_env gen_env;
 typedef struct gen_memo gen_memo;
 
 /* The emission of one function. */
+enum { GEN_PAIR_LANES = 32 }; /* two vectors of 16 words */
+
 typedef struct gen_emit {
   gen_part *part;
   weft_arena *arena;
@@ -110,6 +112,9 @@ typedef struct gen_emit {
   gen_ssa fn;
   LLVMBasicBlockRef entry; /* ends in a branch to the body: allocas go before it */
   int lanes;               /* 1: scalar mode */
+  /* vectors of GEN_PAIR_LANES lanes hold the even ones of so many neighbours in their first half, the odd ones in their
+   * second half: a word of two bf16 becomes f32 by one instruction for each half */
+  bool even_odd;
   gen_var *vars;
   int var_count, var_capacity;
   gen_ssa mask;            /* lanes that may load: i1 or a vector of i1; NULL: all */
