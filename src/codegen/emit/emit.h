@@ -225,6 +225,7 @@ gen_ssa gen_from_storage(gen_emit *e, weft_dtype type, gen_ssa v);
 gen_ssa gen_to_storage(gen_emit *e, weft_dtype type, gen_ssa v);
 /* Storage bits (integer) of a narrow float to f32 and back. */
 gen_ssa gen_decode_float(gen_emit *e, weft_dtype type, gen_ssa bits);
+gen_ssa gen_bf16_bits(gen_emit *e, gen_ssa v); /* of f32 numbers that are bf16 numbers: no rounding */
 gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa value);
 /* f32 or f64 rounded to `type` and back to f32. */
 gen_ssa gen_round_to(gen_emit *e, weft_dtype type, gen_ssa value);
@@ -390,6 +391,7 @@ typedef struct gen_acc {
   int leaf, leaves;
   hlo_opcode op;
   bool extreme; /* gen_is_extreme */
+  bool is_bf16; /* of a maximum or minimum: all values are bf16 as they lie in memory, not results that are f32 still */
   weft_dtype type;
   gen_value slot;
 } gen_acc;

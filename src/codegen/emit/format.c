@@ -199,6 +199,15 @@ static gen_ssa decoded_bf16(gen_ssa v)
   return by && by == gen_i(by, 16) ? gen_operand_of(gen_operand_of(bits, LLVMShl, 0), LLVMZExt, 0) : NULL;
 }
 
+gen_ssa gen_bf16_bits(gen_emit *e, gen_ssa v)
+{
+  gen_ssa bits = decoded_bf16(v), wide;
+
+  if (bits) return bits;
+  wide = bits_of(e, v);
+  return gen_cast(e, LLVMTrunc, gen_bin(e, LLVMLShr, wide, gen_i(wide, 16)), e->part->i16);
+}
+
 /* x if `v` is the greater of x and 0, as gen_max makes it; else NULL. */
 static gen_ssa positive_part_of(gen_ssa v)
 {
