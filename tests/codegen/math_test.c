@@ -761,8 +761,16 @@ TEST(extremes_of_bf16_windows)
   enum { COLUMNS = 64, ROWS = BLOCK / COLUMNS };
   static const char text[] =
     "HloModule t\n"
-    "max { a = bf16[] parameter(0)\n b = bf16[] parameter(1)\n ROOT r = bf16[] maximum(a, b) }\n"
-    "min { a = bf16[] parameter(0)\n b = bf16[] parameter(1)\n ROOT r = bf16[] minimum(a, b) }\n"
+    "max {\n"
+    "  a = bf16[] parameter(0)\n"
+    "  b = bf16[] parameter(1)\n"
+    "  ROOT r = bf16[] maximum(a, b)\n"
+    "}\n"
+    "min {\n"
+    "  a = bf16[] parameter(0)\n"
+    "  b = bf16[] parameter(1)\n"
+    "  ROOT r = bf16[] minimum(a, b)\n"
+    "}\n"
     "f {\n"
     "  x = bf16[1024,64] parameter(0)\n"
     "  first = bf16[] constant(%s)\n"

@@ -141,7 +141,8 @@ TEST(other_fusions_are_left_to_the_evaluator)
 {
   static const struct { const char *text, *why; } cases[] = {
     {FUSED("  ROOT r = f32[1,9,10,24] add(y, bb)\n", CALL("y")), NULL},
-    {FUSED("  t = f32[1,9,10,24] reverse(y), dimensions={2}\n  ROOT r = f32[1,9,10,24] add(t, bb)\n", CALL("y")), "pixels"},
+    {FUSED("  t = f32[1,9,10,24] reverse(y), dimensions={2}\n"
+           "  ROOT r = f32[1,9,10,24] add(t, bb)\n", CALL("y")), "pixels"},
     {FUSED("  ROOT r = f32[1,9,10,24] add(y, y)\n", CALL("y")), "pixels"},
     {FUSED("  ROOT r = f32[1,9,10,24] add(y, bb)\n", "  n = f32[1,9,10,24] negate(y)\n" CALL("n")), "is computed"},
     {FUSED("  ROOT r = f32[1,9,10,24] add(y, bb)\n", "  ROOT n = f32[1,9,10,24] negate(y)\n"), "end with a kernel"},
