@@ -910,7 +910,7 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
   }
   if (c->by_tiles) return cpu_conv_tiles_run(c, pool, lhs, rhs, packed, out, scratch);
   if (c->by_rows) {
-    cpu_conv_rows_run(c, pool, lhs, rhs, packed, out, scratch);
+    cpu_conv_rows_run(c, pool, lhs, rhs, packed, out, NULL, scratch);
     return NULL;
   }
   if (c->by_turned) return cpu_conv_turned_run(c, pool, lhs, rhs, packed, out);
@@ -937,5 +937,15 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
   else rt_parallel_for(pool, c->tasks_per_group * c->groups * c->batch_groups, gemm_task, &job);
   if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "convolution: out of memory for patches");
   if (c->order_out) cpu_transpose_run(&c->out_order, pool, out, job.out);
+  return NULL;
+}
+
+bool cpu_conv_takes_pixels(const cpu_conv *c) { return c->by_rows && c->rows.strip_tasks == 1; }
+
+weft_status *cpu_conv_run_then(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs,
+                               const rt_form *packed, const cpu_conv_then *then, void *scratch)
+{
+  cpu_conv_rows_run(c, pool, lhs, rhs, packed, NULL, then, scratch);
+  if (atomic_load(then->no_memory)) return WEFT_ERR(RESOURCE_EXHAUSTED, "convolution: out of memory for its blocks");
   return NULL;
 }

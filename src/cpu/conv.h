@@ -3,6 +3,8 @@
 #ifndef WEFT_CPU_CONV_H
 #define WEFT_CPU_CONV_H
 
+#include <stdatomic.h>
+
 #include "cpu/dot.h"
 #include "cpu/onednn.h"
 
@@ -147,6 +149,22 @@ void cpu_conv_fini(cpu_conv *conv); /* after cpu_conv_init returned NULL */
 /* `packed`: the packed form of rhs, or NULL.  `scratch` has conv->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_conv_run(const cpu_conv *conv, rt_pool *pool, const void *lhs, const void *rhs,
                                          const rt_form *packed, void *out, void *scratch);
+
+/* What is done to the result where it is not stored: a compiled kernel whose units are pixels of the result, features
+ * last, and which reads of a pixel only its own. */
+typedef struct cpu_conv_then {
+  void (*fn)(void *const *args, int64_t begin, int64_t end);
+  void *const *args;                    /* those of the kernel */
+  int arg_count, pixels_arg;            /* args[pixels_arg]: where the convolution's result would begin */
+  int64_t room_bytes;                   /* of the kernel's scratch, the last of args; 0: none */
+  atomic_bool *no_memory;
+} cpu_conv_then;
+
+/* Do tasks compute blocks of pixels with all their features, so that cpu_conv_run_then can do it? */
+bool cpu_conv_takes_pixels(const cpu_conv *conv);
+/* As cpu_conv_run, and calls then->fn for the pixels of each block instead of storing them. */
+WEFT_NODISCARD weft_status *cpu_conv_run_then(const cpu_conv *conv, rt_pool *pool, const void *lhs, const void *rhs,
+                                              const rt_form *packed, const cpu_conv_then *then, void *scratch);
 
 /* to = `count` elements as f32, on the pool. */
 void cpu_conv_widen(rt_pool *pool, weft_dtype type, const void *from, int64_t count, float *to);

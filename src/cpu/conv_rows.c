@@ -203,10 +203,11 @@ static bool pack_kernel(const rt_packing *packing, rt_pool *pool, const void *fr
 typedef struct rows_job {
   const cpu_conv *c;
   const char *lhs; /* of the first of `images` images */
-  char *out, *spread;
+  char *out, *spread; /* out: of all images */
   rt_form kernel;  /* packed */
   const rt_pool *pool;
-  int64_t images, lines_per_task;
+  const cpu_conv_then *then; /* NULL: the result goes to `out` */
+  int64_t first_image, images, lines_per_task;
   int64_t tap_bytes[CPU_CONV_MOST_TAPS]; /* from a pixel of the result to what the tap reads for it */
 } rows_job;
 
@@ -285,6 +286,43 @@ static uint32_t columns_of(const cpu_conv *c, int64_t column, int64_t end, int64
   return (uint32_t)(((uint64_t)1 << (end - column)) - 1);
 }
 
+/* Where a task puts the pixels of a panel, with all their features, for the kernel that takes them. */
+typedef struct pixel_block {
+  char *at;    /* 64 bytes more than a panel has, for end_block's alignment */
+  void **args; /* of the kernel */
+} pixel_block;
+
+static bool begin_block(const rows_job *job, pixel_block *block)
+{
+  const cpu_conv *c = job->c;
+  const cpu_conv_then *then = job->then;
+  int64_t bytes = WEFT_ALIGN_UP(PIXELS * c->out_features * (int64_t)weft_dtype_bytes(c->out_type), 64) + 64;
+  int64_t args_bytes = WEFT_ALIGN_UP(then->arg_count * (int64_t)sizeof *then->args, 64);
+
+  block->at = rt_task_scratch(bytes + args_bytes + then->room_bytes, then->no_memory);
+  if (!block->at) return false;
+  block->args = (void **)(void *)(block->at + bytes);
+  memcpy(block->args, then->args, (size_t)then->arg_count * sizeof *then->args);
+  if (then->room_bytes) block->args[then->arg_count - 1] = block->at + bytes + args_bytes;
+  return true;
+}
+
+/* Where pixel `pixel` of all images lies in the block that begins with it, so that the address at which the result
+ * would begin is a multiple of 64. */
+static char *block_place(const rows_job *job, const pixel_block *block, int64_t pixel)
+{
+  return block->at + pixel * job->c->out_features * (int64_t)weft_dtype_bytes(job->c->out_type) % 64;
+}
+
+static void end_block(const rows_job *job, const pixel_block *block, int64_t pixel, int64_t count)
+{
+  const cpu_conv *c = job->c;
+  int64_t bytes = c->out_features * (int64_t)weft_dtype_bytes(c->out_type);
+
+  block->args[job->then->pixels_arg] = (void *)((uintptr_t)block_place(job, block, pixel) - (uintptr_t)(pixel * bytes));
+  job->then->fn(block->args, pixel, pixel + count);
+}
+
 static void multiply_task(void *ctx, int64_t task)
 {
   const rows_job *job = ctx;
@@ -300,7 +338,9 @@ static void multiply_task(void *ctx, int64_t task)
                        .tap_bytes = job->tap_bytes};
   int64_t steps = walk.blocks * walk.taps, rounds = (panel_end - panel) * (strip_end - strip);
   _Alignas(64) float sums[PIXELS * FEATURES];
+  pixel_block block;
 
+  if (job->then && !begin_block(job, &block)) return;
   cpu_amx_hold_whole();
   for (int64_t r = 0; r < rounds; r++) {
     int64_t s = strip + (by_panel ? r % (strip_end - strip) : r / (panel_end - panel));
@@ -320,18 +360,20 @@ static void multiply_task(void *ctx, int64_t task)
     }
     cpu_conv_amx_rows(&walk, kernel + s * strip_bytes(c), pixels, which >> CPU_AMX_STRIP,
                       c->out_features - s * FEATURES > CPU_AMX_STRIP, sums);
+    int64_t of_all = (job->first_image + image) * c->out_pixels + pixel;
+    char *to = job->then ? block_place(job, &block, of_all) : job->out + of_all * c->out_features * bytes;
     cpu_conv_amx_store_rows(sums, WEFT_MIN(FEATURES, c->out_features - s * FEATURES), which, c->out_type,
-                            job->out + ((image * c->out_pixels + pixel) * c->out_features + s * FEATURES) * bytes,
-                            c->out_features * bytes);
+                            to + s * FEATURES * bytes, c->out_features * bytes);
+    if (job->then && s == strip_end - 1) end_block(job, &block, of_all, __builtin_popcount(which));
   }
   cpu_amx_let_go();
 }
 
 void cpu_conv_rows_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs, const rt_form *packed,
-                       void *out, void *scratch)
+                       void *out, const cpu_conv_then *then, void *scratch)
 {
   const cpu_conv_rows *p = &c->rows;
-  rows_job job = {.c = c, .spread = scratch, .pool = pool};
+  rows_job job = {.c = c, .then = then, .out = out, .spread = scratch, .pool = pool};
 
   if (packed) {
     job.kernel = *packed;
@@ -343,7 +385,7 @@ void cpu_conv_rows_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const 
   for (int64_t image = 0; image < p->all_images; image += p->images) {
     job.images = WEFT_MIN(p->images, p->all_images - image);
     job.lhs = (const char *)lhs + image * c->in_features * c->in_pixels * 2;
-    job.out = (char *)out + image * c->out_features * c->out_pixels * (int64_t)weft_dtype_bytes(c->out_type);
+    job.first_image = image;
     if (p->in_place) {
       job.spread = (char *)job.lhs;
     } else {

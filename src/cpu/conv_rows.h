@@ -9,8 +9,9 @@
  * machine is of another kind. c has its sizes and types, and order_lhs and order_out. */
 bool cpu_conv_rows_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shape *rhs);
 
-/* `packed`: the form of the kernel, or NULL. `scratch`: c->rows.scratch_bytes. */
+/* `packed`: the form of the kernel, or NULL. `then`: what takes the pixels in place of `out`, if the plan has one task
+ * for all features (cpu_conv_takes_pixels); else NULL. `scratch`: c->rows.scratch_bytes. */
 void cpu_conv_rows_run(const cpu_conv *c, rt_pool *pool, const void *lhs, const void *rhs, const rt_form *packed,
-                       void *out, void *scratch);
+                       void *out, const cpu_conv_then *then, void *scratch);
 
 #endif

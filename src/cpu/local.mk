@@ -1,6 +1,6 @@
 libweftrun_la_SOURCES += \
   %D%/blas.c %D%/blas.h %D%/blocked.c %D%/blocked.h %D%/cholesky.c %D%/cholesky.h %D%/small_solve.c %D%/small_solve.h %D%/concatenate.c \
-  %D%/conv.c %D%/conv.h %D%/conv_amx.c %D%/conv_amx.h %D%/conv_first.c %D%/conv_first.h %D%/conv_last.c %D%/conv_last.h %D%/conv_lines.c %D%/conv_lines.h %D%/conv_phases.c %D%/conv_phases.h %D%/conv_plane.c %D%/conv_plane.h %D%/conv_rows.c %D%/conv_rows.h %D%/conv_tiles.c %D%/conv_tiles.h %D%/conv_turned.c %D%/conv_turned.h \
+  %D%/conv.c %D%/conv.h %D%/conv_amx.c %D%/conv_amx.h %D%/conv_blocks.c %D%/conv_first.c %D%/conv_first.h %D%/conv_last.c %D%/conv_last.h %D%/conv_lines.c %D%/conv_lines.h %D%/conv_phases.c %D%/conv_phases.h %D%/conv_plane.c %D%/conv_plane.h %D%/conv_rows.c %D%/conv_rows.h %D%/conv_tiles.c %D%/conv_tiles.h %D%/conv_turned.c %D%/conv_turned.h \
   %D%/convert.c \
   %D%/cpu_internal.h \
   %D%/dot.c %D%/dot.h %D%/dot_parts.c %D%/dot_parts.h %D%/strips.c %D%/transpose.c %D%/transpose.h \

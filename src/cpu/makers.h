@@ -49,6 +49,11 @@ WEFT_NODISCARD weft_status *cpu_strips_plan(const cpu_target *target, weft_arena
                                             low_plan *plan);
 WEFT_NODISCARD weft_status *cpu_strips_make(low_step *step, rt_thunk **out_thunk);
 
+/* A convolution and a kernel over the pixels of its result, a fusion of pass conv-blocks: cpu/conv_blocks.c. */
+WEFT_NODISCARD weft_status *cpu_conv_blocks_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                                 low_plan *plan);
+WEFT_NODISCARD weft_status *cpu_conv_blocks_make(low_step *step, rt_thunk **out_thunk);
+
 /* The library kernels, ended by an entry with make NULL. */
 extern const cpu_maker cpu_makers[];
 

@@ -194,9 +194,9 @@ double cpu_cost_ns(const cpu_target *target, const hlo_instr *instr)
   const gen_kernel *kernel = instr->op == HLO_FUSION ? gen_code_kernel(target->code, instr) : NULL;
   double ns = 0;
 
-  if (gen_is_strips_fusion(instr)) {
+  if (gen_calls_kernel(instr)) {
     HLO_FOREACH(x, instr->called[0])
-      if (x->op == HLO_FUSION || x->op == HLO_DOT) ns += cpu_cost_ns(target, x);
+      if (x->op == HLO_FUSION || x->op == HLO_DOT || x->op == HLO_CONVOLUTION) ns += cpu_cost_ns(target, x);
     return ns;
   }
   if (!kernel) return gen_library_ns(target->machine, instr);

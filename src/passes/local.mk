@@ -5,7 +5,7 @@ libweftcore_la_SOURCES += \
   %D%/call_inliner.c \
   %D%/collective_combiner.c \
   %D%/conditional_simplifier.c \
-  %D%/conv_canonicalizer.c %D%/convolution.h \
+  %D%/conv_blocks.c %D%/conv_canonicalizer.c %D%/convolution.h \
   %D%/constant_folding.c \
   %D%/cse.c \
   %D%/copy_insertion.c %D%/dce.c \

@@ -13,7 +13,7 @@ static weft_status *strategies_run(hlo_module *module, pass_ctx *ctx, bool *chan
   HLO_FOREACH_COMPUTATION(comp, module)
     HLO_FOREACH(x, comp) {
       gen_strategy strategy;
-      if (x->op != HLO_FUSION || gen_is_strips_fusion(x)) continue; /* the kernel in it has a strategy */
+      if (x->op != HLO_FUSION || gen_calls_kernel(x)) continue; /* the kernel in it has a strategy */
       WEFT_TRY(gen_decide(pass_target(ctx), ctx->scratch, x, &strategy));
       x->u.fusion.strategy = (int)strategy;
     }

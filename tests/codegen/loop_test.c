@@ -393,6 +393,63 @@ TEST(data_movement_alone_and_fused)
                  &(kernel_check){.int_low = -5, .int_high = 30});
 }
 
+/* Kernels of bf16 whose vectors hold even and odd neighbours apart (gen_emit.even_odd), with rows that end in shorter
+ * vectors, operands that are the same for a row or a column, and choices by comparisons; and kernels that may not. */
+TEST(neighbours_of_bf16)
+{
+  static const struct { const char *params, *body, *result; } forms[] = {
+    {"bf16[9,N] bf16[N] bf16[N] bf16[9,N]", "  a = bf16[9,N] broadcast(p1), dimensions={1}\n"
+                                            "  b = bf16[9,N] broadcast(p2), dimensions={1}\n"
+                                            "  c = bf16[] constant(0)\n"
+                                            "  z = bf16[9,N] broadcast(c), dimensions={}\n"
+                                            "  m = bf16[9,N] multiply(p0, a)\n"
+                                            "  s = bf16[9,N] add(m, b)\n"
+                                            "  t = bf16[9,N] add(s, p3)\n"
+                                            "  ROOT r = bf16[9,N] maximum(t, z)", "bf16[9,N]"},
+    {"bf16[N] bf16[N] bf16[]", "  g = pred[N] compare(p0, p1), direction=GT\n"
+                               "  h = bf16[N] broadcast(p2), dimensions={}\n"
+                               "  s = bf16[N] select(g, p0, h)\n"
+                               "  d = bf16[N] divide(p1, h)\n"
+                               "  ROOT r = (bf16[N], bf16[N], bf16[N]) tuple(s, d, p0)", "(bf16[N], bf16[N], bf16[N])"},
+    {"bf16[N,3] bf16[3,N]", "  t = bf16[N,3] transpose(p1), dimensions={1,0}\n"
+                            "  ROOT r = bf16[N,3] subtract(p0, t)", "bf16[N,3]"},
+    {"bf16[5,N] bf16[5]", "  b = bf16[5,N] broadcast(p1), dimensions={0}\n"
+                          "  w = f32[5,N] convert(p0)\n"
+                          "  e = f32[5,N] multiply(w, w)\n"
+                          "  n = bf16[5,N] convert(e)\n"
+                          "  m = bf16[5,N] minimum(n, b)\n"
+                          "  ROOT r = bf16[5,N] negate(m)", "bf16[5,N]"},
+    {"bf16[6,N] f32[N]", "  n = bf16[N] convert(p1)\n"
+                         "  b = bf16[6,N] broadcast(n), dimensions={1}\n"
+                         "  ROOT r = bf16[6,N] add(p0, b)", "bf16[6,N]"},
+    {"bf16[4,N] bf16[4,N]", "  i = bf16[4,N] iota(), iota_dimension=1\n"
+                            "  m = bf16[4,N] multiply(p0, i)\n"
+                            "  ROOT r = bf16[4,N] add(m, p1)", "bf16[4,N]"},
+    {"bf16[N] bf16[]", "  v = bf16[N] reverse(p0), dimensions={0}\n"
+                       "  x = bf16[N] pad(v, p1), padding=3_-3\n"
+                       "  ROOT r = bf16[N] add(x, p0)", "bf16[N]"},
+    {"bf16[2,3,N] bf16[2,N]", "  b = bf16[2,3,N] broadcast(p1), dimensions={0,2}\n"
+                              "  m = bf16[2,3,N] multiply(p0, b)\n"
+                              "  ROOT r = bf16[6,N] reshape(m)", "bf16[6,N]"},
+  };
+  static const char *const sizes[] = {"32", "33", "40", "64", "100", "127", "512", "3000"};
+
+  for (size_t i = 0; i < WEFT_COUNT(forms); i++)
+    for (size_t k = 0; k < WEFT_COUNT(sizes); k++) {
+      char text[3][2000];
+      const char *from[3] = {forms[i].params, forms[i].body, forms[i].result};
+      for (int t = 0; t < 3; t++) {
+        char *to = text[t];
+        for (const char *c = from[t]; *c; c++) {
+          if (*c == 'N') to += sprintf(to, "%s", sizes[k]);
+          else *to++ = *c;
+        }
+        *to = '\0';
+      }
+      check_kernel(fusion(text[0], text[1], text[2]), &(kernel_check){.int_low = -5, .int_high = 30});
+    }
+}
+
 /* Short rows and padding between elements: one step of the loop computes several neighbouring elements. */
 TEST(neighbours_that_differ)
 {
@@ -699,6 +756,7 @@ int main(void)
     UNIT(floats_become_integers),
     UNIT(comparisons),
     UNIT(data_movement_alone_and_fused),
+    UNIT(neighbours_of_bf16),
     UNIT(neighbours_that_differ), UNIT(dots_have_the_same_bits_in_all_ranges), UNIT(columns_of_small_dots_are_added_up_side_by_side), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks), UNIT(rounding_to_bf16_asks_once), UNIT(elements_of_a_small_loop_are_vectors),
     UNIT(channels_of_pixels),
     UNIT(concatenations_of_the_same_again_and_again), UNIT(transposes_gather_nothing),

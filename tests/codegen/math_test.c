@@ -658,8 +658,9 @@ TEST(functions_of_every_bf16_are_rounded_right)
 }
 
 /* Products of every bf16, exact in double: denormal ones, ties, those that are too large, infinities and NaN. Most
- * vectors of x have no denormal product, so that both ways to round are taken. */
-TEST(products_of_bf16_are_rounded_right)
+ * vectors of x have no denormal product, so that both ways to round are taken. `positive`: the greater of the product
+ * and 0, whatever the sign of its zero. */
+static void check_products_of_bf16(bool positive)
 {
   static const char text[] = "HloModule t\n"
                              "f {\n"
@@ -667,19 +668,29 @@ TEST(products_of_bf16_are_rounded_right)
                              "  y = bf16[65536] parameter(1)\n"
                              "  ROOT r = bf16[65536] multiply(x, y)\n"
                              "}\n"
+                             "g {\n"
+                             "  x = bf16[65536] parameter(0)\n"
+                             "  y = bf16[65536] parameter(1)\n"
+                             "  p = bf16[65536] multiply(x, y)\n"
+                             "  c = bf16[] constant(0)\n"
+                             "  z = bf16[65536] broadcast(c), dimensions={}\n"
+                             "  ROOT r = bf16[65536] maximum(p, z)\n"
+                             "}\n"
                              "ENTRY e {\n"
                              "  x = bf16[65536] parameter(0)\n"
                              "  y = bf16[65536] parameter(1)\n"
-                             "  ROOT r = bf16[65536] fusion(x, y), kind=kLoop, calls=f\n"
+                             "  ROOT r = bf16[65536] fusion(x, y), kind=kLoop, calls=%c\n"
                              "}\n";
+  char program[sizeof text];
   static const uint16_t factors[] = {0x3f80, 0x3f81, 0xbfc3, 0x3f7f, 0x0001, 0x8001, 0x007f, 0x0080, 0x2481, 0x1fff, 0x7f7f, 0x7f80, 0x7fc1, 0x0000, 0x8000, 0x3e15};
   uint16_t *in = aligned_alloc(64, BLOCK * sizeof *in), *by = aligned_alloc(64, BLOCK * sizeof *in),
            *out = aligned_alloc(64, BLOCK * sizeof *out);
 
+  snprintf(program, sizeof program, text, positive ? 'g' : 'f');
   for (int excess = 0; excess < 2; excess++) {
     hlo_module *module = NULL;
     const gen_kernel *kernel;
-    gen_code *code = compile_rounding(text, excess, &module, &kernel);
+    gen_code *code = compile_rounding(program, excess, &module, &kernel);
     for (size_t k = 0; k < WEFT_COUNT(factors); k++) {
       for (int i = 0; i < BLOCK; i++) {
         in[i] = (uint16_t)i;
@@ -688,6 +699,7 @@ TEST(products_of_bf16_are_rounded_right)
       kernel->phases[0].fn((void *[]){in, by, out}, 0, kernel->phases[0].units);
       for (int i = 0; i < BLOCK; i++) {
         double a = of_bf16(in[i]), b = of_bf16(by[i]), want = nearest_bf16(a * b), got = of_bf16(out[i]);
+        if (positive && want <= 0) want = 0;
         if (isnan(want) ? !isnan(got) : got != want || !signbit(got) != !signbit(want))
           fail_msg("%a * %a: got %a, want %a", a, b, got, want);
       }
@@ -697,6 +709,10 @@ TEST(products_of_bf16_are_rounded_right)
   }
   free(in), free(by), free(out);
 }
+
+TEST(products_of_bf16_are_rounded_right) { check_products_of_bf16(false); }
+
+TEST(positive_products_of_bf16_are_rounded_right) { check_products_of_bf16(true); }
 
 /* Every bf16 by divisors of all kinds, of which each row of the result has one. */
 TEST(quotients_of_bf16_by_rows_are_rounded_right)
@@ -730,6 +746,63 @@ TEST(quotients_of_bf16_by_rows_are_rounded_right)
       double a = of_bf16(in[i % BLOCK]), b = of_bf16(by[i / BLOCK]), want = nearest_bf16(a / b), got = of_bf16(out[i]);
       if ((got != want || !signbit(got) != !signbit(want)) && !(isnan(got) && isnan(want)))
         fail_msg("%a / %a: got %a, want %a", a, b, got, want);
+    }
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+  free(in);
+  free(out);
+}
+
+/* The greatest and the least of two neighbours in a column, which are compared as the halves of words that they are in
+ * memory: NaNs and zeros of both signs, infinities, and all else. Before the first row there is the initial value. */
+TEST(extremes_of_bf16_windows)
+{
+  enum { COLUMNS = 64, ROWS = BLOCK / COLUMNS };
+  static const char text[] =
+    "HloModule t\n"
+    "max {\n"
+    "  a = bf16[] parameter(0)\n"
+    "  b = bf16[] parameter(1)\n"
+    "  ROOT r = bf16[] maximum(a, b)\n"
+    "}\n"
+    "min {\n"
+    "  a = bf16[] parameter(0)\n"
+    "  b = bf16[] parameter(1)\n"
+    "  ROOT r = bf16[] minimum(a, b)\n"
+    "}\n"
+    "f {\n"
+    "  x = bf16[1024,64] parameter(0)\n"
+    "  first = bf16[] constant(%s)\n"
+    "  ROOT r = bf16[1024,64] reduce-window(x, first), window={size=2x1 pad=1_0x0_0}, to_apply=%s\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  x = bf16[1024,64] parameter(0)\n"
+    "  ROOT r = bf16[1024,64] fusion(x), kind=kLoop, calls=f\n"
+    "}\n";
+  static const uint16_t corners[] = {0, 0x8000, 1, 0x8001, 0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f81, 0xff81, 0x7fff, 0xffff, 0x7f7f, 0xff7f, 0x3f80, 0xbf80};
+  static const struct { const char *first; double value; } firsts[] = {{"-inf", -INFINITY}, {"inf", INFINITY}, {"0", 0}, {"-0", -0.0}, {"nan", NAN}};
+  uint16_t *in = aligned_alloc(64, BLOCK * sizeof *in), *out = aligned_alloc(64, BLOCK * sizeof *out);
+
+  for (int i = 0; i < BLOCK; i++) /* each corner with each of them, and random numbers */
+    in[i] = i % COLUMNS < 48 ? corners[(i / COLUMNS % 2 ? i : i / (2 * COLUMNS)) % 16] : (uint16_t)(uniform() * BLOCK);
+  for (int k = 0; k < 2 * (int)WEFT_COUNT(firsts); k++) {
+    char program[sizeof text + 16];
+    bool min = k % 2;
+    hlo_module *module = NULL;
+    const gen_kernel *kernel;
+    snprintf(program, sizeof program, text, firsts[k / 2].first, min ? "min" : "max");
+    gen_code *code = compile_rounding(program, true, &module, &kernel);
+    kernel->phases[0].fn((void *[]){in, out}, 0, kernel->phases[0].units);
+    for (int i = 0; i < BLOCK; i++) {
+      double v[3] = {firsts[k / 2].value, i < COLUMNS ? firsts[k / 2].value : of_bf16(in[i - COLUMNS]), of_bf16(in[i])};
+      double want = v[0], got = of_bf16(out[i]);
+      for (int j = 1; j < 3; j++) {
+        bool less = want < v[j] || (want == v[j] && signbit(want) && !signbit(v[j]));
+        if (isnan(v[j]) || (!isnan(want) && (min ? !less : less))) want = v[j];
+      }
+      if (isnan(want) ? !isnan(got) : got != want || !signbit(got) != !signbit(want))
+        fail_msg("%s of %a, %a, %a: got %a", min ? "least" : "greatest", v[0], v[1], v[2], got);
     }
     gen_code_free(code);
     hlo_module_free(module);
@@ -840,6 +913,8 @@ int main(void)
     UNIT(quotients_by_a_constant_are_divisions_for_every_mantissa), UNIT(erfc_of_f32_stays_within_its_budgets),
     UNIT(steps_of_polynomials_round_once),
     UNIT(functions_of_every_bf16_are_rounded_right), UNIT(products_of_bf16_are_rounded_right),
+    UNIT(positive_products_of_bf16_are_rounded_right),
+    UNIT(extremes_of_bf16_windows),
     UNIT(quotients_of_bf16_by_rows_are_rounded_right), UNIT(conversions_of_f32_to_bf16_are_rounded_right),
     UNIT(quotients_that_are_narrowed_are_nearly_rounded_right),
   };

@@ -32,7 +32,7 @@ static weft_status *collect(collector *c, const hlo_instr *x)
 {
   switch (x->op) {
   case HLO_FUSION:
-    if (gen_is_strips_fusion(x)) push(c, x->called[0]); /* it calls its kernel */
+    if (gen_calls_kernel(x)) push(c, x->called[0]); /* it calls its kernel */
     return gen_is_library_fusion(x) ? NULL : add(c, (gen_request){GEN_UNIT_KERNEL, x, x->called[0]});
   case HLO_SORT: return add(c, (gen_request){GEN_UNIT_COMPARE, NULL, x->called[0]});
   case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START: case HLO_REDUCE_SCATTER:

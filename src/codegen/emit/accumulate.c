@@ -129,6 +129,13 @@ gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, 
 enum { MOST_SIGNED, MOST_UNSIGNED, LEAST_UNSIGNED, EXTREMES };
 static const uint32_t plus_inf = 0x7f800000, minus_inf = 0xff800000;
 
+/* The same for the bits of bf16, the upper half of those of the f32. */
+static bool has_halves(LLVMTypeRef vector) { return LLVMGetIntTypeWidth(LLVMGetElementType(vector)) == 16; }
+static int64_t upper_half(gen_ssa like, uint32_t bits)
+{
+  return has_halves(LLVMTypeOf(like)) ? (int16_t)(bits >> 16) : (int32_t)bits;
+}
+
 bool gen_has_extreme_slots(gen_emit *e, const gen_acc *acc)
 {
 #ifdef __x86_64__
@@ -154,13 +161,13 @@ static gen_ssa extreme_load(gen_emit *e, gen_value slot, int which)
 
 gen_value gen_extreme_slot(gen_emit *e, const gen_acc *acc, int lanes)
 {
-  LLVMTypeRef vector = LLVMVectorType(e->part->i32, (unsigned)lanes);
+  LLVMTypeRef element = acc->is_bf16 ? e->part->i16 : e->part->i32, vector = LLVMVectorType(element, (unsigned)lanes);
   gen_value slot = {gen_alloca(e, LLVMArrayType2(vector, EXTREMES), "acc"), NULL};
   /* the extremes of one infinity, the identity; MOST_SIGNED of -inf could be any number with a sign bit */
   uint32_t first = acc->op == HLO_MAXIMUM ? minus_inf : plus_inf;
 
   for (int k = 0; k < EXTREMES; k++) {
-    gen_ssa v = LLVMConstInt(e->part->i32, first, 0);
+    gen_ssa v = LLVMConstInt(element, acc->is_bf16 ? first >> 16 : first, 0);
     LLVMBuildStore(e->b, gen_splat(e, v, lanes), extreme_place(e, slot, k));
   }
   return slot;
@@ -175,7 +182,9 @@ void gen_extreme_add(gen_emit *e, gen_value slot, gen_ssa v)
 {
   static const char *const names[] = {"llvm.smax", "llvm.umax", "llvm.umin"};
   LLVMTypeRef vector = LLVMGetElementType(LLVMGetAllocatedType(slot.re));
-  gen_ssa bits = LLVMBuildBitCast(e->b, gen_splat(e, v, (int)LLVMGetVectorSize(vector)), vector, "");
+  gen_ssa bits = gen_splat(e, v, (int)LLVMGetVectorSize(vector));
+
+  bits = has_halves(vector) ? gen_bf16_bits(e, bits) : LLVMBuildBitCast(e->b, bits, vector, "");
 
   for (int k = 0; k < EXTREMES; k++)
     LLVMBuildStore(e->b, gen_intrinsic2(e, names[k], extreme_load(e, slot, k), bits), extreme_place(e, slot, k));
@@ -188,11 +197,12 @@ gen_value gen_extreme_get(gen_emit *e, gen_value slot, bool min)
 
   if (min) {
     r = gen_select(e, gen_icmp(e, LLVMIntSLT, last, zero), last, low); /* NaNs with a sign bit are the last */
-    r = gen_select(e, gen_icmp(e, LLVMIntSGT, high, gen_i(high, plus_inf)), high, r);
+    r = gen_select(e, gen_icmp(e, LLVMIntSGT, high, gen_i(high, upper_half(high, plus_inf))), high, r);
   } else {
     r = gen_select(e, gen_icmp(e, LLVMIntSLT, high, zero), low, high); /* NaNs without one are the highest */
-    r = gen_select(e, gen_icmp(e, LLVMIntUGT, last, gen_i(high, (int32_t)minus_inf)), last, r);
+    r = gen_select(e, gen_icmp(e, LLVMIntUGT, last, gen_i(high, upper_half(high, minus_inf))), last, r);
   }
+  if (has_halves(LLVMTypeOf(r))) return (gen_value){gen_decode_float(e, WEFT_BF16, r), NULL};
   return (gen_value){gen_cast(e, LLVMBitCast, r, e->part->f32), NULL};
 }
 

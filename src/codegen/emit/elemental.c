@@ -569,11 +569,23 @@ static hlo_opcode kept_wide(const hlo_instr *reduce)
                                                                              : HLO_OPCODE_COUNT;
 }
 
+/* True if the values of `x` are read from memory as bf16. */
+static bool is_stored_bf16(gen_env *env, const hlo_instr *x)
+{
+  int leaf = 0;
+
+  gen_resolve(&env, &x, &leaf);
+  if (x->op == HLO_CONSTANT) return x->shape->type == WEFT_BF16;
+  return x->op == HLO_PARAMETER && x->shape->type == WEFT_BF16 &&
+         env->params[x->u.parameter_number].kind == GEN_SOURCE_BUFFER;
+}
+
 /* Makes slots for the `n` accumulators of `lanes` lanes of a reduce or a reduce-window, with their initial values. */
 static weft_status *make_slots(gen_emit *e, gen_env *env, const hlo_instr *reduce, int n, int lanes, gen_value *slots)
 {
   gen_acc only = {.op = hlo_reducer_op(reduce->called[0]), .type = reduce->operands[0]->shape->type};
 
+  only.is_bf16 = n == 1 && is_stored_bf16(env, reduce->operands[0]) && is_stored_bf16(env, reduce->operands[1]);
   for (int i = 0; i < n; i++) {
     gen_value init;
     WEFT_TRY(emit_scalar(e, env, reduce->operands[n + i], &init));

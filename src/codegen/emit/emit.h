@@ -103,6 +103,8 @@ typedef struct gen_env gen_env;
 typedef struct gen_memo gen_memo;
 
 /* The emission of one function. */
+enum { GEN_PAIR_LANES = 32 }; /* two vectors of 16 words */
+
 typedef struct gen_emit {
   gen_part *part;
   weft_arena *arena;
@@ -110,6 +112,9 @@ typedef struct gen_emit {
   gen_ssa fn;
   LLVMBasicBlockRef entry; /* ends in a branch to the body: allocas go before it */
   int lanes;               /* 1: scalar mode */
+  /* vectors of GEN_PAIR_LANES lanes hold the even ones of so many neighbours in their first half, the odd ones in their
+   * second half: a word of two bf16 becomes f32 by one instruction for each half */
+  bool even_odd;
   gen_var *vars;
   int var_count, var_capacity;
   gen_ssa mask;            /* lanes that may load: i1 or a vector of i1; NULL: all */
@@ -220,6 +225,7 @@ gen_ssa gen_from_storage(gen_emit *e, weft_dtype type, gen_ssa v);
 gen_ssa gen_to_storage(gen_emit *e, weft_dtype type, gen_ssa v);
 /* Storage bits (integer) of a narrow float to f32 and back. */
 gen_ssa gen_decode_float(gen_emit *e, weft_dtype type, gen_ssa bits);
+gen_ssa gen_bf16_bits(gen_emit *e, gen_ssa v); /* of f32 numbers that are bf16 numbers: no rounding */
 gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa value);
 /* f32 or f64 rounded to `type` and back to f32. */
 gen_ssa gen_round_to(gen_emit *e, weft_dtype type, gen_ssa value);
@@ -385,6 +391,7 @@ typedef struct gen_acc {
   int leaf, leaves;
   hlo_opcode op;
   bool extreme; /* gen_is_extreme */
+  bool is_bf16; /* of a maximum or minimum: all values are bf16 as they lie in memory, not results that are f32 still */
   weft_dtype type;
   gen_value slot;
 } gen_acc;

@@ -199,24 +199,44 @@ static gen_ssa decoded_bf16(gen_ssa v)
   return by && by == gen_i(by, 16) ? gen_operand_of(gen_operand_of(bits, LLVMShl, 0), LLVMZExt, 0) : NULL;
 }
 
-/* One or two vectors of f32 to bf16 by the processor's instruction, where no number is denormal. */
+gen_ssa gen_bf16_bits(gen_emit *e, gen_ssa v)
+{
+  gen_ssa bits = decoded_bf16(v), wide;
+
+  if (bits) return bits;
+  wide = bits_of(e, v);
+  return gen_cast(e, LLVMTrunc, gen_bin(e, LLVMLShr, wide, gen_i(wide, 16)), e->part->i16);
+}
+
+/* x if `v` is the greater of x and 0, as gen_max makes it; else NULL. */
+static gen_ssa positive_part_of(gen_ssa v)
+{
+  gen_ssa compare = gen_operand_of(v, LLVMSelect, 0), x = compare ? gen_operand_of(v, LLVMSelect, 1) : NULL;
+
+  if (!x || !LLVMIsNull(LLVMGetOperand(v, 2)) || gen_operand_of(compare, LLVMFCmp, 0) != x) return NULL;
+  return LLVMGetFCmpPredicate(compare) == LLVMRealUGT && LLVMIsNull(LLVMGetOperand(compare, 1)) ? x : NULL;
+}
+
+/* One or two vectors of f32 to bf16 by the processor's instruction, where no number is denormal. The greater of a
+ * number and 0 is chosen among the rounded numbers, as integers, where there is no NaN either. */
 static gen_ssa vectors_to_bf16(gen_emit *e, gen_ssa v)
 {
-  enum { LANES = 16, DENORMAL = 1 << 5 };
+  enum { LANES = 16, QUIET_NAN = 1 << 0, DENORMAL = 1 << 5, SIGNALLING_NAN = 1 << 7 };
   int count = (int)LLVMGetVectorSize(LLVMTypeOf(v)) / LANES, lanes[LANES];
-  gen_ssa part[2], denormal = NULL, rounded;
+  gen_ssa part[2], denormal = NULL, rounded, x = positive_part_of(v), all = x ? x : v;
   gen_rare rare;
 
   for (int k = 0; k < count; k++) {
     for (int i = 0; i < LANES; i++) lanes[i] = k * LANES + i;
-    part[k] = count == 1 ? v : gen_shuffle(e, v, LLVMGetPoison(LLVMTypeOf(v)), LANES, lanes);
-    gen_ssa class = LLVMConstInt(e->part->i32, DENORMAL, 0);
+    part[k] = count == 1 ? all : gen_shuffle(e, all, LLVMGetPoison(LLVMTypeOf(all)), LANES, lanes);
+    gen_ssa class = LLVMConstInt(e->part->i32, x ? QUIET_NAN | DENORMAL | SIGNALLING_NAN : DENORMAL, 0);
     class = target_intrinsic(e, "llvm.x86.avx512.fpclass.ps.512", 2, (gen_ssa[]){part[k], class});
     denormal = denormal ? gen_bin(e, LLVMOr, denormal, class) : class;
   }
   rounded = count == 1 ? target_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", 1, part)
                        : target_intrinsic(e, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", 2, (gen_ssa[]){part[1], part[0]});
   rounded = gen_cast(e, LLVMBitCast, rounded, e->part->i16);
+  if (x) rounded = gen_intrinsic2(e, "llvm.smax", rounded, gen_i(rounded, 0));
   gen_rare_begin(e, &rare, denormal);
   return gen_rare_end(e, &rare, rounded, gen_encode_float(e, WEFT_BF16, v));
 }

@@ -62,6 +62,29 @@ static bool pays_in_pairs(const gen_frame *f)
   return pays && functions <= MOST_FUNCTIONS;
 }
 
+/* True if no value of the kernel depends on which lane it is in, and all arrays that it reads and writes are of bf16:
+ * then lanes may be in another order. */
+static bool is_lanewise_bf16(const gen_frame *f)
+{
+  for (int r = 0; r < f->result_count; r++)
+    if (hlo_shape_leaf(f->fusion->shape, r)->type != WEFT_BF16) return false;
+  HLO_FOREACH(x, f->comp) {
+    if (!hlo_shape_is_array(x->shape) && x->op != HLO_TUPLE) return false;
+    switch (x->op) {
+    case HLO_PARAMETER:
+      if (x->shape->rank > 0 && x->shape->type != WEFT_BF16) return false;
+      break;
+    case HLO_CONSTANT:
+      if (x->shape->rank > 0) return false;
+      break;
+    case HLO_BROADCAST: case HLO_RESHAPE: case HLO_BITCAST: case HLO_TUPLE: break;
+    default:
+      if (!hlo_opcode_is_elementwise(x->op) || x->called_count > 0) return false;
+    }
+  }
+  return true;
+}
+
 /* The walk of the host: nested loops. Units are pieces of the outermost ones. A kernel in a region is one unit, whose
  * bounds are constants: the elements that do not fill a vector are then computed in narrower ones. */
 weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
@@ -78,7 +101,10 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
   if (w->period == 1 && is_dot_of_columns(f->comp, 2 * vector)) nest.vectors = SUMS_AT_ONCE;
   else if (f->e.part->target->has_avx512 && widest == 4 && pays_in_pairs(f)) nest.vectors = CHAINS_AT_ONCE;
   gen_ssa begin = split && !f->nested ? f->begin : NULL;
-  return gen_emit_nest(&f->e, &nest, widest, begin, f->end, units, gen_walk_body, w);
+  f->e.even_odd = nest.vectors == CHAINS_AT_ONCE && w->period == 1 && is_lanewise_bf16(f);
+  weft_status *st = gen_emit_nest(&f->e, &nest, widest, begin, f->end, units, gen_walk_body, w);
+  f->e.even_odd = false;
+  return st;
 }
 
 static weft_status *emit_by_strategy(gen_part *part, gen_kernel_spec *spec)

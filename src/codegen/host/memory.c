@@ -168,6 +168,49 @@ static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef el
   return gather(e, buf, element, at);
 }
 
+/* ---- even and odd neighbours apart (gen_emit.even_odd) ----------------------------------------------------------- */
+
+static bool is_even_odd(const gen_emit *e, gen_ssa v)
+{
+  return e->even_odd && gen_is_vector(v) && LLVMGetVectorSize(LLVMTypeOf(v)) == GEN_PAIR_LANES;
+}
+
+static gen_ssa to_even_odd(gen_emit *e, gen_ssa v)
+{
+  int lanes[GEN_PAIR_LANES];
+
+  for (int i = 0; i < GEN_PAIR_LANES; i++) lanes[i] = i * 2 % GEN_PAIR_LANES + i * 2 / GEN_PAIR_LANES;
+  return gen_shuffle(e, v, LLVMGetPoison(LLVMTypeOf(v)), GEN_PAIR_LANES, lanes);
+}
+
+static gen_ssa from_even_odd(gen_emit *e, gen_ssa v)
+{
+  int lanes[GEN_PAIR_LANES];
+
+  for (int i = 0; i < GEN_PAIR_LANES; i++) lanes[i] = i / 2 + i % 2 * (GEN_PAIR_LANES / 2);
+  return gen_shuffle(e, v, LLVMGetPoison(LLVMTypeOf(v)), GEN_PAIR_LANES, lanes);
+}
+
+/* Neighbours of bf16 as f32; NULL: they are no neighbours. */
+static gen_ssa load_even_odd(gen_emit *e, const gen_buffer *buf, gen_affine linear)
+{
+  gen_part *p = e->part;
+  LLVMTypeRef words_type = LLVMVectorType(p->i32, GEN_PAIR_LANES / 2);
+  int both[GEN_PAIR_LANES];
+  gen_ssa uniform, varying;
+  int64_t step;
+
+  if (!e->even_odd || e->lanes != GEN_PAIR_LANES || buf->type != WEFT_BF16 || p->raw_narrow || e->mask) return NULL;
+  gen_affine_split(e, linear, &uniform, &step, &varying);
+  if (varying || step != 1) return NULL;
+  gen_ssa words = gen_load_plain(e, buf, gen_storage_type(p, WEFT_BF16), uniform, GEN_PAIR_LANES);
+  words = LLVMBuildBitCast(e->b, words, words_type, "");
+  gen_ssa even = gen_bin(e, LLVMShl, words, gen_i(words, 16));
+  gen_ssa odd = gen_bin(e, LLVMAnd, words, gen_i(words, INT64_C(0xffff0000)));
+  for (int i = 0; i < GEN_PAIR_LANES; i++) both[i] = i;
+  return gen_cast(e, LLVMBitCast, gen_shuffle(e, even, odd, GEN_PAIR_LANES, both), p->f32);
+}
+
 static gen_value load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
 {
   gen_part *p = e->part;
@@ -178,7 +221,12 @@ static gen_value load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
     gen_ssa zero = LLVMConstNull(gen_register_type(p, buf->type));
     return (gen_value){zero, is_complex ? zero : NULL};
   }
-  if (!is_complex) return (gen_value){.re = gen_from_storage(e, buf->type, load_component(e, buf, element, linear))};
+  gen_ssa halves = load_even_odd(e, buf, linear);
+  if (halves) return (gen_value){.re = halves};
+  if (!is_complex) {
+    gen_ssa v = gen_from_storage(e, buf->type, load_component(e, buf, element, linear));
+    return (gen_value){.re = is_even_odd(e, v) ? to_even_odd(e, v) : v};
+  }
   gen_ssa uniform, varying;
   int64_t step;
   gen_buffer twice = *buf; /* of parts */
@@ -222,7 +270,8 @@ static void store_one(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen
   LLVMTypeRef element = gen_storage_type(e->part, buf->type);
 
   if (!weft_dtype_is_complex(buf->type)) {
-    store_component(e, buf, element, linear, gen_to_storage(e, buf->type, v.re));
+    gen_ssa bits = gen_to_storage(e, buf->type, v.re);
+    store_component(e, buf, element, linear, is_even_odd(e, bits) ? from_even_odd(e, bits) : bits);
     return;
   }
   gen_ssa uniform, varying;

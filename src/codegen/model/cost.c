@@ -269,10 +269,10 @@ static double widening_ns(const hlo_instr *dot)
 
 double gen_library_ns(const gen_target *target, const hlo_instr *instr)
 {
-  if (gen_is_strips_fusion(instr)) { /* its products; the kernel between them is not the library's */
+  if (gen_calls_kernel(instr)) { /* its products; the kernel is not the library's */
     double ns = 0;
     HLO_FOREACH(x, instr->called[0])
-      if (gen_library_dot(x)) ns += gen_library_ns(target, x);
+      if (gen_library_dot(x) || x->op == HLO_CONVOLUTION) ns += gen_library_ns(target, x);
     return ns;
   }
   if (gen_is_library_fusion(instr)) instr = instr->called[0]->root; /* a dot of parts of arrays reads these alone */

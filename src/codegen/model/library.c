@@ -56,9 +56,16 @@ static bool is_custom_fusion(const hlo_instr *instr, const char *config)
 
 bool gen_is_strips_fusion(const hlo_instr *instr) { return is_custom_fusion(instr, GEN_STRIPS_FUSION); }
 
+bool gen_is_conv_blocks_fusion(const hlo_instr *instr) { return is_custom_fusion(instr, GEN_CONV_BLOCKS_FUSION); }
+
+bool gen_calls_kernel(const hlo_instr *instr)
+{
+  return gen_is_strips_fusion(instr) || gen_is_conv_blocks_fusion(instr);
+}
+
 bool gen_is_library_fusion(const hlo_instr *instr)
 {
-  return is_custom_fusion(instr, GEN_LIBRARY_FUSION) || gen_is_strips_fusion(instr);
+  return is_custom_fusion(instr, GEN_LIBRARY_FUSION) || gen_calls_kernel(instr);
 }
 
 const hlo_instr *gen_library_dot(const hlo_instr *instr)

@@ -16,8 +16,14 @@ bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool i
 /* The backend_config of a fusion that is one step of the CPU's library, too: a dot, a kernel over the rows of its
  * result, and a dot of the kernel's result, computed strip by strip (pass strips). Both dots may be library fusions. */
 #define GEN_STRIPS_FUSION "strips"
-bool gen_is_library_fusion(const hlo_instr *instr); /* of either kind */
+/* The backend_config of a fusion that is one step of the CPU's library, too: a convolution whose features come last,
+ * and a kernel over the pixels of its result, called for each block of pixels (pass conv-blocks). */
+#define GEN_CONV_BLOCKS_FUSION "conv-blocks"
+bool gen_is_library_fusion(const hlo_instr *instr); /* of any of these kinds */
 bool gen_is_strips_fusion(const hlo_instr *instr);
+bool gen_is_conv_blocks_fusion(const hlo_instr *instr);
+/* Is it one of the library's fusions that call a compiled kernel, a fusion inside of them? */
+bool gen_calls_kernel(const hlo_instr *instr);
 /* The dot that `instr` is, or that it is the root of if it is a library fusion; NULL: neither. */
 const hlo_instr *gen_library_dot(const hlo_instr *instr);
 /* Does a concatenate have so many operands and elements that the library does it? Its kernel would have a loop for

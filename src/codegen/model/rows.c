@@ -167,3 +167,17 @@ weft_status *gen_keeps_rows(weft_arena *arena, const hlo_instr *fusion, int oper
          hlo_shape_elems(comp->params[operand]->shape) == rows * cols && known[comp->root->id - low] == WHOLE_ROWS;
   return NULL;
 }
+
+weft_status *gen_loops_by_rows(weft_arena *arena, const hlo_instr *fusion, int64_t rows, int64_t cols, bool *out)
+{
+  const hlo_computation *comp = fusion->called[0];
+  const hlo_instr *root = comp->root;
+  gen_nest nest;
+
+  *out = false;
+  if (!hlo_shape_is_array(fusion->shape)) return NULL;
+  WEFT_TRY(gen_nest_of(arena, comp, &root, 1, fusion->shape, &nest));
+  WEFT_TRY(gen_nest_join(arena, comp, &root, 1, &nest));
+  *out = nest.count == 2 && nest.extent[0] == rows && nest.extent[1] * WEFT_MAX(nest.period, 1) == cols;
+  return NULL;
+}

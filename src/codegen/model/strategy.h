@@ -76,6 +76,10 @@ WEFT_NODISCARD weft_status *gen_rows_of(weft_arena *arena, const hlo_computation
  * need no other row of that operand than its own? */
 WEFT_NODISCARD weft_status *gen_keeps_rows(weft_arena *arena, const hlo_instr *fusion, int operand, int64_t rows,
                                            int64_t cols, bool *out);
+/* Is the fusion's kernel, one of GEN_STRATEGY_LOOP with one result, a loop over rows around one over the elements of a
+ * row? Then each unit of the kernel makes one row, if there are as many units as rows. */
+WEFT_NODISCARD weft_status *gen_loops_by_rows(weft_arena *arena, const hlo_instr *fusion, int64_t rows, int64_t cols,
+                                              bool *out);
 static inline int gen_row_level(const gen_rows *r, const hlo_instr *x) { return r->level[x->id - r->low]; }
 
 /* ---- scans (scan.c) -------------------------------------------------------------------------------------------- */
