@@ -18,9 +18,9 @@
 
 /* ---- its kernels ------------------------------------------------------------------------------------------------- */
 
-/* OpenBLAS chooses its kernels as it is loaded, by the processor's model. For a model that is newer than itself it takes
- * those for SSE3 ("Prescott"), which need two to three times as long; releases from 0.3.26 on go by the features. It can
- * be asked to choose again, by a variable that it reads in the environment. */
+/* OpenBLAS chooses its kernels as it is loaded, by the processor's model. For a model that is newer than itself it
+ * takes those for SSE3 ("Prescott"), which need two to three times as long; releases from 0.3.26 on go by the
+ * features. It can be asked to choose again, by a variable that it reads in the environment. */
 
 extern void gotoblas_dynamic_init(void) __attribute__((weak)); /* there are none if it has one kind of kernels alone */
 extern void gotoblas_dynamic_quit(void) __attribute__((weak));

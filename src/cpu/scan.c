@@ -9,8 +9,8 @@
  * alone: neither the number of threads nor the number of rows changes a bit. A reversed scan is the same from the
  * last element on. Narrow floats are summed in f32, and rounded as they are stored.
  *
- * Sums and products of 32-bit elements go by squares of 16 blocks of 16, which are turned in registers: a vector adds an
- * element of each block to those before it. */
+ * Sums and products of 32-bit elements go by squares of 16 blocks of 16, which are turned in registers: a vector adds
+ * an element of each block to those before it. */
 #include <config.h>
 
 #include "cpu/scan.h"

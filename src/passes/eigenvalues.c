@@ -1,9 +1,9 @@
-/* passes/eigenvalues.c -- eigenvalues: LAPACK is asked for the eigenvalues of a symmetric or Hermitian matrix alone where
- * nobody reads its eigenvectors.
+/* passes/eigenvalues.c -- eigenvalues: LAPACK is asked for the eigenvalues of a symmetric or Hermitian matrix alone
+ * where nobody reads its eigenvectors.
  *
- * JAX's eigvalsh is eigh without its second result, so the call asks for vectors (mode 'V'), which take more than half of
- * the time. With mode 'N' LAPACK computes the values by another algorithm of the same accuracy. Runs after dead code is
- * gone, on CPUs. */
+ * JAX's eigvalsh is eigh without its second result, so the call asks for vectors (mode 'V'), which take more than half
+ * of the time. With mode 'N' LAPACK computes the values by another algorithm of the same accuracy. Runs after dead code
+ * is gone, on CPUs. */
 #include <config.h>
 
 #include <string.h>

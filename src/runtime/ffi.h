@@ -60,7 +60,7 @@ void rt_ffi_call_free(rt_ffi_call *call); /* destroys the handler's state; NULL 
 void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, const rt_run_info *info,
                        void (*done)(void *arg, weft_status *st), void *arg);
 
-/* The pool of the run that a handler of Weft's own works for, to share its work by rt_parallel_for; NULL: it has none. */
+/* The pool of the run that a handler of Weft's own works for, for rt_parallel_for; NULL: it has none. */
 rt_pool *rt_ffi_pool(const XLA_FFI_ExecutionContext *ctx);
 
 /* The context that a handler on a device gets besides its arrays. */

@@ -106,10 +106,14 @@ static void run_batched(weft_platform *platform, size_t i, int64_t batch, const 
   if (batch > 0) snprintf(dims, sizeof dims, "%d,", (int)batch);
   if (batch > 0) snprintf(infos, sizeof infos, "%d", (int)batch);
   snprintf(results, sizeof results, batched[i].results, dims, infos);
-  snprintf(text, sizeof text,
-           "HloModule m\nENTRY e {\n  p = f32[%s24,24] parameter(0)\n  ROOT r = %s custom-call(p), "
-           "custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI, backend_config={%s}\n}\n",
-           dims, results, batched[i].target, batched[i].config);
+  snprintf(
+    text, sizeof text,
+    "HloModule m\n"
+    "ENTRY e {\n"
+    "  p = f32[%s24,24] parameter(0)\n"
+    "  ROOT r = %s custom-call(p), custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI, backend_config={%s}\n"
+    "}\n",
+    dims, results, batched[i].target, batched[i].config);
   for (int r = 0; r < batched[i].result_count; r++) outputs[r] = out[r];
   weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
   T_OK(test_run(exe, inputs, outputs));
@@ -164,8 +168,12 @@ TEST(batches_that_do_not_go_together)
   T_TRUE(in && out);
   weft_executable *exe = test_compile(
     platform,
-    "HloModule m\nENTRY e {\n  p = f32[37,24,24] parameter(0)\n  ROOT r = (f32[37,24,24], f32[37,23], s32[37]) custom-call(p), "
-    "custom_call_target=\"lapack_ssyevd_ffi\", api_version=API_VERSION_TYPED_FFI\n}\n",
+    "HloModule m\n"
+    "ENTRY e {\n"
+    "  p = f32[37,24,24] parameter(0)\n"
+    "  ROOT r = (f32[37,24,24], f32[37,23], s32[37]) custom-call(p), custom_call_target=\"lapack_ssyevd_ffi\", "
+    "api_version=API_VERSION_TYPED_FFI\n"
+    "}\n",
     BUF_TOPOLOGICAL);
   weft_status *st = test_run(exe, inputs, outputs);
   T_EQ_INT(weft_status_code(st), WEFT_INVALID_ARGUMENT);
