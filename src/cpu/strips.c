@@ -281,6 +281,16 @@ static bool has_other(const char *at, int64_t count, uint64_t same)
   return i < count && memcmp(at + i, &same, (size_t)(count - i)) != 0;
 }
 
+/* Are all bytes zeros in `rows` rows of `count` bytes, `step` bytes apart? */
+static CPU_HOT bool is_zero(const char *from, int64_t rows, int64_t step, int64_t count)
+{
+  unsigned char any = 0;
+
+  for (int64_t r = 0; r < rows; r++, from += step)
+    for (int64_t i = 0; i < count; i++) any = (unsigned char)(any | (unsigned char)from[i]);
+  return any == 0;
+}
+
 /* Is there an infinity or a NaN among `lines` lines, `step` elements apart, of `count` neighbouring ones? */
 #define HAS_INFINITE(name, type, exponent)                                                             \
   static CPU_HOT bool name(const void *from, int64_t lines, int64_t step, int64_t count)                \
@@ -333,6 +343,7 @@ static int64_t depth_in_use(const strips *s, int64_t rows, int64_t columns, int6
   int64_t used = WEFT_ALIGN_UP(WEFT_MAX(WEFT_MAX(columns, least), 1), CPU_DEPTH_ALIGN), step = CPU_DEPTH_ALIGN;
 
   if (used >= s->columns) return s->columns;
+  if (is_zero(shares + used * share_bytes, rows, row_bytes, row_bytes - used * share_bytes)) return used;
   for (int64_t r = 0; r < rows; r++)
     for (int64_t c = WEFT_ALIGN_UP(s->columns, step) - step; c >= used; c -= step)
       if (has_other(shares + r * row_bytes + c * share_bytes, WEFT_MIN(step, s->columns - c) * share_bytes, 0))
