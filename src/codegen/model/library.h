@@ -16,8 +16,12 @@ bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool i
 /* The backend_config of a fusion that is one step of the CPU's library, too: a dot, a kernel over the rows of its
  * result, and a dot of the kernel's result, computed strip by strip (pass strips). Both dots may be library fusions. */
 #define GEN_STRIPS_FUSION "strips"
-bool gen_is_library_fusion(const hlo_instr *instr); /* of either kind */
-bool gen_is_strips_fusion(const hlo_instr *instr);
+/* The backend_config of a fusion that is one step of the CPU's library, too: dots that give arrays of scores, one
+ * kernel over the rows of these, and dots that read the kernel's results as their left side (pass strip-groups). */
+#define GEN_STRIP_GROUP "strip-group"
+bool gen_is_library_fusion(const hlo_instr *instr); /* of any of these kinds */
+bool gen_is_strips_fusion(const hlo_instr *instr);  /* a chain or a group: it has a kernel */
+bool gen_is_strip_group(const hlo_instr *instr);
 /* The dot that `instr` is, or that it is the root of if it is a library fusion; NULL: neither. */
 const hlo_instr *gen_library_dot(const hlo_instr *instr);
 /* Does a concatenate have so many operands and elements that the library does it? Its kernel would have a loop for
