@@ -25,7 +25,7 @@
 
 enum {
   MOST_SOURCES = 4, MOST_SINKS = 8,
-  STRIP_ALIGN = 32,          /* rows: the tiles of the products */
+  TILE_ROWS = 32, DENSE_ROWS = 28, /* strips have whole tiles of rows of the products */
   MOST_STRIP = 256,          /* rows of a strip */
   STRIP_BYTES = 512 << 10,   /* of the strips of all sources, unless the least rows take more */
   BLOCK_BYTES = 1 << 20,     /* of the blocks of all results of the kernel, likewise: with the strips, a core's own cache */
@@ -222,11 +222,12 @@ static void plan_rows(strip_group *s)
 
   for (int i = 0; i < s->source_count; i++) strip_row += s->sources[i].row_bytes;
   for (int i = 0; i < s->value_count; i++) block_row += s->n * s->value_bytes[i];
-  int64_t rows = WEFT_MIN(STRIP_BYTES / WEFT_MAX(strip_row, 1), MOST_STRIP) / STRIP_ALIGN * STRIP_ALIGN;
-  s->strip = WEFT_MIN(WEFT_MAX(rows, STRIP_ALIGN), WEFT_ALIGN_UP(s->m, STRIP_ALIGN));
+  int64_t tile = s->sources[0].p.dot.gemm.kind == CPU_GEMM_DENSE ? DENSE_ROWS : TILE_ROWS;
+  int64_t rows = WEFT_MIN(STRIP_BYTES / WEFT_MAX(strip_row, 1), MOST_STRIP) / tile * tile;
+  s->strip = WEFT_MIN(WEFT_MAX(rows, tile), (s->m + tile - 1) / tile * tile);
   int64_t strips = WEFT_MIN(BLOCK_BYTES / WEFT_MAX(block_row * s->strip, 1), MOST_STRIPS);
   s->block = s->strip * WEFT_MAX(strips, 1);
-  s->block = WEFT_MIN(s->block, WEFT_ALIGN_UP(s->m, s->strip));
+  s->block = WEFT_MIN(s->block, (s->m + s->strip - 1) / s->strip * s->strip);
   /* parts of whole blocks */
   int64_t blocks = (s->m + s->block - 1) / s->block;
   int64_t wanted = (LEAST_TASKS + s->batches - 1) / WEFT_MAX(s->batches, 1);
