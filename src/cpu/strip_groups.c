@@ -10,7 +10,8 @@
  * called for the rows of a strip and gets addresses at which these rows lie there. Sinks over columns, as dq, are
  * computed strip by strip. Sinks over rows, as dk, are sums over all blocks: each task adds up its own, transposed so
  * that the block is the right operand of a product, as it lies. When all tasks are done, the sums of the tasks of a matrix
- * are added in their order. Parts, blocks and strips depend on the shapes alone, so results are the same bits for any
+ * are added in their order. Columns behind the last one in which a block has other numbers than zero, as behind the
+ * diagonal in causal attention, add nothing to the sums where their factors are finite, and are left out. Parts, blocks and strips depend on the shapes alone, so results are the same bits for any
  * number of threads. Sums are of f32, or of f64 for results of f64, as in other products. */
 #include <config.h>
 
@@ -21,6 +22,7 @@
 #include "codegen/model/strategy.h"
 #include "cpu/dot.h"
 #include "cpu/dot_parts.h"
+#include "cpu/hot.h"
 #include "cpu/makers.h"
 
 enum {
@@ -327,10 +329,12 @@ static void pack(const product *p, const char *b, char *scratch)
     cpu_gemm_pack(&p->strip, part, b, scratch + p->form);
 }
 
-static void multiply(const cpu_gemm *g, const char *a, const char *b, const void *form, char *c, void *scratch)
+/* The first `columns` columns of a product. */
+static void multiply(const cpu_gemm *g, int64_t columns, const char *a, const char *b, const void *form, char *c,
+                     void *scratch)
 {
   cpu_gemm_begin(g);
-  for (int64_t tile = 0; tile < g->tiles; tile++) cpu_gemm_tile(g, tile, a, b, form, c, scratch);
+  for (int64_t tile = 0; tile < g->tiles; tile++) cpu_gemm_tile_columns(g, tile, columns, a, b, form, c, scratch);
   cpu_gemm_end(g);
 }
 
@@ -341,7 +345,7 @@ static void multiply_strip(const product *p, int64_t rows, const char *a, const 
   const cpu_gemm *g = rows == p->strip.m ? &p->strip : &p->last;
   bool has_form = p->form_bytes > 0 && cpu_gemm_shares_packed(&p->strip, g);
 
-  multiply(g, a, b, has_form ? scratch + p->form : NULL, c, room);
+  multiply(g, g->n, a, b, has_form ? scratch + p->form : NULL, c, room);
 }
 
 /* The place in `room` where rows from `row` on lie, of an array of `row_bytes` bytes a row, so that the address of its
@@ -366,18 +370,75 @@ static void add_sums(const sink *k, int64_t rows, const char *from, char *to)
   }
 }
 
+/* Is there another number than 0 and -0 in the `bytes` bytes at `at`, whose elements have their sign where `signs` has
+ * bits? */
+static CPU_HOT bool has_number(const char *at, int64_t bytes, uint64_t signs)
+{
+  uint64_t any = 0, word = 0;
+  int64_t i = 0;
+
+  for (; i + 8 <= bytes; i += 8) {
+    memcpy(&word, at + i, 8);
+    any |= word & ~signs;
+  }
+  word = 0;
+  memcpy(&word, at + i, (size_t)(bytes - i));
+  return (any | (word & ~signs)) != 0;
+}
+
+/* The columns of a block of `rows` rows up to the last one with another number than 0 and -0, rounded up. */
+static int64_t columns_in_use(weft_dtype type, const char *values, int64_t rows, int64_t columns)
+{
+  enum { STEP = 64 };
+  int64_t bytes = (int64_t)weft_dtype_bytes(type), used = 0;
+  uint64_t signs = bytes == 8 ? UINT64_C(1) << 63 : bytes == 4 ? UINT64_C(0x8000000080000000) : UINT64_C(0x8000800080008000);
+
+  if (bytes < 2) return columns;
+  for (int64_t r = rows - 1; r >= 0 && used < columns; r--) /* the last rows of causal attention have the most */
+    for (int64_t c = (columns - 1) / STEP * STEP; c >= used; c -= STEP)
+      if (has_number(values + (r * columns + c) * bytes, WEFT_MIN(STEP, columns - c) * bytes, signs)) used = c + STEP;
+  return WEFT_MIN(used, columns);
+}
+
+/* Are all elements of x[rows, n] finite? False for types that nobody looks into. */
+static CPU_HOT bool is_finite(weft_dtype type, const char *x, int64_t rows, int64_t row_step, int64_t n, int64_t step)
+{
+  bool any = false;
+
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t j = 0; j < n; j++) {
+      int64_t at = r * row_step + j * step;
+      switch (type) {
+      case WEFT_F32: any |= (((const uint32_t *)x)[at] & 0x7f800000) == 0x7f800000; break;
+      case WEFT_BF16: any |= (((const uint16_t *)x)[at] & 0x7f80) == 0x7f80; break;
+      case WEFT_F16: any |= (((const uint16_t *)x)[at] & 0x7c00) == 0x7c00; break;
+      default: return false;
+      }
+    }
+  return !any;
+}
+
 /* Adds a block of `rows` rows to the sums of a task. `x`: the right operand's row of the block's first row. */
 static void add_block(const strip_group *s, const sink *k, int64_t rows, bool is_first, const char *x,
                       const char *values, char *sums, char *scratch)
 {
   cpu_gemm g = rows == k->block.k ? k->block : k->last;
+  int64_t columns = s->n;
 
+  if (cpu_gemm_can_add(&g)) {
+    columns = columns_in_use(g.b_type, values, rows, s->n);
+    if (columns < s->n && !is_finite(g.a_type, x, rows, g.a_col, g.m, g.a_row)) columns = s->n;
+  }
+  if (is_first && columns < s->n) {
+    memset(sums, 0, (size_t)k->sum_bytes);
+    is_first = false;
+  }
   g.adds = !is_first && cpu_gemm_can_add(&g);
   if (is_first || g.adds) {
-    multiply(&g, x, values, NULL, sums, scratch + s->gemm);
+    multiply(&g, columns, x, values, NULL, sums, scratch + s->gemm);
     return;
   }
-  multiply(&g, x, values, NULL, scratch + s->added, scratch + s->gemm);
+  multiply(&g, s->n, x, values, NULL, scratch + s->added, scratch + s->gemm);
   add_sums(k, g.m, scratch + s->added, sums);
 }
 

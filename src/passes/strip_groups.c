@@ -30,7 +30,7 @@
 
 enum {
   LEAST_ROWS = 16,         /* of each matrix; fewer are one tile of the products */
-  LEAST_BYTES = 256 << 10, /* of an array of scores; smaller ones stay in the cache as they are */
+  LEAST_BYTES = 128 << 10, /* of an array of scores; smaller ones stay in the cache as they are */
   MOST_SINKS = 8,
   MOST_SOURCES = 4,
   MOST_LINKS = 64,
