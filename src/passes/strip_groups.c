@@ -290,6 +290,20 @@ static weft_status *bring_in(group *g, hlo_computation *body, hlo_instr *value, 
   return pass_map_set(map, value->id, inside);
 }
 
+/* Copies an instruction of a link to the end of `body`, unless that has an equal one: links repeat what they have in
+ * common. */
+static weft_status *copy_instr(hlo_computation *body, const hlo_instr *x, hlo_instr *const *operands, hlo_instr **out)
+{
+  WEFT_TRY(hlo_add_clone(body, NULL, x, operands, out));
+  for (hlo_instr *y = body->first; y != *out; y = y->next)
+    if (hlo_instr_equal(y, *out)) {
+      WEFT_TRY(hlo_remove(*out));
+      *out = y;
+      return NULL;
+    }
+  return NULL;
+}
+
 /* Copies the link `x` to the end of `body`, and if it is a fusion what is in it. */
 static weft_status *copy_link(hlo_computation *body, const hlo_instr *x, pass_map *map)
 {
@@ -302,7 +316,7 @@ static weft_status *copy_link(hlo_computation *body, const hlo_instr *x, pass_ma
   }
   if (x->op != HLO_FUSION) {
     WEFT_TRY(pass_mapped_operands(x, map, &operands, &capacity));
-    WEFT_TRY(hlo_add_clone(body, NULL, x, operands, &copy));
+    WEFT_TRY(copy_instr(body, x, operands, &copy));
     return pass_map_set(map, x->id, copy);
   }
   HLO_FOREACH(y, x->called[0]) {
@@ -310,7 +324,7 @@ static weft_status *copy_link(hlo_computation *body, const hlo_instr *x, pass_ma
       copy = pass_map_get(map, x->operands[y->u.parameter_number]->id);
     } else {
       WEFT_TRY(pass_mapped_operands(y, map, &operands, &capacity));
-      WEFT_TRY(hlo_add_clone(body, NULL, y, operands, &copy));
+      WEFT_TRY(copy_instr(body, y, operands, &copy));
     }
     WEFT_TRY(pass_map_set(map, y->id, copy));
   }
