@@ -178,6 +178,16 @@ static bool add_to_net(net *n, hlo_instr *x)
   return true;
 }
 
+/* Is there a source among what `x` is computed of through links? At most `*visits` values are looked at. */
+static bool has_source(const net *n, const hlo_instr *x, int *visits)
+{
+  if (--*visits < 0) return false;
+  if (!may_be_link(n, x)) return is_plain_dot(n->ctx, x) && has_form(n, x->shape);
+  for (int i = 0; i < x->operand_count; i++)
+    if (has_source(n, x->operands[i], visits)) return true;
+  return false;
+}
+
 /* Fills `n` with the net that the dot `sink` reads scores of; false: there is none that pays. */
 static weft_status *find_net(const pass_ctx *ctx, hlo_instr *sink, net *n, bool *out)
 {
@@ -190,6 +200,8 @@ static weft_status *find_net(const pass_ctx *ctx, hlo_instr *sink, net *n, bool 
   *n = (net){.ctx = ctx, .comp = sink->parent, .cols = s->dims[s->rank - 1], .matrix_rows = s->dims[s->rank - 2]};
   if (n->cols < 2 || n->matrix_rows < LEAST_ROWS || hlo_shape_bytes(s) < LEAST_BYTES) return NULL;
   n->rows = hlo_shape_elems(s) / n->cols;
+  int visits = MOST_LINKS;
+  if (!may_be_link(n, left) || !has_source(n, left, &visits)) return NULL; /* most dots, without a look at all others */
   hlo_id_range(n->comp, &n->low, &n->count);
   n->roles = WEFT_ARENA_ARRAY(ctx->scratch, role, n->count);
   n->is_in = WEFT_ARENA_ARRAY(ctx->scratch, bool, n->count);
@@ -222,28 +234,35 @@ static void need(group *g, const hlo_instr *x)
 
 static bool is_in_group(const group *g, const hlo_instr *x)
 {
+  if (x == g->kernel) return true;
   for (int i = 0; i < g->sink_count; i++)
     if (g->sinks[i] == x) return true;
   return x->id - g->net->low >= 0 && x->id - g->net->low < g->net->count && g->needs[x->id - g->net->low];
 }
 
 /* Could the group be one step: does none of its members depend on a sink? */
-static bool is_one_step(const group *g, bool *after)
+static weft_status *is_one_step(const group *g, bool *out)
 {
   const net *n = g->net;
+  int low, count;
 
+  hlo_id_range(n->comp, &low, &count);
+  bool *after = WEFT_ARENA_ARRAY(n->ctx->scratch, bool, count); /* by id - low: depends on a sink */
+  WEFT_TRY_ALLOC(after);
+  *out = false;
   HLO_FOREACH(x, n->comp) {
     bool follows = false, member = is_in_group(g, x);
     for (int i = 0; i < x->operand_count; i++) {
       const hlo_instr *o = x->operands[i];
       bool is_sink_of_it = false;
       for (int k = 0; k < g->sink_count; k++) is_sink_of_it = is_sink_of_it || g->sinks[k] == o;
-      follows = follows || is_sink_of_it || after[o->id - n->low];
+      follows = follows || is_sink_of_it || after[o->id - low];
     }
-    if (member && follows) return false;
-    after[x->id - n->low] = follows;
+    if (member && follows) return NULL;
+    after[x->id - low] = follows;
   }
-  return true;
+  *out = true;
+  return NULL;
 }
 
 /* Takes sinks that no group has yet into `g`: those over rows first, since these need whole arrays otherwise. */
@@ -254,13 +273,13 @@ static weft_status *choose_sinks(group *g)
   for (int over_columns = 0; over_columns < 2; over_columns++)
     for (int i = 0; i < n->sink_count; i++) {
       if (n->is_done[i] || is_over_columns(n->sinks[i]) != over_columns) continue;
-      bool *before = WEFT_ARENA_ARRAY(n->ctx->scratch, bool, n->count),
-           *after = WEFT_ARENA_ARRAY(n->ctx->scratch, bool, n->count);
-      WEFT_TRY_ALLOC(before && after);
+      bool *before = WEFT_ARENA_ARRAY(n->ctx->scratch, bool, n->count), fits = true;
+      WEFT_TRY_ALLOC(before);
       memcpy(before, g->needs, (size_t)n->count * sizeof *before);
       g->sinks[g->sink_count++] = n->sinks[i];
       need(g, left_side(n->sinks[i]));
-      if (g->sink_count == 1 || is_one_step(g, after)) {
+      if (g->sink_count > 1) WEFT_TRY(is_one_step(g, &fits));
+      if (fits) {
         n->is_done[i] = true;
         continue;
       }
@@ -473,8 +492,11 @@ static weft_status *take_net(net *n, bool *changed)
     return NULL;
   }
   for (int i = 0; i < count; i++) WEFT_TRY(use_kernel(&groups[i]));
-  for (int i = 0; i < count; i++)
-    if (!is_single_chain(&groups[i])) WEFT_TRY(outline(&groups[i]));
+  for (int i = 0; i < count; i++) {
+    bool fits = false; /* two groups may each be one step, but not both */
+    if (!is_single_chain(&groups[i])) WEFT_TRY(is_one_step(&groups[i], &fits));
+    if (fits) WEFT_TRY(outline(&groups[i]));
+  }
   *changed = true;
   return remove_dead_links(n);
 }
@@ -490,7 +512,12 @@ static weft_status *strip_groups_run(hlo_module *module, pass_ctx *ctx, bool *ch
     for (hlo_instr *x = comps.v[c]->first; x;) {
       net n;
       bool is_net = false, took = false;
+      if (x->op != HLO_FUSION && x->op != HLO_DOT) {
+        x = x->next;
+        continue;
+      }
       if (!pass_map_get(&tried, x->id)) WEFT_TRY(find_net(ctx, x, &n, &is_net));
+      WEFT_TRY(pass_map_set(&tried, x->id, x));
       if (is_net) {
         for (int i = 0; i < n.sink_count; i++) WEFT_TRY(pass_map_set(&tried, n.sinks[i]->id, n.sinks[i]));
         WEFT_TRY(take_net(&n, &took));
