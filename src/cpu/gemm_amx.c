@@ -233,6 +233,21 @@ static AMX void pack_b_bytes(const product *p, const char *b, char *to)
   }
 }
 
+/* A tile of B whose columns are dense: `count` columns, of which `bytes` bytes exist, are transposed as numbers of 32
+ * bits, the elements that meet in a lane. */
+static AMX void pack_b_turned(const product *p, const char *b, int64_t count, int64_t bytes, char *to)
+{
+  const __mmask64 mask = bytes < ROW_BYTES ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
+  __m512i v[TILE];
+
+  CPU_UNROLL
+  for (int64_t j = 0; j < TILE; j++)
+    v[j] = _mm512_maskz_loadu_epi8(j < count ? mask : 0, b + j * p->b.across * p->bytes);
+  cpu_turn_16x16(v);
+  CPU_UNROLL
+  for (int64_t q = 0; q < TILE; q++) _mm512_storeu_si512(to + q * ROW_BYTES, v[q]);
+}
+
 /* Packs the columns j0 .. j0 + n: to[column block][k tile][16 rows][16 lanes]. Reads b along its rows or along its
  * columns, whichever is dense. */
 static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
@@ -253,6 +268,10 @@ static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
       if (by_row && p->bytes == 1 && n - block * TILE >= 4 * TILE && (t + 1) * per_tile <= p->k) {
         pack_b_bytes(p, from, tile);
         inner += 3;
+        continue;
+      }
+      if (p->b.along == 1 && !by_row) {
+        pack_b_turned(p, from, columns, WEFT_MIN(ROW_BYTES, (p->k - t * per_tile) * p->bytes), tile);
         continue;
       }
       for (int64_t q = 0, l = t * per_tile; q < p->tile_row / 4; q++, l += p->lanes)

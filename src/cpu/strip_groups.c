@@ -24,6 +24,7 @@
 #include "cpu/dot_parts.h"
 #include "cpu/hot.h"
 #include "cpu/makers.h"
+#include "cpu/transpose.h"
 
 enum {
   MOST_SOURCES = 4, MOST_SINKS = 8,
@@ -76,7 +77,7 @@ typedef struct strip_group {
   int64_t strip, block, part; /* rows */
   int64_t parts;             /* of a matrix */
   double bytes;              /* of operands and results */
-  int64_t gemm, args, room, added, scratch_bytes, shared_bytes;
+  int64_t gemm, args, room, added, scratch_bytes, shared_bytes, spread_bytes;
 } strip_group;
 
 typedef struct group_thunk {
@@ -269,6 +270,7 @@ static weft_status *plan_sums(strip_group *s, sink *k, int64_t last, int64_t *ro
   if (k->block.kind == CPU_GEMM_NONE || k->last.kind == CPU_GEMM_NONE) return wrong_group("no product adds up rows");
   k->sum_row = (s->n + SUM_PADDING) * (int64_t)weft_dtype_bytes(k->sum_type);
   k->sum_bytes = WEFT_ALIGN_UP(g->n * k->sum_row, 64);
+  s->spread_bytes = WEFT_MAX(s->spread_bytes, SPREAD_COLUMNS * g->n * (int64_t)weft_dtype_bytes(k->sum_type));
   k->sums = place(&s->shared_bytes, s->batches * s->parts * k->sum_bytes);
   *room = WEFT_MAX(*room, WEFT_MAX(k->block.scratch_bytes, k->last.scratch_bytes));
   if (!cpu_gemm_can_add(&k->block) || !cpu_gemm_can_add(&k->last)) *added = WEFT_MAX(*added, k->sum_bytes);
@@ -530,8 +532,9 @@ static void rows_task(void *ctx, int64_t task)
   }
 }
 
-/* Adds the sums of all parts of a matrix for some columns, and writes them, transposed, to the result. */
-static void spread_columns(const group_job *job, int result, int64_t number, int64_t from)
+/* Adds the sums of all parts of a matrix for some columns, and writes them, transposed, to the result. `room`: memory for
+ * these sums. */
+static void spread_columns(const group_job *job, int result, void *room, int64_t number, int64_t from)
 {
   const strip_group *s = job->plan;
   const sink *k = &s->sinks[result];
@@ -548,18 +551,23 @@ static void spread_columns(const group_job *job, int result, int64_t number, int
       else
         for (int64_t i = 0; i < count; i++) ((float *)sum)[i] += ((const float *)more)[i];
     }
-  for (int64_t i = 0; i < count; i++)
-    cpu_convert(k->p.dot.gemm.c_type, to + i * d * c_bytes, k->sum_type, sums + i * bytes, k->sum_row / bytes, d);
+  cpu_transpose turn = {
+    .rank = 2, .size = {count, d}, .step = {1, k->sum_row / bytes}, .elems = count * d, .elem_bytes = bytes};
+  bool is_converted = k->p.dot.gemm.c_type != k->sum_type;
+  cpu_transpose_run(&turn, NULL, is_converted ? room : to, sums);
+  if (is_converted) cpu_convert(k->p.dot.gemm.c_type, to, k->sum_type, room, 1, count * d);
 }
 
 static void spread_task(void *ctx, int64_t task)
 {
-  const group_job *job = ctx;
+  group_job *job = ctx;
   const strip_group *s = job->plan;
   int64_t pieces = (s->n + SPREAD_COLUMNS - 1) / SPREAD_COLUMNS, piece = task % pieces, number = task / pieces;
 
-  for (int i = 0; i < s->sink_count; i++)
-    if (s->sinks[i].over_rows) spread_columns(job, i, number, piece * SPREAD_COLUMNS);
+  void *room = rt_task_scratch(s->spread_bytes, &job->no_memory);
+
+  for (int i = 0; room && i < s->sink_count; i++)
+    if (s->sinks[i].over_rows) spread_columns(job, i, room, number, piece * SPREAD_COLUMNS);
 }
 
 static weft_status *group_execute(const rt_thunk *thunk, rt_ctx *ctx)
@@ -571,11 +579,11 @@ static weft_status *group_execute(const rt_thunk *thunk, rt_ctx *ctx)
                    .shared = s->shared_bytes > 0 ? args[thunk->use_count - 1] : NULL};
 
   rt_parallel_for(cpu_pool_of(thunk, ctx), s->batches * s->parts, rows_task, &job);
-  if (atomic_load(&job.no_memory))
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for %lld bytes of scratch", (long long)s->scratch_bytes);
   if (s->shared_bytes > 0)
     rt_parallel_for(cpu_pool_of(thunk, ctx), s->batches * ((s->n + SPREAD_COLUMNS - 1) / SPREAD_COLUMNS), spread_task,
                     &job);
+  if (atomic_load(&job.no_memory))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for %lld bytes of scratch", (long long)s->scratch_bytes);
   return NULL;
 }
 static const rt_thunk_ops group_ops = {.size = sizeof(rt_thunk_ops), .kind = "strip-group", .run = group_execute};
