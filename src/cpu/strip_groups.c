@@ -11,7 +11,8 @@
  * computed strip by strip. Sinks over rows, as dk, are sums over all blocks: each task adds up its own, transposed so
  * that the block is the right operand of a product, as it lies. When all tasks are done, the sums of the tasks of a matrix
  * are added in their order. Columns behind the last one in which a block has other numbers than zero, as behind the
- * diagonal in causal attention, add nothing to the sums where their factors are finite, and are left out. Parts, blocks and strips depend on the shapes alone, so results are the same bits for any
+ * diagonal in causal attention, add nothing to sums where their factors are finite, and are left out. The sources leave
+ * out columns that a mask takes from all rows of a strip (plan_bounds). Parts, blocks and strips depend on the shapes alone, so results are the same bits for any
  * number of threads. Sums are of f32, or of f64 for results of f64, as in other products. */
 #include <config.h>
 
@@ -24,6 +25,7 @@
 #include "cpu/dot_parts.h"
 #include "cpu/hot.h"
 #include "cpu/makers.h"
+#include "cpu/strip_mask.h"
 #include "cpu/transpose.h"
 
 enum {
@@ -37,6 +39,7 @@ enum {
   LEAST_BLOCKS = 2,          /* of a part */
   SUM_PADDING = 16,          /* elements between rows of sums, which would share a set of the cache otherwise */
   SPREAD_COLUMNS = 64,       /* of the sums that one task adds */
+  USED_STEP = 64,            /* columns that are used or not */
 };
 
 /* A product of a strip: its plans for a whole strip and for the last one of a matrix, which may have fewer rows. */
@@ -47,9 +50,18 @@ typedef struct product {
   int64_t form_bytes;        /* 0: there is none */
 } product;
 
+/* Which columns of its result a source may leave out. */
+typedef enum bound {
+  ALL_COLUMNS,
+  MASKED,   /* those that the mask takes: the kernel chooses other numbers there */
+  WEIGHTED, /* the same if the kernel's result `weights` is zero there, and operands are no huge numbers: what is computed
+             * of these columns is multiplied by zero */
+} bound;
+
 typedef struct source {
   const hlo_instr *instr;
   product p;
+  bound bound;
   cpu_source a, b;
   int64_t at, row_bytes;     /* of its strip: the offset in the scratch; bytes of a row */
 } source;
@@ -60,6 +72,7 @@ typedef struct sink {
   int value;                 /* the result of the kernel that is its left operand */
   cpu_source b;              /* its right operand */
   product p;                 /* over columns; over rows: p.dot only */
+  bool ends_early;           /* over columns: sums can end before the last column */
   cpu_gemm block, last;      /* over rows: sum[d, n] = b'[d, rows] . value[rows, n], for a block and for the last one */
   weft_dtype sum_type;
   int64_t sums, sum_row;     /* the offset of all sums in the shared memory, bytes of a row of sums */
@@ -71,7 +84,10 @@ typedef struct strip_group {
   sink sinks[MOST_SINKS];
   int source_count, sink_count, value_count;
   const gen_kernel *kernel;
+  cpu_strip_mask mask;
+  int weights;               /* of WEIGHTED sources: the result of the kernel */
   int *kernel_uses;          /* by the kernel's operands: the step's operand; -1 - i: the strip of source i */
+  weft_dtype value_type[MOST_SINKS];
   int64_t value_at[MOST_SINKS], value_bytes[MOST_SINKS]; /* blocks of the kernel's results: offset; bytes of an element */
   int64_t batches, m, n;     /* matrices of scores, and rows and columns of each */
   int64_t strip, block, part; /* rows */
@@ -155,6 +171,7 @@ static weft_status *plan_sink(strip_group *s, const hlo_instr *instr, const hlo_
       (to->over_rows ? g->m != s->n || g->k != s->m || g->a_col != s->n
                      : g->m != s->m || g->k != s->n || g->a_row != s->n || g->a_col != 1))
     return wrong_group("the products do not fit each other");
+  s->value_type[to->value] = g->a_type;
   s->value_bytes[to->value] = (int64_t)weft_dtype_bytes(g->a_type);
   s->sink_count++;
   return NULL;
@@ -186,6 +203,76 @@ static weft_status *plan_kernel(const cpu_target *target, weft_arena *arena, con
   return NULL;
 }
 
+/* Marks the values that are zero just where the kernel's result `x` is (or nearly zero, where x is rounded to zero): those
+ * that it is a quotient of, by numbers of rows. */
+static void mark_weights(const hlo_instr *x, int64_t rows, bool *marked, int low)
+{
+  for (;; x = x->operands[0]) {
+    marked[x->id - low] = true;
+    bool is_quotient = x->op == HLO_DIVIDE && gen_through_views(x->operands[1])->op == HLO_BROADCAST &&
+                       hlo_shape_elems(gen_through_views(x->operands[1])->operands[0]->shape) <= rows;
+    if (x->op != HLO_RESHAPE && x->op != HLO_BITCAST && x->op != HLO_CONVERT && !is_quotient) return;
+  }
+}
+
+/* Is what is computed of elements of the kernel's operand `param` multiplied by marked values, before anything else than
+ * arithmetic on single elements uses it? */
+static weft_status *is_weighted(weft_arena *arena, const hlo_computation *comp, int param, const bool *marked, bool *out)
+{
+  int low, count;
+
+  hlo_id_range(comp, &low, &count);
+  bool *depends = WEFT_ARENA_ARRAY(arena, bool, count);
+  WEFT_TRY_ALLOC(depends);
+  *out = false;
+  HLO_FOREACH(x, comp) {
+    bool uses = x == comp->params[param];
+    for (int i = 0; i < x->operand_count; i++) uses = uses || depends[x->operands[i]->id - low];
+    if (!uses) continue;
+    if (x->op == HLO_MULTIPLY) {
+      const hlo_instr *l = x->operands[0], *r = x->operands[1];
+      if ((marked[l->id - low] && !depends[l->id - low]) || (marked[r->id - low] && !depends[r->id - low])) continue;
+    }
+    bool moves = x->op == HLO_RESHAPE || x->op == HLO_BITCAST;
+    if ((x->op != HLO_PARAMETER && !moves && !hlo_opcode_is_elementwise(x->op)) || x == comp->root) return NULL;
+    depends[x->id - low] = true;
+  }
+  *out = true;
+  return NULL;
+}
+
+/* Finds the mask, of any source, and what the others may leave out then. */
+static weft_status *plan_bounds(weft_arena *arena, const hlo_instr *fusion, strip_group *s)
+{
+  const hlo_computation *comp = fusion->called[0];
+  const hlo_instr *root = comp->root;
+  int low, count;
+
+  s->mask.operand = -1;
+  for (int i = 0; i < fusion->operand_count && s->mask.operand < 0; i++) {
+    if (s->kernel_uses[i] >= 0) continue;
+    WEFT_TRY(cpu_strip_mask_plan(arena, fusion, i, s->kernel_uses, s->batches * s->m, s->n, &s->mask));
+    if (s->mask.operand >= 0) s->sources[-1 - s->kernel_uses[i]].bound = MASKED;
+  }
+  hlo_id_range(comp, &low, &count);
+  for (int r = 0; s->mask.operand >= 0 && r < s->value_count; r++) {
+    bool *marked = WEFT_ARENA_ARRAY(arena, bool, count), found = false;
+    WEFT_TRY_ALLOC(marked);
+    mark_weights(root->op == HLO_TUPLE ? root->operands[r] : root, s->batches * s->m, marked, low);
+    for (int i = 0; i < fusion->operand_count; i++) {
+      bool fits = false;
+      source *k = s->kernel_uses[i] < 0 ? &s->sources[-1 - s->kernel_uses[i]] : NULL;
+      if (!k || k->bound != ALL_COLUMNS) continue;
+      WEFT_TRY(is_weighted(arena, comp, i, marked, &fits));
+      if (fits) k->bound = WEIGHTED;
+      found = found || fits;
+    }
+    s->weights = r;
+    if (found) return NULL;
+  }
+  return NULL;
+}
+
 /* Finds the members: sources, one kernel and sinks. */
 static weft_status *plan_members(const cpu_target *target, weft_arena *arena, const hlo_instr *instr, strip_group *s)
 {
@@ -209,7 +296,7 @@ static weft_status *plan_members(const cpu_target *target, weft_arena *arena, co
   for (int i = 0; i < results; i++) WEFT_TRY(plan_sink(s, root->op == HLO_TUPLE ? root->operands[i] : root, kernel));
   for (int i = 0; i < s->value_count; i++)
     if (s->value_bytes[i] == 0) return wrong_group("a result of the kernel is not used");
-  return NULL;
+  return plan_bounds(arena, kernel, s);
 }
 
 static int64_t place(int64_t *end, int64_t bytes)
@@ -245,6 +332,19 @@ static void plan_strip(strip_group *s, product *p, int64_t last)
   p->last = cpu_gemm_part(&p->dot.gemm, last, p->dot.gemm.n);
   p->form_bytes = WEFT_ALIGN_UP(cpu_gemm_packed_bytes(&p->strip), 64);
   p->form = place(&s->scratch_bytes, p->form_bytes);
+}
+
+/* Sums over the first columns only are other products, for which there is no packed form; of whole strips. */
+static void plan_depths(const strip_group *s, sink *k, int64_t *room)
+{
+  k->ends_early = k->p.form_bytes == 0;
+  for (int64_t depth = USED_STEP; k->ends_early && depth < s->n; depth += USED_STEP) {
+    cpu_gemm part = k->p.strip;
+    part.k = depth;
+    cpu_gemm_init(&part);
+    k->ends_early = part.kind == CPU_GEMM_DENSE;
+    *room = WEFT_MAX(*room, part.scratch_bytes);
+  }
 }
 
 /* The product that adds `rows` rows to the sums of a sink over rows. */
@@ -302,6 +402,7 @@ weft_status *cpu_strip_group_plan(const cpu_target *target, weft_arena *arena, c
     } else {
       plan_strip(s, &k->p, last_strip);
       room = WEFT_MAX(room, WEFT_MAX(k->p.strip.scratch_bytes, k->p.last.scratch_bytes));
+      plan_depths(s, k, &room);
     }
   }
   for (int i = 0; i < instr->operand_count; i++) s->bytes += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
@@ -340,14 +441,14 @@ static void multiply(const cpu_gemm *g, int64_t columns, const char *a, const ch
   cpu_gemm_end(g);
 }
 
-/* The product of `rows` rows of a strip. */
-static void multiply_strip(const product *p, int64_t rows, const char *a, const char *b, char *c, char *scratch,
-                           void *room)
+/* The first `columns` columns of the product of `rows` rows of a strip. */
+static void multiply_strip(const product *p, int64_t rows, int64_t columns, const char *a, const char *b, char *c,
+                           char *scratch, void *room)
 {
   const cpu_gemm *g = rows == p->strip.m ? &p->strip : &p->last;
   bool has_form = p->form_bytes > 0 && cpu_gemm_shares_packed(&p->strip, g);
 
-  multiply(g, g->n, a, b, has_form ? scratch + p->form : NULL, c, room);
+  multiply(g, columns, a, b, has_form ? scratch + p->form : NULL, c, room);
 }
 
 /* The place in `room` where rows from `row` on lie, of an array of `row_bytes` bytes a row, so that the address of its
@@ -391,46 +492,54 @@ static CPU_HOT bool has_number(const char *at, int64_t bytes, uint64_t signs)
 /* The columns of a block of `rows` rows up to the last one with another number than 0 and -0, rounded up. */
 static int64_t columns_in_use(weft_dtype type, const char *values, int64_t rows, int64_t columns)
 {
-  enum { STEP = 64 };
   int64_t bytes = (int64_t)weft_dtype_bytes(type), used = 0;
   uint64_t signs = bytes == 8 ? UINT64_C(1) << 63 : bytes == 4 ? UINT64_C(0x8000000080000000) : UINT64_C(0x8000800080008000);
 
   if (bytes < 2) return columns;
   for (int64_t r = rows - 1; r >= 0 && used < columns; r--) /* the last rows of causal attention have the most */
-    for (int64_t c = (columns - 1) / STEP * STEP; c >= used; c -= STEP)
-      if (has_number(values + (r * columns + c) * bytes, WEFT_MIN(STEP, columns - c) * bytes, signs)) used = c + STEP;
+    for (int64_t c = (columns - 1) / USED_STEP * USED_STEP; c >= used; c -= USED_STEP)
+      if (has_number(values + (r * columns + c) * bytes, WEFT_MIN(USED_STEP, columns - c) * bytes, signs))
+        used = c + USED_STEP;
   return WEFT_MIN(used, columns);
 }
 
-/* Are all elements of x[rows, n] finite? False for types that nobody looks into. */
-static CPU_HOT bool is_finite(weft_dtype type, const char *x, int64_t rows, int64_t row_step, int64_t n, int64_t step)
-{
-  bool any = false;
+/* Are all elements of x[rows, n] less than 2^40, so that products of two of them are finite? False for types that nobody
+ * looks into. */
+#define IS_SMALL(name, type, exponent, least)                                                                      \
+  static CPU_HOT bool name(const void *from, int64_t rows, int64_t row_step, int64_t n, int64_t step)               \
+  {                                                                                                                \
+    type any = 0;                                                                                                  \
+    for (int64_t r = 0; r < rows; r++) {                                                                           \
+      const type *x = (const type *)from + r * row_step;                                                           \
+      if (step == 1)                                                                                               \
+        for (int64_t j = 0; j < n; j++) any = (type)(any | ((x[j] & (exponent)) >= (least)));                        \
+      else                                                                                                         \
+        for (int64_t j = 0; j < n; j++) any = (type)(any | ((x[j * step] & (exponent)) >= (least)));                 \
+    }                                                                                                              \
+    return !any;                                                                                                   \
+  }
+IS_SMALL(f32_is_small, uint32_t, 0x7f800000u, (127u + 40) << 23)
+IS_SMALL(bf16_is_small, uint16_t, 0x7f80u, (127u + 40) << 7)
+IS_SMALL(f16_is_small, uint16_t, 0x7c00u, 0x7c00u)
 
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t j = 0; j < n; j++) {
-      int64_t at = r * row_step + j * step;
-      switch (type) {
-      case WEFT_F32: any |= (((const uint32_t *)x)[at] & 0x7f800000) == 0x7f800000; break;
-      case WEFT_BF16: any |= (((const uint16_t *)x)[at] & 0x7f80) == 0x7f80; break;
-      case WEFT_F16: any |= (((const uint16_t *)x)[at] & 0x7c00) == 0x7c00; break;
-      default: return false;
-      }
-    }
-  return !any;
+static bool is_small(weft_dtype type, const char *x, int64_t rows, int64_t row_step, int64_t n, int64_t step)
+{
+  switch (type) {
+  case WEFT_F32: return f32_is_small(x, rows, row_step, n, step);
+  case WEFT_BF16: return bf16_is_small(x, rows, row_step, n, step);
+  case WEFT_F16: return f16_is_small(x, rows, row_step, n, step);
+  default: return false;
+  }
 }
 
-/* Adds a block of `rows` rows to the sums of a task. `x`: the right operand's row of the block's first row. */
-static void add_block(const strip_group *s, const sink *k, int64_t rows, bool is_first, const char *x,
+/* Adds a block of `rows` rows to the sums of a task, of which the first `columns` columns have other numbers than zero.
+ * `x`: the right operand's row of the block's first row. */
+static void add_block(const strip_group *s, const sink *k, int64_t rows, int64_t columns, bool is_first, const char *x,
                       const char *values, char *sums, char *scratch)
 {
   cpu_gemm g = rows == k->block.k ? k->block : k->last;
-  int64_t columns = s->n;
 
-  if (cpu_gemm_can_add(&g)) {
-    columns = columns_in_use(g.b_type, values, rows, s->n);
-    if (columns < s->n && !is_finite(g.a_type, x, rows, g.a_col, g.m, g.a_row)) columns = s->n;
-  }
+  if (columns < s->n && (!cpu_gemm_can_add(&g) || !is_small(g.a_type, x, rows, g.a_col, g.m, g.a_row))) columns = s->n;
   if (is_first && columns < s->n) {
     memset(sums, 0, (size_t)k->sum_bytes);
     is_first = false;
@@ -448,6 +557,7 @@ static void add_block(const strip_group *s, const sink *k, int64_t rows, bool is
 typedef struct matrix {
   int64_t number;
   const char *a[MOST_SOURCES], *b[MOST_SOURCES], *x[MOST_SINKS];
+  bool b_is_small[MOST_SOURCES], x_is_small[MOST_SINKS]; /* where it matters */
 } matrix;
 
 static void find_matrix(const group_job *job, int64_t number, matrix *out)
@@ -461,40 +571,101 @@ static void find_matrix(const group_job *job, int64_t number, matrix *out)
     cpu_dot_batch(&from->p.dot, number, &a, &b);
     out->a[i] = (const char *)cpu_source_at(&from->a, job->args) + a * (int64_t)weft_dtype_bytes(from->p.dot.gemm.a_type);
     out->b[i] = (const char *)cpu_source_at(&from->b, job->args) + b * (int64_t)weft_dtype_bytes(from->p.dot.gemm.b_type);
+    const cpu_gemm *g = &from->p.dot.gemm;
+    out->b_is_small[i] = from->bound == WEIGHTED && is_small(g->b_type, out->b[i], g->n, g->b_col, g->k, g->b_row);
   }
   for (int i = 0; i < s->sink_count; i++) {
     const sink *k = &s->sinks[i];
     cpu_dot_batch(&k->p.dot, number, &a, &b);
     out->x[i] = (const char *)cpu_source_at(&k->b, job->args) + b * (int64_t)weft_dtype_bytes(k->p.dot.gemm.b_type);
+    const cpu_gemm *g = &k->p.dot.gemm;
+    out->x_is_small[i] = k->ends_early && is_small(g->b_type, out->x[i], g->k, g->b_row, g->n, g->b_col);
   }
 }
 
+/* The first `columns` columns of a source's strip; zeros behind them. *out_array: what the kernel gets. */
+static void do_source(const strip_group *s, const matrix *x, int i, int64_t row, int64_t rows, int64_t columns,
+                      char *scratch, void **out_array)
+{
+  const source *k = &s->sources[i];
+  const cpu_gemm *g = &k->p.dot.gemm;
+  int64_t c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
+  char *to = place_rows(scratch + k->at, x->number * s->m + row, k->row_bytes, out_array);
+
+  multiply_strip(&k->p, rows, columns, x->a[i] + row * g->a_row * (int64_t)weft_dtype_bytes(g->a_type), x->b[i], to,
+                 scratch, scratch + s->gemm);
+  for (int64_t r = 0; r < rows && columns < s->n; r++)
+    memset(to + r * k->row_bytes + columns * c_bytes, 0, (size_t)((s->n - columns) * c_bytes));
+}
+
+/* May the source leave out what the mask takes from the rows? */
+static bool leaves_out(const strip_group *s, const matrix *x, int i, int64_t row, int64_t rows)
+{
+  const source *k = &s->sources[i];
+  const cpu_gemm *g = &k->p.dot.gemm;
+
+  if (k->bound != WEIGHTED) return k->bound == MASKED;
+  return x->b_is_small[i] &&
+         is_small(g->a_type, x->a[i] + row * g->a_row * (int64_t)weft_dtype_bytes(g->a_type), rows, g->a_row, g->k, g->a_col);
+}
+
+/* The product of a strip of values, of which `used` columns have other numbers than zero, with x[i]. */
+static void do_sink(const strip_group *s, const matrix *x, int i, int64_t rows, int64_t used, const char *values,
+                    char *to, char *scratch)
+{
+  const sink *k = &s->sinks[i];
+
+  if (used < s->n && x->x_is_small[i] && rows == k->p.strip.m) {
+    cpu_gemm part = k->p.strip;
+    part.k = WEFT_MAX(used, USED_STEP);
+    cpu_gemm_init(&part);
+    multiply(&part, part.n, values, x->x[i], NULL, to, scratch + s->gemm);
+    return;
+  }
+  multiply_strip(&k->p, rows, k->p.dot.gemm.n, values, x->x[i], to, scratch, scratch + s->gemm);
+}
+
+/* used[i]: the columns with other numbers than zero, at most all, of `rows` rows of the kernel's result i, from the row
+ * `first` of the block on. */
+static void find_used(const strip_group *s, char *const *values, int64_t first, int64_t rows, int64_t *used)
+{
+  for (int i = 0; i < s->value_count; i++)
+    used[i] = columns_in_use(s->value_type[i], values[i] + first * s->n * s->value_bytes[i], rows, s->n);
+}
+
 /* The rows [row, row + rows) of the matrix, of the block whose values lie in values[]: sources, kernel, and sinks over
- * columns. */
+ * columns. block_used[i] grows to the columns of value i that have other numbers than zero. */
 static void do_strip(const group_job *job, const matrix *x, int64_t row, int64_t rows, int64_t block,
-                     char *const *values, char *scratch)
+                     char *const *values, int64_t *block_used, char *scratch)
 {
   const strip_group *s = job->plan;
   void **args = (void **)(scratch + s->args), *arrays[MOST_SOURCES];
-  int64_t from = x->number * s->m + row;
+  int64_t from = x->number * s->m + row, columns = cpu_strip_mask_columns(&s->mask, job->args, from, rows, s->n);
+  int64_t used[MOST_SINKS];
+  bool is_short[MOST_SOURCES] = {false}, is_any_weighted = false;
 
   for (int i = 0; i < s->source_count; i++) {
-    const source *k = &s->sources[i];
-    const cpu_gemm *g = &k->p.dot.gemm;
-    char *to = place_rows(scratch + k->at, from, k->row_bytes, &arrays[i]);
-    multiply_strip(&k->p, rows, x->a[i] + row * g->a_row * (int64_t)weft_dtype_bytes(g->a_type), x->b[i], to, scratch,
-                   scratch + s->gemm);
+    is_short[i] = columns < s->n && leaves_out(s, x, i, row, rows);
+    is_any_weighted = is_any_weighted || (is_short[i] && s->sources[i].bound == WEIGHTED);
+    do_source(s, x, i, row, rows, is_short[i] ? columns : s->n, scratch, &arrays[i]);
   }
   for (int i = 0; i < s->kernel->operand_leaves; i++)
     if (s->kernel_uses[i] < 0) args[i] = arrays[-1 - s->kernel_uses[i]];
   s->kernel->phases[0].fn(args, from, from + rows);
+  find_used(s, values, row - block, rows, used);
+  if (is_any_weighted && used[s->weights] > columns) { /* rows of which the mask takes everything, say */
+    for (int i = 0; i < s->source_count; i++)
+      if (is_short[i] && s->sources[i].bound == WEIGHTED) do_source(s, x, i, row, rows, s->n, scratch, &arrays[i]);
+    s->kernel->phases[0].fn(args, from, from + rows);
+    find_used(s, values, row - block, rows, used);
+  }
+  for (int i = 0; i < s->value_count; i++) block_used[i] = WEFT_MAX(block_used[i], used[i]);
   for (int i = 0; i < s->sink_count; i++) {
     const sink *k = &s->sinks[i];
     const cpu_gemm *g = &k->p.dot.gemm;
-    if (k->over_rows) continue;
-    multiply_strip(&k->p, rows, values[k->value] + (row - block) * s->n * s->value_bytes[k->value], x->x[i],
-                   (char *)job->results[i] + from * g->n * (int64_t)weft_dtype_bytes(g->c_type), scratch,
-                   scratch + s->gemm);
+    if (!k->over_rows)
+      do_sink(s, x, i, rows, used[k->value], values[k->value] + (row - block) * s->n * s->value_bytes[k->value],
+              (char *)job->results[i] + from * g->n * (int64_t)weft_dtype_bytes(g->c_type), scratch);
   }
 }
 
@@ -516,17 +687,17 @@ static void rows_task(void *ctx, int64_t task)
     if (s->kernel_uses[i] >= 0) args[i] = job->args[s->kernel_uses[i]];
   args[s->kernel->operand_leaves + s->value_count] = scratch + s->room;
   for (int64_t block = begin; block < end; block += s->block) {
-    int64_t rows = WEFT_MIN(s->block, end - block);
+    int64_t rows = WEFT_MIN(s->block, end - block), used[MOST_SINKS] = {0};
     for (int i = 0; i < s->value_count; i++)
       values[i] = place_rows(scratch + s->value_at[i], x.number * s->m + block, s->n * s->value_bytes[i],
                              &args[s->kernel->operand_leaves + i]);
     for (int64_t row = block; row < block + rows; row += s->strip)
-      do_strip(job, &x, row, WEFT_MIN(s->strip, block + rows - row), block, values, scratch);
+      do_strip(job, &x, row, WEFT_MIN(s->strip, block + rows - row), block, values, used, scratch);
     for (int i = 0; i < s->sink_count; i++) {
       const sink *k = &s->sinks[i];
       const cpu_gemm *g = &k->p.dot.gemm;
       if (k->over_rows)
-        add_block(s, k, rows, block == begin, x.x[i] + block * g->b_row * (int64_t)weft_dtype_bytes(g->b_type),
+        add_block(s, k, rows, used[k->value], block == begin, x.x[i] + block * g->b_row * (int64_t)weft_dtype_bytes(g->b_type),
                   values[k->value], job->shared + k->sums + task * k->sum_bytes, scratch);
     }
   }
