@@ -8,7 +8,8 @@
  * memory as a whole.
  *
  * Terms: the *scores* are all arrays of rows x columns elements that are computed of the results of the *sources*, dots
- * as the first two above. *Sinks* are dots that read scores on their left side. What lies between are *links*:
+ * as the first two above. *Sinks* are dots that read scores; on their right side only if the dot of the exchanged sides,
+ * whose result is transposed then, is a sink. What lies between are *links*:
  * fusions in which each row needs no other row of the scores, and views of their results. If an array of scores, or a
  * number for each row of one, is wanted by anything else, the whole net of them stays as it is.
  *
@@ -22,6 +23,7 @@
 
 #include <string.h>
 
+#include "base/swap.h"
 #include "codegen/model/library.h"
 #include "codegen/model/strategy.h"
 #include "codegen/model/view.h"
@@ -134,19 +136,34 @@ static void find_roles(net *n)
   }
 }
 
-static bool is_sink(const net *n, const hlo_instr *x)
+/* The operand of `instr` that is the left (0) or right (1) side of its dot; NULL: as for left_side. */
+static hlo_instr *side_of(const hlo_instr *instr, int side)
 {
-  const hlo_instr *left = left_side(x);
-
-  return left && role_of(n, left) == LINK && is_plain_dot(n->ctx, x) && has_form(n, gen_library_dot(x)->operands[0]->shape);
+  if (side == 0) return left_side(instr);
+  return instr->op == HLO_DOT ? instr->operands[1] : NULL;
 }
 
+/* The side of the dot `x` that reads scores; -1: it is no sink. */
+static int score_side(const net *n, const hlo_instr *x)
+{
+  if (!is_plain_dot(n->ctx, x)) return -1;
+  for (int i = 0; i < 2; i++) {
+    const hlo_instr *side = side_of(x, i);
+    if (side && role_of(n, side) == LINK && has_form(n, gen_library_dot(x)->operands[i]->shape)) return i;
+  }
+  return -1;
+}
+
+static hlo_instr *scores_of(const net *n, const hlo_instr *sink) { return side_of(sink, score_side(n, sink)); }
+
 /* Does the dot add up over the columns of the scores? Otherwise it adds up over the rows of each matrix. */
-static bool is_over_columns(const hlo_instr *sink)
+static bool is_over_columns(const net *n, const hlo_instr *sink)
 {
   const hlo_instr *dot = gen_library_dot(sink);
+  int side = score_side(n, sink);
+  int64_t sum = side == 0 ? dot->u.dot->lhs_contracting.v[0] : dot->u.dot->rhs_contracting.v[0];
 
-  return dot->u.dot->lhs_contracting.v[0] == dot->operands[0]->shape->rank - 1;
+  return sum == dot->operands[side]->shape->rank - 1;
 }
 
 /* Adds `x`, a source or a link, and all that is connected with it. False: an array of scores is wanted elsewhere. */
@@ -172,7 +189,7 @@ static bool add_to_net(net *n, hlo_instr *x)
     if (is_known) continue;
     int uses = 0;
     for (int k = 0; k < user->operand_count; k++) uses += role_of(n, user->operands[k]) != NOTHING;
-    if (uses != 1 || left_side(user) != x || !is_sink(n, user) || n->sink_count == MOST_SINKS) return false;
+    if (uses != 1 || score_side(n, user) < 0 || scores_of(n, user) != x || n->sink_count == MOST_SINKS) return false;
     n->sinks[n->sink_count++] = user;
   }
   return true;
@@ -188,26 +205,26 @@ static bool has_source(const net *n, const hlo_instr *x, int *visits)
   return false;
 }
 
-/* Fills `n` with the net that the dot `sink` reads scores of; false: there is none that pays. */
-static weft_status *find_net(const pass_ctx *ctx, hlo_instr *sink, net *n, bool *out)
+/* Fills `n` with the net whose scores the dot `sink` reads on that side; false: there is none that pays. */
+static weft_status *find_net(const pass_ctx *ctx, hlo_instr *sink, int side, net *n, bool *out)
 {
   const hlo_instr *dot = gen_library_dot(sink);
-  const hlo_shape *s = dot ? dot->operands[0]->shape : NULL;
-  hlo_instr *left = left_side(sink);
+  const hlo_shape *s = dot ? dot->operands[side]->shape : NULL;
+  hlo_instr *scores = side_of(sink, side);
 
   *out = false;
-  if (!left || !is_plain_dot(ctx, sink) || gen_through_views(left)->op == HLO_PARAMETER) return NULL;
+  if (!scores || !is_plain_dot(ctx, sink) || gen_through_views(scores)->op == HLO_PARAMETER) return NULL;
   *n = (net){.ctx = ctx, .comp = sink->parent, .cols = s->dims[s->rank - 1], .matrix_rows = s->dims[s->rank - 2]};
   if (n->cols < 2 || n->matrix_rows < LEAST_ROWS || hlo_shape_bytes(s) < LEAST_BYTES) return NULL;
   n->rows = hlo_shape_elems(s) / n->cols;
   int visits = MOST_LINKS;
-  if (!may_be_link(n, left) || !has_source(n, left, &visits)) return NULL; /* most dots, without a look at all others */
+  if (!may_be_link(n, scores) || !has_source(n, scores, &visits)) return NULL; /* most dots, without a look at all others */
   hlo_id_range(n->comp, &n->low, &n->count);
   n->roles = WEFT_ARENA_ARRAY(ctx->scratch, role, n->count);
   n->is_in = WEFT_ARENA_ARRAY(ctx->scratch, bool, n->count);
   WEFT_TRY_ALLOC(n->roles && n->is_in);
   find_roles(n);
-  *out = is_sink(n, sink) && add_to_net(n, left);
+  *out = score_side(n, sink) == side && add_to_net(n, scores);
   return NULL;
 }
 
@@ -272,12 +289,12 @@ static weft_status *choose_sinks(group *g)
 
   for (int over_columns = 0; over_columns < 2; over_columns++)
     for (int i = 0; i < n->sink_count; i++) {
-      if (n->is_done[i] || is_over_columns(n->sinks[i]) != over_columns) continue;
+      if (n->is_done[i] || is_over_columns(n, n->sinks[i]) != over_columns) continue;
       bool *before = WEFT_ARENA_ARRAY(n->ctx->scratch, bool, n->count), fits = true;
       WEFT_TRY_ALLOC(before);
       memcpy(before, g->needs, (size_t)n->count * sizeof *before);
       g->sinks[g->sink_count++] = n->sinks[i];
-      need(g, left_side(n->sinks[i]));
+      need(g, scores_of(n, n->sinks[i]));
       if (g->sink_count > 1) WEFT_TRY(is_one_step(g, &fits));
       if (fits) {
         n->is_done[i] = true;
@@ -372,12 +389,12 @@ static weft_status *make_kernel(group *g)
     WEFT_TRY(copy_link(body, x, &map));
   }
   for (int i = 0; i < g->sink_count; i++) {
-    hlo_instr *left = left_side(g->sinks[i]);
+    hlo_instr *scores = scores_of(n, g->sinks[i]);
     bool is_new = true;
-    for (int k = 0; k < g->result_count; k++) is_new = is_new && g->results[k] != left;
+    for (int k = 0; k < g->result_count; k++) is_new = is_new && g->results[k] != scores;
     if (!is_new) continue;
-    roots[g->result_count] = pass_map_get(&map, left->id);
-    g->results[g->result_count++] = left;
+    roots[g->result_count] = pass_map_get(&map, scores->id);
+    g->results[g->result_count++] = scores;
   }
   body->root = roots[0];
   if (g->result_count > 1) WEFT_TRY(hlo_add_tuple(body, NULL, g->result_count, roots, &body->root));
@@ -402,11 +419,44 @@ static weft_status *make_kernel(group *g)
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
+/* Exchanges the sides of a sink that reads scores on its right side. *sink becomes the new dot. */
+static weft_status *exchange_sides(net *n, hlo_instr **sink)
+{
+  hlo_instr *dot = *sink, *turned, *fusion, *operands[] = {dot->operands[1], dot->operands[0]};
+  weft_arena *arena = &n->comp->module->arena;
+  pass_map map = {.arena = n->ctx->scratch};
+  int64_t dims[HLO_MAX_RANK], perm[HLO_MAX_RANK];
+  int rank = dot->shape->rank;
+
+  for (int i = 0; i < rank; i++) dims[i] = dot->shape->dims[perm[i] = i];
+  perm[rank - 2] = rank - 1, perm[rank - 1] = rank - 2;
+  dims[rank - 2] = dot->shape->dims[rank - 1], dims[rank - 1] = dot->shape->dims[rank - 2];
+  const hlo_shape *shape = hlo_shape_array(arena, dot->shape->type, rank, dims);
+  hlo_dot_attrs *attrs = weft_arena_memdup(arena, dot->u.dot, sizeof *attrs);
+  WEFT_TRY_ALLOC(shape && attrs);
+  WEFT_SWAP(attrs->lhs_batch, attrs->rhs_batch);
+  WEFT_SWAP(attrs->lhs_contracting, attrs->rhs_contracting);
+  if (attrs->precision_count == 2) {
+    attrs->precision = weft_arena_memdup(arena, (hlo_precision[]){attrs->precision[1], attrs->precision[0]},
+                                         2 * sizeof(hlo_precision));
+    WEFT_TRY_ALLOC(attrs->precision);
+  }
+  WEFT_TRY(hlo_add(n->comp, dot, HLO_DOT, shape, 2, operands, NULL, sink));
+  (*sink)->u.dot = attrs;
+  (*sink)->metadata = dot->metadata;
+  WEFT_TRY(hlo_add_transpose(n->comp, dot, *sink, perm, &turned));
+  WEFT_TRY(hlo_replace(dot, turned));
+  WEFT_TRY(pass_outline(&turned, 1, &turned, 1, &map, "wrapped_transpose", &fusion));
+  return pass_fusion_classify(fusion, NULL);
+}
+
 /* The sinks read the kernel instead of the links. */
 static weft_status *use_kernel(group *g)
 {
   hlo_instr *values[MOST_SINKS] = {g->kernel};
 
+  for (int i = 0; i < g->sink_count; i++)
+    if (score_side(g->net, g->sinks[i]) == 1) WEFT_TRY(exchange_sides(g->net, &g->sinks[i]));
   for (int i = 0; g->result_count > 1 && i < g->result_count; i++)
     WEFT_TRY(hlo_add_gte(g->net->comp, g->sinks[0], g->kernel, i, &values[i]));
   for (int i = 0; i < g->sink_count; i++) {
@@ -467,13 +517,14 @@ static int sources_in(const group *g)
 /* Would pass strips make a step of it, if its links were one fusion? */
 static bool is_single_chain(const group *g)
 {
-  return g->sink_count == 1 && is_over_columns(g->sinks[0]) && sources_in(g) == 1;
+  return g->sink_count == 1 && is_over_columns(g->net, g->sinks[0]) && sources_in(g) == 1;
 }
 
 /* Distributes the sinks of the net over groups and makes the step of each. */
 static weft_status *take_net(net *n, bool *changed)
 {
   group *groups = WEFT_ARENA_ARRAY(n->ctx->scratch, group, MOST_SINKS);
+  bool is_chain[MOST_SINKS];
   int count = 0;
 
   WEFT_TRY_ALLOC(groups);
@@ -491,10 +542,11 @@ static weft_status *take_net(net *n, bool *changed)
     while (--i >= 0) WEFT_TRY(hlo_remove(groups[i].kernel));
     return NULL;
   }
+  for (int i = 0; i < count; i++) is_chain[i] = is_single_chain(&groups[i]);
   for (int i = 0; i < count; i++) WEFT_TRY(use_kernel(&groups[i]));
   for (int i = 0; i < count; i++) {
     bool fits = false; /* two groups may each be one step, but not both */
-    if (!is_single_chain(&groups[i])) WEFT_TRY(is_one_step(&groups[i], &fits));
+    if (!is_chain[i]) WEFT_TRY(is_one_step(&groups[i], &fits));
     if (fits) WEFT_TRY(outline(&groups[i]));
   }
   *changed = true;
@@ -516,7 +568,8 @@ static weft_status *strip_groups_run(hlo_module *module, pass_ctx *ctx, bool *ch
         x = x->next;
         continue;
       }
-      if (!pass_map_get(&tried, x->id)) WEFT_TRY(find_net(ctx, x, &n, &is_net));
+      for (int side = 0; side < 2 && !is_net && !pass_map_get(&tried, x->id); side++)
+        WEFT_TRY(find_net(ctx, x, side, &n, &is_net));
       WEFT_TRY(pass_map_set(&tried, x->id, x));
       if (is_net) {
         for (int i = 0; i < n.sink_count; i++) WEFT_TRY(pass_map_set(&tried, n.sinks[i]->id, n.sinks[i]));

@@ -72,6 +72,8 @@ static const program programs[] = {
    "  dp = TYPE[3,90,300] dot(g, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
    "  t = TYPE[3,90,300] add(dp, mosts)\n"
    "  ds = TYPE[3,90,300] subtract(t, p)\n" DQ DK "  ROOT r = (TYPE[3,90,24], TYPE[3,300,24]) tuple(dq, dk)\n", 1, 0, 0},
+  {"scores on the right side", OPERANDS SCORES BACK("g") DQ DOT("dk", "3,24,300", "q", "ds", "1", "1")
+   DOT("dv", "3,40,300", "g", "p", "1", "1") "  ROOT r = (TYPE[3,90,24], TYPE[3,24,300], TYPE[3,40,300]) tuple(dq, dk, dv)\n", 1, 0, 0},
   /* these need whole arrays of scores */
   {"scores that are results, too",
    OPERANDS SCORES BACK("g") DQ DK "  ROOT r = (TYPE[3,90,24], TYPE[3,300,24], TYPE[3,90,300]) tuple(dq, dk, ds)\n", 0, 0, 4},
@@ -277,12 +279,13 @@ static void put_net(char *text, uint64_t seed)
           k = 1 + pick_below(&state, 40), d = 1 + pick_below(&state, 40);
   bool q_turned = pick_below(&state, 2), k_turned = pick_below(&state, 2), v_turned = pick_below(&state, 2),
        g_turned = pick_below(&state, 2), is_masked = pick_below(&state, 2), depends = pick_below(&state, 3) == 0;
-  int64_t sinks = 1 + pick_below(&state, 15); /* bits: y, dq, dk, dv */
+  int64_t sinks = 1 + pick_below(&state, 15), turned = pick_below(&state, 16); /* bits: y, dq, dk, dv */
   int at = 0;
 
   if (depends) {
     g_turned = false;
     sinks |= 1;
+    turned &= 14;
   }
   PUT("HloModule m\n"
       "max {\n"
@@ -319,7 +322,11 @@ static void put_net(char *text, uint64_t seed)
     PUT("  p1 = " S " select(masks, p0, zeros)\n", t, b, m, n);
     p = "p1";
   }
-  if (sinks & 1) PRODUCT("y", m, d, p, "v", 2, v_turned ? 2 : 1);
+/* A sink, whose scores are on its left or on its right side. */
+#define SINK(bit, name, rows, columns, l, r, lc, rc) \
+  if (sinks & (bit) && turned & (bit)) PRODUCT(name, columns, rows, r, l, rc, lc); \
+  else if (sinks & (bit)) PRODUCT(name, rows, columns, l, r, lc, rc)
+  SINK(1, "y", m, d, p, "v", 2, v_turned ? 2 : 1);
   if (depends) {
     PUT("  one = %s[] constant(1)\n", t);
     PUT("  ones = " S " broadcast(one), dimensions={}\n", t, b, m, d);
@@ -335,13 +342,15 @@ static void put_net(char *text, uint64_t seed)
     PUT("  ds1 = " S " select(masks, ds0, zeros)\n", t, b, m, n);
     ds = "ds1";
   }
-  if (sinks & 2) PRODUCT("dq", m, k, ds, "k", 2, k_turned ? 2 : 1);
-  if (sinks & 4) PRODUCT("dk", n, k, ds, "q", 1, q_turned ? 2 : 1);
-  if (sinks & 8) PRODUCT("dv", n, d, p, g, 1, g_turned ? 2 : 1);
+  SINK(2, "dq", m, k, ds, "k", 2, k_turned ? 2 : 1);
+  SINK(4, "dk", n, k, ds, "q", 1, q_turned ? 2 : 1);
+  SINK(8, "dv", n, d, p, g, 1, g_turned ? 2 : 1);
   const struct { const char *name; int64_t rows, columns; } results[] = {{"y", m, d}, {"dq", m, k}, {"dk", n, k}, {"dv", n, d}};
   PUT("  ROOT r = (");
   for (int i = 0, count = 0; i < 4; i++)
-    if (sinks >> i & 1) PUT("%s" S, count++ ? ", " : "", t, b, results[i].rows, results[i].columns);
+    if (sinks >> i & 1)
+      PUT("%s" S, count++ ? ", " : "", t, b, turned >> i & 1 ? results[i].columns : results[i].rows,
+          turned >> i & 1 ? results[i].rows : results[i].columns);
   PUT(") tuple(");
   for (int i = 0, count = 0; i < 4; i++)
     if (sinks >> i & 1) PUT("%s%s", count++ ? ", " : "", results[i].name);
