@@ -127,7 +127,8 @@ static AMX void pack_a_turned(const product *p, int64_t i0, char *to)
         v[q] = _mm512_permutexvar_epi16(turn, both);
       }
       cpu_turn_16x16(v);
-      for (int64_t q = 0; q < TILE; q++) _mm512_storeu_si512(to + block * p->strip + t * TILE_BYTES + q * ROW_BYTES, v[q]);
+      for (int64_t q = 0; q < TILE; q++)
+        _mm512_storeu_si512(to + block * p->strip + t * TILE_BYTES + q * ROW_BYTES, v[q]);
     }
   }
 }
@@ -534,7 +535,8 @@ static AMX void multiply_block(const cpu_gemm *g, const product *p, int64_t i, i
     bool whole = in_place && i1 + TILE <= p->a.count && j1 + TILE <= end;
     to[part] = whole ? (tile_rows){c + (i1 * g->c_row + j1) * 4, g->c_row * 4}
                      : (tile_rows){(char *)sums[part], ROW_BYTES};
-    if (!whole && p->adds) load_sums(g, sums[part], WEFT_MIN(TILE, p->a.count - i1), WEFT_MIN(TILE, end - j1), c + (i1 * g->c_row + j1) * 4);
+    if (!whole && p->adds)
+      load_sums(g, sums[part], WEFT_MIN(TILE, p->a.count - i1), WEFT_MIN(TILE, end - j1), c + (i1 * g->c_row + j1) * 4);
   }
   if (p->adds) SETTLE(sums);
   multiply(p, a, b, i + TILE < p->a.count, j + TILE < end, to, what);

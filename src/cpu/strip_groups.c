@@ -9,11 +9,12 @@
  * the sources' results and the block of the kernel's results lie in the thread's scratch; as in strips.c, the kernel is
  * called for the rows of a strip and gets addresses at which these rows lie there. Sinks over columns, as dq, are
  * computed strip by strip. Sinks over rows, as dk, are sums over all blocks: each task adds up its own, transposed so
- * that the block is the right operand of a product, as it lies. When all tasks are done, the sums of the tasks of a matrix
- * are added in their order. Columns behind the last one in which a block has other numbers than zero, as behind the
- * diagonal in causal attention, add nothing to sums where their factors are finite, and are left out. The sources leave
- * out columns that a mask takes from all rows of a strip (plan_bounds). Parts, blocks and strips depend on the shapes alone, so results are the same bits for any
- * number of threads. Sums are of f32, or of f64 for results of f64, as in other products. */
+ * that the block is the right operand of a product, as it lies. When all tasks are done, the sums of the tasks of a
+ * matrix are added in their order. Columns behind the last one in which a block has other numbers than zero, as behind
+ * the diagonal in causal attention, add nothing to sums where their factors are finite, and are left out. The sources
+ * leave out columns that a mask takes from all rows of a strip (plan_bounds). Parts, blocks and strips depend on the
+ * shapes alone, so results are the same bits for any number of threads. Sums are of f32, or of f64 for results of f64, as
+ * in other products. */
 #include <config.h>
 
 #include <string.h>
@@ -33,7 +34,7 @@ enum {
   TILE_ROWS = 32, DENSE_ROWS = 28, /* strips have whole tiles of rows of the products */
   MOST_STRIP = 256,          /* rows of a strip */
   STRIP_BYTES = 512 << 10,   /* of the strips of all sources, unless the least rows take more */
-  BLOCK_BYTES = 1 << 20,     /* of the blocks of all results of the kernel, likewise: with the strips, a core's own cache */
+  BLOCK_BYTES = 1 << 20,     /* of the blocks of all results of the kernel, likewise: a core's own cache */
   MOST_STRIPS = 8,           /* of a block */
   LEAST_TASKS = 16,          /* of a step, if the parts are not too short then */
   LEAST_BLOCKS = 2,          /* of a part */
@@ -54,8 +55,8 @@ typedef struct product {
 typedef enum bound {
   ALL_COLUMNS,
   MASKED,   /* those that the mask takes: the kernel chooses other numbers there */
-  WEIGHTED, /* the same if the kernel's result `weights` is zero there, and operands are no huge numbers: what is computed
-             * of these columns is multiplied by zero */
+  WEIGHTED, /* the same if the kernel's result `weights` is zero there, and operands are no huge numbers: what is
+             * computed of these columns is multiplied by zero */
 } bound;
 
 typedef struct source {
@@ -88,7 +89,7 @@ typedef struct strip_group {
   int weights;               /* of WEIGHTED sources: the result of the kernel */
   int *kernel_uses;          /* by the kernel's operands: the step's operand; -1 - i: the strip of source i */
   weft_dtype value_type[MOST_SINKS];
-  int64_t value_at[MOST_SINKS], value_bytes[MOST_SINKS]; /* blocks of the kernel's results: offset; bytes of an element */
+  int64_t value_at[MOST_SINKS], value_bytes[MOST_SINKS]; /* blocks of the kernel's results: offset; element */
   int64_t batches, m, n;     /* matrices of scores, and rows and columns of each */
   int64_t strip, block, part; /* rows */
   int64_t parts;             /* of a matrix */
@@ -203,8 +204,8 @@ static weft_status *plan_kernel(const cpu_target *target, weft_arena *arena, con
   return NULL;
 }
 
-/* Marks the values that are zero just where the kernel's result `x` is (or nearly zero, where x is rounded to zero): those
- * that it is a quotient of, by numbers of rows. */
+/* Marks the values that are zero just where the kernel's result `x` is (or nearly zero, where x is rounded to zero):
+ * those that it is a quotient of, by numbers of rows. */
 static void mark_weights(const hlo_instr *x, int64_t rows, bool *marked, int low)
 {
   for (;; x = x->operands[0]) {
@@ -215,9 +216,10 @@ static void mark_weights(const hlo_instr *x, int64_t rows, bool *marked, int low
   }
 }
 
-/* Is what is computed of elements of the kernel's operand `param` multiplied by marked values, before anything else than
- * arithmetic on single elements uses it? */
-static weft_status *is_weighted(weft_arena *arena, const hlo_computation *comp, int param, const bool *marked, bool *out)
+/* Is what is computed of elements of the kernel's operand `param` multiplied by marked values, before anything else
+ * than arithmetic on single elements uses it? */
+static weft_status *is_weighted(weft_arena *arena, const hlo_computation *comp, int param, const bool *marked,
+                                bool *out)
 {
   int low, count;
 
@@ -493,7 +495,9 @@ static CPU_HOT bool has_number(const char *at, int64_t bytes, uint64_t signs)
 static int64_t columns_in_use(weft_dtype type, const char *values, int64_t rows, int64_t columns)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(type), used = 0;
-  uint64_t signs = bytes == 8 ? UINT64_C(1) << 63 : bytes == 4 ? UINT64_C(0x8000000080000000) : UINT64_C(0x8000800080008000);
+  uint64_t signs = bytes == 8   ? UINT64_C(1) << 63
+                   : bytes == 4 ? UINT64_C(0x8000000080000000)
+                                : UINT64_C(0x8000800080008000);
 
   if (bytes < 2) return columns;
   for (int64_t r = rows - 1; r >= 0 && used < columns; r--) /* the last rows of causal attention have the most */
@@ -503,8 +507,8 @@ static int64_t columns_in_use(weft_dtype type, const char *values, int64_t rows,
   return WEFT_MIN(used, columns);
 }
 
-/* Are all elements of x[rows, n] less than 2^40, so that products of two of them are finite? False for types that nobody
- * looks into. */
+/* Are all elements of x[rows, n] less than 2^40, so that products of two of them are finite? False for types that
+ * nobody looks into. */
 #define IS_SMALL(name, type, exponent, least)                                                                      \
   static CPU_HOT bool name(const void *from, int64_t rows, int64_t row_step, int64_t n, int64_t step)               \
   {                                                                                                                \
@@ -569,8 +573,10 @@ static void find_matrix(const group_job *job, int64_t number, matrix *out)
   for (int i = 0; i < s->source_count; i++) {
     const source *from = &s->sources[i];
     cpu_dot_batch(&from->p.dot, number, &a, &b);
-    out->a[i] = (const char *)cpu_source_at(&from->a, job->args) + a * (int64_t)weft_dtype_bytes(from->p.dot.gemm.a_type);
-    out->b[i] = (const char *)cpu_source_at(&from->b, job->args) + b * (int64_t)weft_dtype_bytes(from->p.dot.gemm.b_type);
+    out->a[i] = (const char *)cpu_source_at(&from->a, job->args) +
+                a * (int64_t)weft_dtype_bytes(from->p.dot.gemm.a_type);
+    out->b[i] = (const char *)cpu_source_at(&from->b, job->args) +
+                b * (int64_t)weft_dtype_bytes(from->p.dot.gemm.b_type);
     const cpu_gemm *g = &from->p.dot.gemm;
     out->b_is_small[i] = from->bound == WEIGHTED && is_small(g->b_type, out->b[i], g->n, g->b_col, g->k, g->b_row);
   }
@@ -605,8 +611,8 @@ static bool leaves_out(const strip_group *s, const matrix *x, int i, int64_t row
   const cpu_gemm *g = &k->p.dot.gemm;
 
   if (k->bound != WEIGHTED) return k->bound == MASKED;
-  return x->b_is_small[i] &&
-         is_small(g->a_type, x->a[i] + row * g->a_row * (int64_t)weft_dtype_bytes(g->a_type), rows, g->a_row, g->k, g->a_col);
+  return x->b_is_small[i] && is_small(g->a_type, x->a[i] + row * g->a_row * (int64_t)weft_dtype_bytes(g->a_type), rows,
+                                      g->a_row, g->k, g->a_col);
 }
 
 /* The product of a strip of values, of which `used` columns have other numbers than zero, with x[i]. */
@@ -697,19 +703,21 @@ static void rows_task(void *ctx, int64_t task)
       const sink *k = &s->sinks[i];
       const cpu_gemm *g = &k->p.dot.gemm;
       if (k->over_rows)
-        add_block(s, k, rows, used[k->value], block == begin, x.x[i] + block * g->b_row * (int64_t)weft_dtype_bytes(g->b_type),
-                  values[k->value], job->shared + k->sums + task * k->sum_bytes, scratch);
+        add_block(s, k, rows, used[k->value], block == begin,
+                  x.x[i] + block * g->b_row * (int64_t)weft_dtype_bytes(g->b_type), values[k->value],
+                  job->shared + k->sums + task * k->sum_bytes, scratch);
     }
   }
 }
 
-/* Adds the sums of all parts of a matrix for some columns, and writes them, transposed, to the result. `room`: memory for
- * these sums. */
+/* Adds the sums of all parts of a matrix for some columns, and writes them, transposed, to the result. `room`: memory
+ * for these sums. */
 static void spread_columns(const group_job *job, int result, void *room, int64_t number, int64_t from)
 {
   const strip_group *s = job->plan;
   const sink *k = &s->sinks[result];
-  int64_t d = k->p.dot.gemm.n, count = WEFT_MIN(SPREAD_COLUMNS, s->n - from), bytes = (int64_t)weft_dtype_bytes(k->sum_type);
+  int64_t d = k->p.dot.gemm.n, count = WEFT_MIN(SPREAD_COLUMNS, s->n - from),
+          bytes = (int64_t)weft_dtype_bytes(k->sum_type);
   int64_t c_bytes = (int64_t)weft_dtype_bytes(k->p.dot.gemm.c_type);
   char *sums = job->shared + k->sums + number * s->parts * k->sum_bytes + from * bytes;
   char *to = (char *)job->results[result] + (number * s->n + from) * d * c_bytes;

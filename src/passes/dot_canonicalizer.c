@@ -416,7 +416,7 @@ static void sort_dims_list(dims_list *list)
     for (int j = i; j > 0 && list->v[j - 1] > list->v[j]; j--) WEFT_SWAP(list->v[j], list->v[j - 1]);
 }
 
-/* Could a product address x, of which `batch` and `sums` are given, with its other dimensions in the order of memory? */
+/* Could a product address x, of which `batch` and `sums` are given, with the others in the order of memory? */
 static bool fits_in_order(const hlo_instr *x, const dims_list *batch, dims_list sums, dims_list free)
 {
   side s = {.x = (hlo_instr *)x, .batch = *batch, .contract = sums, .free = free};

@@ -8,8 +8,8 @@
  * memory as a whole.
  *
  * Terms: the *scores* are all arrays of rows x columns elements that are computed of the results of the *sources*, dots
- * as the first two above. *Sinks* are dots that read scores; on their right side only if the dot of the exchanged sides,
- * whose result is transposed then, is a sink. What lies between are *links*:
+ * as the first two above. *Sinks* are dots that read scores. One that reads them on its right side becomes the dot of
+ * the exchanged sides, whose result is transposed. What lies between are *links*:
  * fusions in which each row needs no other row of the scores, and views of their results. If an array of scores, or a
  * number for each row of one, is wanted by anything else, the whole net of them stays as it is.
  *
@@ -218,7 +218,8 @@ static weft_status *find_net(const pass_ctx *ctx, hlo_instr *sink, int side, net
   if (n->cols < 2 || n->matrix_rows < LEAST_ROWS || hlo_shape_bytes(s) < LEAST_BYTES) return NULL;
   n->rows = hlo_shape_elems(s) / n->cols;
   int visits = MOST_LINKS;
-  if (!may_be_link(n, scores) || !has_source(n, scores, &visits)) return NULL; /* most dots, without a look at all others */
+  if (!may_be_link(n, scores) || !has_source(n, scores, &visits))
+    return NULL; /* most dots, without a look at all others */
   hlo_id_range(n->comp, &n->low, &n->count);
   n->roles = WEFT_ARENA_ARRAY(ctx->scratch, role, n->count);
   n->is_in = WEFT_ARENA_ARRAY(ctx->scratch, bool, n->count);
@@ -437,8 +438,8 @@ static weft_status *exchange_sides(net *n, hlo_instr **sink)
   WEFT_SWAP(attrs->lhs_batch, attrs->rhs_batch);
   WEFT_SWAP(attrs->lhs_contracting, attrs->rhs_contracting);
   if (attrs->precision_count == 2) {
-    attrs->precision = weft_arena_memdup(arena, (hlo_precision[]){attrs->precision[1], attrs->precision[0]},
-                                         2 * sizeof(hlo_precision));
+    attrs->precision =
+      weft_arena_memdup(arena, (hlo_precision[]){attrs->precision[1], attrs->precision[0]}, 2 * sizeof(hlo_precision));
     WEFT_TRY_ALLOC(attrs->precision);
   }
   WEFT_TRY(hlo_add(n->comp, dot, HLO_DOT, shape, 2, operands, NULL, sink));

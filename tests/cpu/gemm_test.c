@@ -726,8 +726,8 @@ TEST(products_are_added_to_what_is_there)
         double sum = (double)((i * row + j) % 19 - 9);
         for (int64_t l = 0; j < columns && l < k; l++) sum += left_at(i, l) * right_at(l, j);
         if (get(out, c, i * row + j) != sum)
-          fail_msg("%s, %lld x %lld x %lld: [%lld, %lld] is %g, not %g", weft_dtype_name(in), (long long)m, (long long)n,
-                   (long long)k, (long long)i, (long long)j, get(out, c, i * row + j), sum);
+          fail_msg("%s, %lld x %lld x %lld: [%lld, %lld] is %g, not %g", weft_dtype_name(in), (long long)m,
+                   (long long)n, (long long)k, (long long)i, (long long)j, get(out, c, i * row + j), sum);
       }
     free(a);
     free(b);

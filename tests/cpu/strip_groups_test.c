@@ -255,7 +255,9 @@ TEST(zeros_of_masked_columns_are_multiplied_by_infinities)
     for (int r = 0; r < RESULTS; r++)
       for (int64_t e = 0; e < ELEMS; e++) {
         double expected = hlo_literal_get_f64(want->elements[r], e);
-        bool same = isnan(expected) ? isnan(out[r][e]) : isinf(expected) ? out[r][e] == expected : fabs(out[r][e] - expected) <= 2e-5;
+        bool same = isnan(expected)   ? isnan(out[r][e])
+                    : isinf(expected) ? out[r][e] == expected
+                                      : fabs(out[r][e] - expected) <= 2e-5;
         if (!same) fail_msg("operand %d, result %d, element %d: %g, not %g", operand, r, (int)e, out[r][e], expected);
       }
     hlo_module_free(module);
