@@ -13,8 +13,8 @@
  * matrix are added in their order. Columns behind the last one in which a block has other numbers than zero, as behind
  * the diagonal in causal attention, add nothing to sums where their factors are finite, and are left out. The sources
  * leave out columns that a mask takes from all rows of a strip (plan_bounds). Parts, blocks and strips depend on the
- * shapes alone, so results are the same bits for any number of threads. Sums are of f32, or of f64 for results of f64, as
- * in other products. */
+ * shapes alone, so results are the same bits for any number of threads. Sums are of f32, or of f64 for results of f64,
+ * as in other products. */
 #include <config.h>
 
 #include <string.h>
