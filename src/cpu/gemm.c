@@ -57,7 +57,7 @@ static weft_dtype compute_type(const cpu_gemm *g)
   return any_double ? WEFT_F64 : WEFT_F32;
 }
 
-/* The product of m by n converted panels over all of k. */
+/* The product of m by n converted panels over all of k, of which those in use are in the panels. */
 static cpu_gemm panel_product(const cpu_gemm *g, int64_t m, int64_t n)
 {
   bool turned = g->b_row == 1 && g->b_col != 1; /* b's panel keeps b's order */
@@ -73,6 +73,7 @@ static cpu_gemm panel_product(const cpu_gemm *g, int64_t m, int64_t n)
                     .b_col = turned ? g->k : 1,
                     .c_row = n,
                     .via = WEFT_INVALID,
+                    .used_k = g->used_k,
                     .compute = g->compute};
 }
 
@@ -102,22 +103,24 @@ static int64_t vector_scratch(const cpu_gemm *g)
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* to[rows, cols], dense, = from, converted to g->compute and then, if g->via is a type, rounded to that type. */
-static void pack(const cpu_gemm *g, char *to, weft_dtype from_type, const char *from, int64_t rows, int64_t cols,
-                 int64_t row_step, int64_t col_step)
+/* to[rows, cols], whose rows are to_row elements apart, = from, converted to g->compute and then, if g->via is a type,
+ * rounded to that type. */
+static void pack(const cpu_gemm *g, char *to, int64_t to_row, weft_dtype from_type, const char *from, int64_t rows,
+                 int64_t cols, int64_t row_step, int64_t col_step)
 {
   weft_dtype type = g->compute;
   int64_t bytes = (int64_t)weft_dtype_bytes(type), from_bytes = (int64_t)weft_dtype_bytes(from_type);
 
-  if (col_step == 1 && row_step == cols) { /* one run */
+  if (col_step == 1 && row_step == cols && to_row == cols) { /* one run */
     cols *= rows;
     rows = 1;
   }
   for (int64_t r = 0; r < rows; r++)
-    cpu_convert(type, to + r * cols * bytes, from_type, from + r * row_step * from_bytes, col_step, cols);
-  if (g->via == WEFT_INVALID) return;
-  float *x = (float *)to;
-  for (int64_t i = 0; i < rows * cols; i++) x[i] = weft_float_decode(g->via, weft_float_encode(g->via, x[i]));
+    cpu_convert(type, to + r * to_row * bytes, from_type, from + r * row_step * from_bytes, col_step, cols);
+  for (int64_t r = 0; r < rows && g->via != WEFT_INVALID; r++) {
+    float *x = (float *)to + r * to_row;
+    for (int64_t i = 0; i < cols; i++) x[i] = weft_float_decode(g->via, weft_float_encode(g->via, x[i]));
+  }
 }
 
 /* A vector times a matrix of 16-bit floats, read in place. False if the product is of another kind. */
@@ -125,7 +128,7 @@ static bool tile_by_vector(const cpu_gemm *g, int64_t m, int64_t n, const char *
                            float *scratch)
 {
   bool by_row = g->m == 1;
-  int64_t count = by_row ? n : m;
+  int64_t count = by_row ? n : m, k = cpu_gemm_used_k(g);
   weft_dtype vector_type = by_row ? g->a_type : g->b_type;
 
   float *x = scratch, *sum = x + g->k;
@@ -133,9 +136,9 @@ static bool tile_by_vector(const cpu_gemm *g, int64_t m, int64_t n, const char *
 
   if ((g->m != 1 && g->n != 1) || g->compute != WEFT_F32 || g->via != WEFT_INVALID || (!by_row && g->c_row != 1))
     return false;
-  cpu_convert(WEFT_F32, x, vector_type, by_row ? a : b, by_row ? g->a_col : g->b_row, g->k);
-  done = by_row ? cpu_gemv_narrow(g->b_type, n, g->k, x, b, g->b_row, g->b_col, sum)
-                : cpu_gemv_narrow(g->a_type, m, g->k, x, a, g->a_col, g->a_row, sum);
+  cpu_convert(WEFT_F32, x, vector_type, by_row ? a : b, by_row ? g->a_col : g->b_row, k);
+  done = by_row ? cpu_gemv_narrow(g->b_type, n, k, x, b, g->b_row, g->b_col, sum)
+                : cpu_gemv_narrow(g->a_type, m, k, x, a, g->a_col, g->a_row, sum);
   if (done) cpu_convert(g->c_type, c, WEFT_F32, sum, 1, count);
   return done;
 }
@@ -157,7 +160,7 @@ static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute);
   int64_t a_bytes = (int64_t)weft_dtype_bytes(g->a_type), b_bytes = (int64_t)weft_dtype_bytes(g->b_type);
-  int64_t panel = WEFT_MIN(g->k, PANEL_K);
+  int64_t panel = WEFT_MIN(g->k, PANEL_K), depth = cpu_gemm_used_k(g);
   int64_t at[3];
 
   panel_scratch(g, at);
@@ -165,23 +168,23 @@ static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *
   cpu_gemm dense = panel_product(g, m, n);
 
   if (g->k <= PANEL_K && cpu_dense_panel_scratch(&dense) > 0) {
-    pack(g, pa, g->a_type, a, m, g->k, g->a_row, g->a_col);
-    if (dense.b_row == 1) pack(g, pb, g->b_type, b, n, g->k, g->b_col, g->b_row);
-    else pack(g, pb, g->b_type, b, g->k, n, g->b_row, g->b_col);
+    pack(g, pa, g->k, g->a_type, a, m, depth, g->a_row, g->a_col);
+    if (dense.b_row == 1) pack(g, pb, g->k, g->b_type, b, n, depth, g->b_col, g->b_row);
+    else pack(g, pb, n, g->b_type, b, depth, n, g->b_row, g->b_col);
     cpu_dense_tile(&dense, m, n, pa, pb, sum, scratch + at[2]);
     put_sums(g, m, n, sum, c);
     return;
   }
   memset(sum, 0, (size_t)(m * n * bytes));
-  for (int64_t l = 0; l < g->k; l += panel) {
-    int64_t k = WEFT_MIN(panel, g->k - l);
+  for (int64_t l = 0; l < depth; l += panel) {
+    int64_t k = WEFT_MIN(panel, depth - l);
     const char *from_a = a + l * g->a_col * a_bytes, *from_b = b + l * g->b_row * b_bytes;
-    pack(g, pa, g->a_type, from_a, m, k, g->a_row, g->a_col);
+    pack(g, pa, k, g->a_type, from_a, m, k, g->a_row, g->a_col);
     if (g->b_row == 1 && g->b_col != 1) { /* keeps b's order: BLAS transposes at no cost */
-      pack(g, pb, g->b_type, from_b, n, k, g->b_col, g->b_row);
+      pack(g, pb, k, g->b_type, from_b, n, k, g->b_col, g->b_row);
       cpu_blas_gemm(g->compute, m, n, k, pa, k, 1, pb, 1, k, true, sum, n);
     } else {
-      pack(g, pb, g->b_type, from_b, k, n, g->b_row, g->b_col);
+      pack(g, pb, n, g->b_type, from_b, k, n, g->b_row, g->b_col);
       cpu_blas_gemm(g->compute, m, n, k, pa, k, 1, pb, n, 1, true, sum, n);
     }
   }
@@ -235,7 +238,7 @@ static void tiny_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, co
 static void blas_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
 {
   (void)scratch;
-  cpu_blas_gemm(g->c_type, m, n, g->k, a, g->a_row, g->a_col, b, g->b_row, g->b_col, false, c, g->c_row);
+  cpu_blas_gemm(g->c_type, m, n, cpu_gemm_used_k(g), a, g->a_row, g->a_col, b, g->b_row, g->b_col, false, c, g->c_row);
 }
 
 static void block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
@@ -256,20 +259,21 @@ typedef struct gemm_kernel {
   int64_t (*scratch)(const cpu_gemm *g); /* bytes for one tile; NULL: none */
   void (*tile)(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
   const cpu_packed_ops *packed;          /* NULL: the kernel has no packed form */
+  bool takes_depth;
 } gemm_kernel;
 
 static const gemm_kernel kernels[] = {
-  {CPU_GEMM_AMX, cpu_amx_fits, NULL, cpu_amx_scratch, cpu_amx_tile, &cpu_amx_packed},
-  {CPU_GEMM_LANES, cpu_lanes_fits, cpu_lanes_plan, NULL, cpu_lanes_tile, &cpu_lanes_packed},
-  {CPU_GEMM_PAIRS, cpu_pairs_fits, cpu_pairs_plan, NULL, cpu_pairs_tile},
+  {CPU_GEMM_AMX, cpu_amx_fits, NULL, cpu_amx_scratch, cpu_amx_tile, &cpu_amx_packed, true},
+  {CPU_GEMM_LANES, cpu_lanes_fits, cpu_lanes_plan, NULL, cpu_lanes_tile, &cpu_lanes_packed, true},
+  {CPU_GEMM_PAIRS, cpu_pairs_fits, cpu_pairs_plan, NULL, cpu_pairs_tile, NULL, true},
   {CPU_GEMM_TINY, tiny_fits, NULL, NULL, tiny_tile},
   {CPU_GEMM_VECTOR, cpu_vector_fits, cpu_vector_plan, NULL, cpu_vector_tile},
   {CPU_GEMM_FEW, cpu_few_fits, cpu_few_plan, NULL, cpu_few_tile, &cpu_few_packed},
-  {CPU_GEMM_DENSE, dense_fits, cpu_dense_plan, NULL, cpu_dense_tile, &cpu_dense_packed},
+  {CPU_GEMM_DENSE, dense_fits, cpu_dense_plan, NULL, cpu_dense_tile, &cpu_dense_packed, true},
   {CPU_GEMM_COMPLEX, cpu_complex_fits, cpu_complex_plan, NULL, cpu_complex_tile},
-  {CPU_GEMM_BLAS, blas_fits, NULL, NULL, blas_tile},
-  {CPU_GEMM_BLOCK, block_fits, NULL, block_scratch, block_tile},
-  {CPU_GEMM_CONVERT, convert_fits, NULL, convert_scratch, convert_tile},
+  {CPU_GEMM_BLAS, blas_fits, NULL, NULL, blas_tile, NULL, true},
+  {CPU_GEMM_BLOCK, block_fits, NULL, block_scratch, block_tile, NULL, true},
+  {CPU_GEMM_CONVERT, convert_fits, NULL, convert_scratch, convert_tile, NULL, true},
 };
 
 static const gemm_kernel *kernel_of(cpu_gemm_kind kind)
@@ -360,12 +364,21 @@ bool cpu_gemm_shares_packed(const cpu_gemm *whole, const cpu_gemm *part)
 void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b, const void *packed, void *c,
                    void *scratch)
 {
-  cpu_gemm_tile_columns(g, tile, g->n, a, b, packed, c, scratch);
+  cpu_gemm_tile_part(g, tile, g->n, g->k, a, b, packed, c, scratch);
 }
 
-void cpu_gemm_tile_columns(const cpu_gemm *g, int64_t tile, int64_t columns, const void *a, const void *b,
-                           const void *packed, void *c, void *scratch)
+bool cpu_gemm_takes_depth(const cpu_gemm *g)
 {
+  const gemm_kernel *kernel = kernel_of(g->kind);
+
+  return kernel && kernel->takes_depth;
+}
+
+void cpu_gemm_tile_part(const cpu_gemm *whole, int64_t tile, int64_t columns, int64_t depth, const void *a,
+                        const void *b, const void *packed, void *c, void *scratch)
+{
+  const cpu_gemm *g = whole;
+  cpu_gemm part;
   int64_t i = tile / g->tiles_n * g->tile_m, j = tile % g->tiles_n * g->tile_n;
   int64_t m = WEFT_MIN(g->tile_m, g->m - i), n = WEFT_MIN(g->tile_n, columns - j);
   int64_t c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
@@ -379,6 +392,11 @@ void cpu_gemm_tile_columns(const cpu_gemm *g, int64_t tile, int64_t columns, con
     return;
   }
   const gemm_kernel *kernel = kernel_of(g->kind);
+  if (depth < g->k) {
+    part = *whole;
+    part.used_k = depth;
+    g = &part;
+  }
   if (packed && g->column_bytes)
     kernel->packed->tile(g, m, n, from_a, (const char *)packed + j * g->column_bytes, to, scratch);
   else if (kernel) kernel->tile(g, m, n, from_a, from_b, to, scratch);

@@ -32,6 +32,7 @@ typedef struct cpu_gemm {
   int64_t a_row, a_col, b_row, b_col, c_row;
   weft_dtype via;          /* operands are rounded to this type first; WEFT_INVALID: not */
   bool adds;               /* c += a . b; of products for which cpu_gemm_can_add is true */
+  int64_t used_k;          /* of k, that are added up: cpu_gemm_tile_part sets it in a copy; 0: all */
   /* the members below are set by cpu_gemm_init: */
   cpu_gemm_kind kind;
   weft_dtype compute;      /* for CONVERT and BLOCK: the type that they compute in */
@@ -70,9 +71,13 @@ bool cpu_gemm_can_add(const cpu_gemm *gemm);
 void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void *b, const void *packed, void *c,
                    void *scratch);
 
-/* The same of the first `columns` columns of c alone. */
-void cpu_gemm_tile_columns(const cpu_gemm *gemm, int64_t tile, int64_t columns, const void *a, const void *b,
-                           const void *packed, void *c, void *scratch);
+/* The same of the first `columns` columns of c alone, as sums of the first `depth` of k: a multiple of CPU_DEPTH_ALIGN,
+ * at least one, or k. Elements of a behind that are not read; those of b are, where b is packed. The order of sums is
+ * that of the whole product. Kernels without cpu_gemm_takes_depth get k. */
+enum { CPU_DEPTH_ALIGN = 64 };
+bool cpu_gemm_takes_depth(const cpu_gemm *gemm);
+void cpu_gemm_tile_part(const cpu_gemm *gemm, int64_t tile, int64_t columns, int64_t depth, const void *a,
+                        const void *b, const void *packed, void *c, void *scratch);
 /* The same for a product by weights that `affine` makes of b: few rows (gemm_few.h) of floats by numbers of at most 16
  * bits, of which b_row or b_col is 1. `operands`: the first elements of the steps' operands. */
 void cpu_gemm_init_affine(cpu_gemm *gemm, const cpu_affine *affine);
@@ -114,6 +119,9 @@ typedef struct cpu_packed_ops {
   /* As the kernel's own tile, with the packed form in the place of b. */
   void (*tile)(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *packed, char *c, void *scratch);
 } cpu_packed_ops;
+
+/* How many of k are added up. */
+static inline int64_t cpu_gemm_used_k(const cpu_gemm *gemm) { return gemm->used_k ? gemm->used_k : gemm->k; }
 
 /* The size of the parts of nearly equal size, each at most `most`, into which `size` is cut; 1 if `size` is 0. */
 static inline int64_t cpu_even_part(int64_t size, int64_t most)

@@ -85,7 +85,8 @@ typedef struct product {
   bool swapped;           /* a and b have changed places, and C is written transposed */
   bool adds;              /* C += A . B */
   bool is_bf16;
-  int64_t bytes, lanes, k, k_tiles, strip; /* bytes of 16 packed rows or columns */
+  int64_t bytes, lanes, k, k_tiles; /* k: those that are added up */
+  int64_t strip;          /* bytes of 16 packed rows or columns, of all that there are of k */
   int64_t tile_row;       /* bytes of a row of A's tiles: fewer than ROW_BYTES where one tile holds all of k */
   int64_t panel;          /* columns of B packed at a time */
 } product;
@@ -95,13 +96,13 @@ static product plan_product(const cpu_gemm *g, int64_t m, int64_t n, const char 
   int64_t bytes = (int64_t)weft_dtype_bytes(g->a_type), per_tile = ROW_BYTES / bytes;
   product p = {
     .a = {a, m, g->a_row, g->a_col}, .b = {b, n, g->b_col, g->b_row}, .swapped = is_swapped,
-    .adds = g->adds, .is_bf16 = g->a_type == WEFT_BF16, .bytes = bytes, .lanes = 4 / bytes, .k = g->k,
-    .k_tiles = (g->k + per_tile - 1) / per_tile,
+    .adds = g->adds, .is_bf16 = g->a_type == WEFT_BF16, .bytes = bytes, .lanes = 4 / bytes, .k = cpu_gemm_used_k(g),
   };
 
   if (p.swapped) WEFT_SWAP(p.a, p.b);
-  p.strip = p.k_tiles * TILE_BYTES;
-  p.tile_row = p.k_tiles == 1 ? WEFT_ALIGN_UP(p.k * bytes, 4) : ROW_BYTES;
+  p.k_tiles = (p.k + per_tile - 1) / per_tile;
+  p.strip = (g->k + per_tile - 1) / per_tile * TILE_BYTES;
+  p.tile_row = p.strip == TILE_BYTES ? WEFT_ALIGN_UP(p.k * bytes, 4) : ROW_BYTES;
   p.panel = WEFT_MIN(WEFT_ALIGN_UP(p.b.count, 2 * TILE), 2 * TILE * WEFT_MAX(1, PANEL_BYTES / (2 * p.strip)));
   return p;
 }
@@ -337,7 +338,7 @@ typedef struct left_tiles {
 static AMX void multiply(const product *p, left_tiles left, const char *b, bool tall, bool wide, const tile_rows to[4],
                          ahead what)
 {
-  const char *a = left.data[0], *a1 = left.data[1], *b1 = wide ? b + p->strip : b, *end = b + p->strip;
+  const char *a = left.data[0], *a1 = left.data[1], *b1 = wide ? b + p->strip : b, *end = b + p->k_tiles * TILE_BYTES;
 
   SETTLE(a);
   BEGIN_SUM(0)

@@ -299,7 +299,7 @@ void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
   tile_plan p = plan_tile(g, m, n);
   char *pa = scratch, *pb = pa + p.b_at, *spare = pa + p.spare_at, *sum = p.in_place ? c : pa + p.sum_at;
-  int64_t sum_row = p.in_place ? g->c_row : p.n;
+  int64_t sum_row = p.in_place ? g->c_row : p.n, depth = cpu_gemm_used_k(g);
   struct { const char *data; weft_dtype type; int64_t bytes, across, along; } /* element l of row or column i */
     left = {a, g->a_type, (int64_t)weft_dtype_bytes(g->a_type), g->a_row, g->a_col},
     right = {b, g->b_type, (int64_t)weft_dtype_bytes(g->b_type), g->b_col, g->b_row}, other = left;
@@ -308,8 +308,8 @@ void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
     left = right;
     right = other;
   }
-  for (int64_t l = 0; l < g->k; l += p.block) {
-    int64_t k = WEFT_MIN(p.block, g->k - l), major = left.across, minor = left.along;
+  for (int64_t l = 0; l < depth; l += p.block) {
+    int64_t k = WEFT_MIN(p.block, depth - l), major = left.across, minor = left.along;
     const char *from =
       stage(g, left.type, left.data + l * left.along * left.bytes, p.m, k, &major, &minor, pa + p.left_at);
     const char *rows = minor == 1 ? from : pa;

@@ -294,14 +294,14 @@ static void multiply(const cpu_gemm *g, int64_t m, int64_t n, const char *a, con
 {
   const cpu_dense_kernel *kernel = cpu_dense_kernel_of(g->c_type);
   int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = VECTORS * kernel->lanes;
-  int64_t block = cpu_dense_block_of_k(g), height = cpu_even_part(m, kernel->rows);
+  int64_t block = cpu_dense_block_of_k(g), height = cpu_even_part(m, kernel->rows), depth = cpu_gemm_used_k(g);
   bool pack = !packed && packs(g, m), copy = rows_collide(g) && m >= LEAST_COPIED && m <= MOST_COPIED;
   char *copied = (char *)scratch + panel_bytes(g);
   cpu_micro_steps steps = {g->a_row, g->a_col, pack || packed ? width : g->b_row, g->c_row};
 
   if (copy) steps.a_row = copied_row(g);
-  for (int64_t l = 0; l < g->k; l += block) {
-    int64_t k = WEFT_MIN(block, g->k - l);
+  for (int64_t l = 0; l < depth; l += block) {
+    int64_t k = WEFT_MIN(block, depth - l);
     const char *rows = copy ? copied : a + l * g->a_col * bytes;
     for (int64_t i = 0; copy && i < m; i++)
       memcpy(copied + i * steps.a_row * bytes, a + (i * g->a_row + l) * bytes, (size_t)(k * bytes));

@@ -602,17 +602,18 @@ void cpu_lanes_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
   char *copy = (char *)scratch + p.left_at;
   quad *sums = p.in_place ? (quad *)c : (quad *)((char *)scratch + p.sum_at);
   int64_t sum_row = p.in_place && !p.turned ? g->c_row : p.n, height = cpu_even_part(p.m, MAX_ROWS);
+  int64_t depth = cpu_gemm_used_k(g);
 
   assert(p.bytes <= g->scratch_bytes);
   if (p.turned) {
     left = right;
     right = other;
   }
-  if (f->flip) start_sums(p.m, p.n, g->k, left, (int32_t *)sums, sum_row);
-  if (p.dots) multiply_dots(f, p.m, p.n, g->k, left, right, f->flip, sums, sum_row);
-  if (p.add_rows) multiply_rows(&p, g->k, left, right, copy, sums, sum_row);
-  for (int64_t l = 0; l < g->k && !p.dots && !p.add_rows; l += p.block) {
-    int64_t k = WEFT_MIN(p.block, g->k - l), quads = quads_of(f, k);
+  if (f->flip) start_sums(p.m, p.n, depth, left, (int32_t *)sums, sum_row);
+  if (p.dots) multiply_dots(f, p.m, p.n, depth, left, right, f->flip, sums, sum_row);
+  if (p.add_rows) multiply_rows(&p, depth, left, right, copy, sums, sum_row);
+  for (int64_t l = 0; l < depth && !p.dots && !p.add_rows; l += p.block) {
+    int64_t k = WEFT_MIN(p.block, depth - l), quads = quads_of(f, k);
     side from = {left.data + l * left.along * f->bytes, left.across, left.along};
     cpu_micro_steps steps = {left.across / f->lanes, 1, WIDTH, sum_row};
     const char *rows = from.data;
@@ -665,11 +666,12 @@ static void packed_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, 
   char *copy = (char *)scratch + p.left_at;
   quad *sums = p.in_place ? (quad *)c : (quad *)((char *)scratch + p.sum_at);
   int64_t sum_row = p.in_place ? g->c_row : p.n, height = cpu_even_part(p.m, MAX_ROWS), all = quads_of(f, g->k);
+  int64_t depth = cpu_gemm_used_k(g);
   cpu_micro_steps steps = {p.left_row, 1, WIDTH, sum_row};
 
-  if (f->flip) start_sums(p.m, p.n, g->k, left, (int32_t *)sums, sum_row);
-  for (int64_t l = 0; l < g->k; l += p.block) {
-    int64_t k = WEFT_MIN(p.block, g->k - l);
+  if (f->flip) start_sums(p.m, p.n, depth, left, (int32_t *)sums, sum_row);
+  for (int64_t l = 0; l < depth; l += p.block) {
+    int64_t k = WEFT_MIN(p.block, depth - l);
     copy_rows(f, p.m, k, (side){a + l * f->bytes, g->a_row, 1}, copy, p.left_row * QUAD_BYTES);
     int64_t j = 0;
     for (; f->add_panels && p.m == 1 && k == g->k && j + PANELS * WIDTH <= p.n; j += PANELS * WIDTH)

@@ -187,13 +187,13 @@ static void turn(cpu_gemm *g, int64_t *m, int64_t *n, const char **a, const char
 static void make_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
 {
   int64_t a_bytes = (int64_t)weft_dtype_bytes(g->a_type), b_bytes = (int64_t)weft_dtype_bytes(g->b_type);
-  int64_t block = block_of_k(g), height = cpu_even_part(m, MAX_ROWS);
+  int64_t block = block_of_k(g), height = cpu_even_part(m, MAX_ROWS), depth = cpu_gemm_used_k(g);
   uint32_t *panel = scratch;
   int16_t *rows = (int16_t *)(panel + block / 2 * WIDTH);
   int32_t *sums = (int32_t *)c;
 
-  for (int64_t l = 0; l < g->k; l += block) {
-    int64_t k = WEFT_MIN(block, g->k - l);
+  for (int64_t l = 0; l < depth; l += block) {
+    int64_t k = WEFT_MIN(block, depth - l);
     pack_a(g->a_type, m, k, a + l * g->a_col * a_bytes, g->a_row * a_bytes, g->a_col * a_bytes, rows);
     cpu_micro_steps steps = {padded(k) / 2, 1, WIDTH, g->c_row};
     for (int64_t j = 0; j < n; j += WIDTH) {

@@ -439,7 +439,7 @@ static void multiply(const cpu_gemm *g, int64_t columns, const char *a, const ch
                      void *scratch)
 {
   cpu_gemm_begin(g);
-  for (int64_t tile = 0; tile < g->tiles; tile++) cpu_gemm_tile_columns(g, tile, columns, a, b, form, c, scratch);
+  for (int64_t tile = 0; tile < g->tiles; tile++) cpu_gemm_tile_part(g, tile, columns, g->k, a, b, form, c, scratch);
   cpu_gemm_end(g);
 }
 

@@ -67,13 +67,19 @@ weft_status *cpu_strip_mask_plan(weft_arena *arena, const hlo_instr *kernel, int
   return NULL;
 }
 
-/* Is there a number other than that of `same`, eight times the same byte, in at[0, count)? */
-static bool has_other(const char *at, int64_t count, uint64_t same)
+bool cpu_has_other(const char *at, int64_t count, uint64_t same)
 {
+  enum { AT_ONCE = 8 };
+  uint64_t words[AT_ONCE], other = 0;
   int64_t i = 0;
 
-  for (uint64_t word; i + 8 <= count; i += 8)
-    if (memcpy(&word, at + i, 8), word != same) return true;
+  for (; i + (int64_t)sizeof words <= count; i += (int64_t)sizeof words) {
+    memcpy(words, at + i, sizeof words);
+    for (int w = 0; w < AT_ONCE; w++) other |= words[w] ^ same;
+    if (other) return true;
+  }
+  for (; i + 8 <= count; i += 8)
+    if (memcpy(words, at + i, 8), words[0] != same) return true;
   return i < count && memcmp(at + i, &same, (size_t)(count - i)) != 0;
 }
 
@@ -94,7 +100,7 @@ int64_t cpu_strip_mask_columns(const cpu_strip_mask *m, void *const *args, int64
     const char *of_row = (const char *)args[m->operand] + at;
     uint64_t unused = m->is_unwanted ? UINT64_C(0x0101010101010101) : 0;
     for (int64_t c = (columns - 1) / STEP * STEP; c >= used; c -= STEP)
-      if (has_other(of_row + c, WEFT_MIN(STEP, columns - c), unused)) used = c + STEP;
+      if (cpu_has_other(of_row + c, WEFT_MIN(STEP, columns - c), unused)) used = c + STEP;
   }
   return WEFT_MIN(used, columns);
 }

@@ -24,5 +24,7 @@ WEFT_NODISCARD weft_status *cpu_strip_mask_plan(weft_arena *arena, const hlo_ins
  * step's. */
 int64_t cpu_strip_mask_columns(const cpu_strip_mask *mask, void *const *args, int64_t row, int64_t rows,
                                int64_t columns);
+/* Is there a number other than that of `same`, eight times the same byte, in at[0, count)? */
+bool cpu_has_other(const char *at, int64_t count, uint64_t same);
 
 #endif

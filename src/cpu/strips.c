@@ -7,8 +7,9 @@
  * of it lie in the thread's scratch, where they stay in its cache: neither array is ever in memory as a whole. The
  * kernel is the one of the whole arrays. It is called for the rows of the strip and gets, for s and p, addresses at
  * which those rows lie in the scratch; other operands, a mask, it reads where they are. Columns of s that a mask takes
- * from no row of the strip, as those behind the diagonal in causal attention, are not computed. Strips depend on the
- * shapes alone, so results are the same bits for any number of threads. */
+ * from no row of the strip, as those behind the diagonal in causal attention, are not computed. Where the shares of
+ * these are zeros and their rows of v are finite, the second product ends before them, too: it would add zeros. Strips
+ * depend on the shapes alone, so results are the same bits for any number of threads. */
 #include <config.h>
 
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "codegen/model/strategy.h"
 #include "cpu/dot.h"
 #include "cpu/dot_parts.h"
+#include "cpu/hot.h"
 #include "cpu/makers.h"
 #include "cpu/strip_mask.h"
 
@@ -45,6 +47,7 @@ typedef struct strips {
   cpu_strip_mask mask;
   int64_t rows, count;   /* of a strip; strips of one matrix */
   int64_t columns;       /* n */
+  bool can_end_early;    /* the second product can leave out the last columns of p */
   double bytes;          /* of q, k, v and out */
   /* offsets in a task's scratch */
   int64_t v_form, s, p, gemm, args, room, scratch_bytes;
@@ -160,6 +163,7 @@ weft_status *cpu_strips_plan(const cpu_target *target, weft_arena *arena, const 
   int64_t last = g->m - (s->count - 1) * s->rows;
   cut_product(&s->first, s->rows, last);
   cut_product(&s->second, s->rows, last);
+  s->can_end_early = cpu_gemm_takes_depth(&s->second.strip) && cpu_gemm_takes_depth(&s->second.last);
   for (int i = 0; i < instr->operand_count; i++) s->bytes += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
   s->bytes += (double)hlo_shape_total_bytes(instr->shape);
 
@@ -193,15 +197,74 @@ static const void *packed_form(const product *p, const char *b, char *to)
   return to;
 }
 
-/* `rows` rows and the first `columns` columns of the product. */
-static void multiply(const product *p, int64_t rows, int64_t columns, const char *a, const char *b, const void *packed,
-                     char *c, void *scratch)
+/* Is there an infinity or a NaN among `lines` lines, `step` elements apart, of `count` neighbouring ones? */
+#define HAS_INFINITE(name, type, exponent)                                                             \
+  static CPU_HOT bool name(const void *from, int64_t lines, int64_t step, int64_t count)                \
+  {                                                                                                    \
+    const type *line = from;                                                                           \
+    type any = 0;                                                                                      \
+    for (int64_t i = 0; i < lines; i++, line += step)                                                  \
+      for (int64_t l = 0; l < count; l++) any = (type)(any | ((line[l] & (type)(exponent)) == (exponent))); \
+    return any != 0;                                                                                   \
+  }
+HAS_INFINITE(f16_has_infinite, uint16_t, 0x7c00)
+HAS_INFINITE(bf16_has_infinite, uint16_t, 0x7f80)
+HAS_INFINITE(f32_has_infinite, uint32_t, 0x7f800000)
+HAS_INFINITE(f64_has_infinite, uint64_t, UINT64_C(0x7ff0000000000000))
+
+static bool has_infinite(weft_dtype type, const void *from, int64_t lines, int64_t step, int64_t count)
+{
+  switch (type) {
+  case WEFT_F16: return f16_has_infinite(from, lines, step, count);
+  case WEFT_BF16: return bf16_has_infinite(from, lines, step, count);
+  case WEFT_F32: return f32_has_infinite(from, lines, step, count);
+  case WEFT_F64: return f64_has_infinite(from, lines, step, count);
+  default: return !weft_dtype_is_integer(type); /* other floats: nobody looked */
+  }
+}
+
+/* The row of b, the second product's right operand, from which on all are finite, rounded up. */
+static int64_t finite_from(const product *p, const char *b)
+{
+  const cpu_gemm *g = &p->dot.gemm;
+  bool by_row = g->b_col == 1;
+  int64_t from = WEFT_ALIGN_UP(g->k, CPU_DEPTH_ALIGN);
+
+  if (!by_row && g->b_row != 1) return g->k;
+  while (from > 0) {
+    int64_t row = from - CPU_DEPTH_ALIGN, rows = WEFT_MIN(CPU_DEPTH_ALIGN, g->k - row);
+    const char *at = b + row * g->b_row * p->b_bytes;
+    if (by_row ? has_infinite(g->b_type, at, rows, g->b_row, g->n) : has_infinite(g->b_type, at, g->n, g->b_col, rows))
+      break;
+    from = row;
+  }
+  return WEFT_MIN(from, g->k);
+}
+
+/* How many of a strip's shares, from the first column on, the second product needs: those behind are zeros that
+ * multiply finite numbers. `columns`: those that the mask leaves; `least`: finite_from of the product. */
+static int64_t depth_in_use(const strips *s, int64_t rows, int64_t columns, int64_t least, const char *shares)
+{
+  int64_t share_bytes = (int64_t)weft_dtype_bytes(s->second.dot.gemm.a_type), row_bytes = s->columns * share_bytes;
+  int64_t used = WEFT_ALIGN_UP(WEFT_MAX(WEFT_MAX(columns, least), 1), CPU_DEPTH_ALIGN), step = CPU_DEPTH_ALIGN;
+
+  if (used >= s->columns) return s->columns;
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = WEFT_ALIGN_UP(s->columns, step) - step; c >= used; c -= step)
+      if (cpu_has_other(shares + r * row_bytes + c * share_bytes, WEFT_MIN(step, s->columns - c) * share_bytes, 0))
+        used = c + step;
+  return WEFT_MIN(used, s->columns);
+}
+
+/* `rows` rows and the first `columns` columns of the product, as sums of the first `depth` products. */
+static void multiply(const product *p, int64_t rows, int64_t columns, int64_t depth, const char *a, const char *b,
+                     const void *packed, char *c, void *scratch)
 {
   const cpu_gemm *g = rows == p->strip.m ? &p->strip : &p->last;
 
   if (packed && !cpu_gemm_shares_packed(&p->strip, g)) packed = NULL;
   cpu_gemm_begin(g);
-  for (int64_t tile = 0; tile < g->tiles; tile++) cpu_gemm_tile_columns(g, tile, columns, a, b, packed, c, scratch);
+  for (int64_t tile = 0; tile < g->tiles; tile++) cpu_gemm_tile_part(g, tile, columns, depth, a, b, packed, c, scratch);
   cpu_gemm_end(g);
 }
 
@@ -223,6 +286,7 @@ static void strips_task(void *ctx, int64_t task)
   int64_t begin = s->count * group / job->thunk->groups, end = s->count * (group + 1) / job->thunk->groups;
   int64_t q_at, k_at, none, v_at, a_bytes = (int64_t)weft_dtype_bytes(g->a_type);
   int64_t p_bytes = (int64_t)weft_dtype_bytes(h->a_type), operands = s->kernel->operand_leaves;
+  int64_t finite = -1; /* finite_from of the second product, once it is known */
   char *scratch = rt_task_scratch(s->scratch_bytes, &job->no_memory);
 
   if (!scratch) return;
@@ -242,7 +306,7 @@ static void strips_task(void *ctx, int64_t task)
     char *scores = place_rows(scratch + s->s, from, s->columns * s->first.c_bytes, &s_array);
     char *shares = place_rows(scratch + s->p, from, s->columns * p_bytes, &args[operands]);
     int64_t columns = cpu_strip_mask_columns(&s->mask, job->args, from, rows, s->columns);
-    multiply(&s->first, rows, columns, job->q + (q_at + row * g->a_row) * a_bytes, k, k_form, scores,
+    multiply(&s->first, rows, columns, g->k, job->q + (q_at + row * g->a_row) * a_bytes, k, k_form, scores,
              scratch + s->gemm);
     for (int64_t r = 0; r < rows && columns < s->columns; r++) /* numbers that are quick to compute with */
       memset(scores + (r * s->columns + columns) * s->first.c_bytes, 0,
@@ -250,7 +314,13 @@ static void strips_task(void *ctx, int64_t task)
     for (int i = 0; i < operands; i++)
       if (s->kernel_uses[i] < 0) args[i] = s_array;
     s->kernel->phases[0].fn(args, from, from + rows);
-    multiply(&s->second, rows, h->n, shares, v, v_form, job->out + from * h->n * s->second.c_bytes, scratch + s->gemm);
+    int64_t depth = s->columns;
+    if (columns < depth && s->can_end_early) {
+      if (finite < 0) finite = finite_from(&s->second, v);
+      depth = depth_in_use(s, rows, columns, finite, shares);
+    }
+    multiply(&s->second, rows, h->n, depth, shares, v, v_form, job->out + from * h->n * s->second.c_bytes,
+             scratch + s->gemm);
   }
 }
 

@@ -720,7 +720,7 @@ TEST(products_are_added_to_what_is_there)
       for (int64_t j = 0; j < n; j++) put_as(in, b, l * n + j, right_at(l, j));
     }
     for (int64_t i = 0; i < m * row; i++) put(out, c, i, (double)(i % 19 - 9));
-    for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile_columns(&g, t, columns, a, b, NULL, c, scratch);
+    for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile_part(&g, t, columns, g.k, a, b, NULL, c, scratch);
     for (int64_t i = 0; i < m; i++)
       for (int64_t j = 0; j < row; j++) {
         double sum = (double)((i * row + j) % 19 - 9);
@@ -1016,9 +1016,96 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
+/* ---- sums of the first part of k ---------------------------------------------------------------------------------- */
+
+typedef struct types { weft_dtype a, b, c; } types;
+
+static double get_as(weft_dtype type, const void *from, int64_t at)
+{
+  if (type == WEFT_S32) return ((const int32_t *)from)[at];
+  if (weft_dtype_bytes(type) == 2) return (double)weft_float_decode(type, ((const uint16_t *)from)[at]);
+  return get(type, from, at);
+}
+
+/* Numbers of `a` behind `depth` are not read: they are NaNs, or would change the sums of integers. `is_lanes`: by
+ * gemm_lanes, where another kernel would be chosen. */
+static void check_depth(types t, int64_t m, int64_t n, int64_t k, int64_t depth, bool by_row, bool is_lanes)
+{
+  cpu_gemm g = {.a_type = t.a, .b_type = t.b, .c_type = t.c, .m = m, .n = n, .k = k, .via = WEFT_INVALID, .a_row = k,
+                .a_col = 1, .b_row = by_row ? n : 1, .b_col = by_row ? 1 : k, .c_row = n};
+  char *a = malloc((size_t)(m * k) * weft_dtype_bytes(t.a)), *b = malloc((size_t)(n * k) * weft_dtype_bytes(t.b));
+  char *c = malloc((size_t)(m * n) * weft_dtype_bytes(t.c));
+
+  T_TRUE(a && b && c);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t l = 0; l < k; l++)
+      put_as(t.a, a, i * k + l, l < depth ? left_at(i, l) : weft_dtype_is_integer(t.a) ? 99 : (double)NAN);
+  for (int64_t l = 0; l < k; l++)
+    for (int64_t j = 0; j < n; j++) put_as(t.b, b, l * g.b_row + j * g.b_col, right_at(l, j));
+  cpu_gemm_init(&g);
+  if (is_lanes) {
+    cpu_lanes_plan(&g);
+    g.kind = CPU_GEMM_LANES;
+    g.tiles_n = (n + g.tile_n - 1) / g.tile_n;
+    g.tiles = (m + g.tile_m - 1) / g.tile_m * g.tiles_n;
+    g.column_bytes = cpu_lanes_packed.column_bytes(&g);
+  }
+  int64_t form_bytes = cpu_gemm_packed_bytes(&g);
+  void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64) + 64);
+  char *form = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(form_bytes, 64) + 64);
+  T_TRUE(scratch && form && cpu_gemm_takes_depth(&g));
+  for (int64_t p = 0; form_bytes && p * CPU_PACK_COLUMNS < n; p++) cpu_gemm_pack(&g, p, b, form);
+  for (int packed = 0; packed < (form_bytes ? 2 : 1); packed++) {
+    memset(c, 0x55, (size_t)(m * n) * weft_dtype_bytes(t.c));
+    cpu_gemm_begin(&g);
+    for (int64_t i = 0; i < g.tiles; i++) cpu_gemm_tile_part(&g, i, n, depth, a, b, packed ? form : NULL, c, scratch);
+    cpu_gemm_end(&g);
+    for (int64_t i = 0; i < m; i++)
+      for (int64_t j = 0; j < n; j++) {
+        double sum = 0, got = get_as(t.c, c, i * n + j);
+        for (int64_t l = 0; l < depth; l++) sum += left_at(i, l) * right_at(l, j);
+        if (weft_dtype_bytes(t.c) == 2)
+          sum = (double)weft_float_decode(t.c, (uint16_t)weft_float_encode(t.c, (float)sum));
+        if (got != sum)
+          fail_msg("%s, kernel %d%s, %lld x %lld x %lld of %lld, by row %d: [%lld, %lld] is %g, not %g",
+                   weft_dtype_name(t.a), g.kind, packed ? " packed" : "", (long long)m, (long long)n, (long long)depth,
+                   (long long)k, by_row, (long long)i, (long long)j, got, sum);
+      }
+  }
+  free(a), free(b), free(c), free(scratch), free(form);
+}
+
+TEST(sums_of_the_first_part_of_k_leave_out_the_rest)
+{
+  static const types all[] = {
+    {WEFT_F32, WEFT_F32, WEFT_F32}, {WEFT_F64, WEFT_F64, WEFT_F64}, {WEFT_BF16, WEFT_BF16, WEFT_F32},
+    {WEFT_BF16, WEFT_BF16, WEFT_BF16}, {WEFT_F16, WEFT_F16, WEFT_F16}, {WEFT_S8, WEFT_S8, WEFT_S32},
+    {WEFT_S16, WEFT_S16, WEFT_S32}};
+  static const int64_t rows[] = {32, 50}, columns[] = {19, 64, 130}, depths[] = {130, 700, 1100};
+  const gen_processor here = gen_this_processor;
+
+  for (int machine = 0; machine < 3; machine++) { /* this one, one with AVX2, one with neither */
+    if (machine > 0) gen_this_processor = (gen_processor){.avx2 = machine == 1 && here.avx2};
+    for (size_t at = 0; at < WEFT_COUNT(all) * WEFT_COUNT(rows) * WEFT_COUNT(columns) * WEFT_COUNT(depths) * 4; at++) {
+      size_t rest = at / 4;
+      types t = all[rest % WEFT_COUNT(all)];
+      rest /= WEFT_COUNT(all);
+      int64_t m = rows[rest % WEFT_COUNT(rows)];
+      rest /= WEFT_COUNT(rows);
+      int64_t n = columns[rest % WEFT_COUNT(columns)], k = depths[rest / WEFT_COUNT(columns)];
+      int64_t depth = at % 2 ? CPU_DEPTH_ALIGN : k / 2 / CPU_DEPTH_ALIGN * CPU_DEPTH_ALIGN;
+      cpu_gemm g = {.a_type = t.a, .b_type = t.b, .c_type = t.c, .m = m, .n = n, .k = k, .via = WEFT_INVALID};
+      check_depth(t, m, n, k, depth, at / 2 % 2, false);
+      if (machine == 0 && cpu_lanes_fits(&g) && t.a != WEFT_F32) check_depth(t, m, n, k, depth, at / 2 % 2, true);
+    }
+  }
+  gen_this_processor = here;
+}
+
 TEST_MAIN(UNIT(products_of_complex_numbers_are_exact), UNIT(products_of_few_rows_are_exact), UNIT(products_by_weights_with_zero_points_and_scales_are_exact),
           UNIT(narrow_floats_are_converted_by_arithmetic), UNIT(packed_forms_for_few_rows_give_the_same_bits),
           UNIT(products_by_a_vector_are_exact),
           UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(products_are_added_to_what_is_there), UNIT(sums_are_rounded_to_bf16_as_conversions_are), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(one_row_of_bf16_has_the_same_bits_with_and_without_a_packed_form), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
-          UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact))
+          UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact),
+          UNIT(sums_of_the_first_part_of_k_leave_out_the_rest))

@@ -106,6 +106,38 @@ static const program floats[] = {
 #define WITH_MASK \
    "  y = f32[3,90,40] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n" \
    "  ROOT r = (f32[3,90,40], pred[90,300]) tuple(y, okm)\n"
+/* Shares that are zeros behind the mask, and values of which row 290 is infinite or NaN, or none is. */
+#define ZERO_SHARES(mask, direction, worst) \
+   "  q = f32[3,90,24] parameter(0)\n" \
+   "  k = f32[3,300,24] parameter(1)\n" \
+   "  v0 = f32[3,300,40] parameter(2)\n" \
+   "  n = s32[3,300,40] iota(), iota_dimension=1\n" \
+   "  bad = s32[] constant(290)\n" \
+   "  bads = s32[3,300,40] broadcast(bad), dimensions={}\n" \
+   "  isbad = pred[3,300,40] compare(n, bads), direction=EQ\n" \
+   "  worst = f32[] constant(" worst ")\n" \
+   "  worsts = f32[3,300,40] broadcast(worst), dimensions={}\n" \
+   "  v1 = f32[3,300,40] select(isbad, worsts, v0)\n" \
+   "  v = f32[3,300,40] reverse(v1), dimensions={0}\n" \
+   "  s = f32[3,90,300] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n" \
+   "  ok = pred[300] parameter(3)\n" mask \
+   "  okb = pred[3,90,300] broadcast(okm), dimensions={1,2}\n" \
+   "  none = f32[] constant(-90)\n" \
+   "  nb = f32[3,90,300] broadcast(none), dimensions={}\n" \
+   "  sel = f32[3,90,300] select(okb, " direction ")\n" \
+   "  low = f32[] constant(-inf)\n" \
+   "  m = f32[3,90] reduce(sel, low), dimensions={2}, to_apply=max\n" \
+   "  mb = f32[3,90,300] broadcast(m), dimensions={0,1}\n" \
+   "  d = f32[3,90,300] subtract(sel, mb)\n" \
+   "  eight = f32[] constant(8)\n" \
+   "  eights = f32[3,90,300] broadcast(eight), dimensions={}\n" \
+   "  up = f32[3,90,300] add(d, eights)\n" \
+   "  zero = f32[] constant(0)\n" \
+   "  zeros = f32[3,90,300] broadcast(zero), dimensions={}\n" \
+   "  p = f32[3,90,300] maximum(up, zeros)\n" WITH_MASK
+  {"shares behind a mask are zeros, but for a row without wanted columns", ZERO_SHARES(BELOW("LT"), "s, nb", "1"), 1},
+  {"the same by a mask that says what is not wanted", ZERO_SHARES(BELOW("GE"), "nb, s", "2"), 1},
+  {"zeros times infinity", ZERO_SHARES(BELOW("LT"), "s, nb", "inf"), 1},
   {"a mask for all rows", CHOSEN(AS_IT_IS("300"), "300", "2", "t", "nb") MIXED("f32"), 1},
   {"a mask for the rows of each matrix", CHOSEN(AS_IT_IS("3,300"), "3,300", "0,2", "t", "nb") MIXED("f32"), 1},
   {"a mask that says what is not wanted", CHOSEN(AS_IT_IS("90,300"), "90,300", "1,2", "nb", "t") MIXED("f32"), 1},
