@@ -1016,7 +1016,7 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
-/* ---- sums of the first part of k ---------------------------------------------------------------------------------- */
+/* ---- sums of the first part of k --------------------------------------------------------------------------------*/
 
 typedef struct types { weft_dtype a, b, c; } types;
 
