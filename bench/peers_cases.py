@@ -20,12 +20,14 @@ WIDTH = {"s8": 1, "bf16": 2, "f32": 4, "f64": 8}
 class Case:
     """`inputs`: (dtype, shape) each, or (dtype, shape, scale) for numbers of another magnitude than 1.  `work`: ("flop" or "byte",
     count).  `variable`: how many of the inputs are data; the others are weights, which libraries that make them part of the program
-    may arrange ahead of time (None: all are data).  `tolerance`: of results, relative to the largest magnitude."""
+    may arrange ahead of time (None: all are data).  `tolerance`: of results, relative to the largest magnitude.  `eager`: the form of
+    torch is for torch alone, as it runs step by step."""
 
-    def __init__(self, group, name, inputs, work, tolerance=None, variable=None, **forms):
+    def __init__(self, group, name, inputs, work, tolerance=None, variable=None, eager=False, **forms):
         narrow = any(i[0] == "bf16" for i in inputs)
         self.group, self.name, self.inputs, self.work, self.forms = group, name, inputs, work, forms
         self.variable = len(inputs) if variable is None else variable
+        self.eager = eager
         self.tolerance = tolerance or (3e-2 if narrow else 1e-3)
 
     def dtypes(self):
@@ -317,8 +319,21 @@ def jax_attention(jnp, q, k, v, causal):
     return jax.nn.softmax(scores, -1) @ v
 
 
+def jax_attention_gradients(jnp, q, k, v, change, causal):
+    import jax
+    return jnp.concatenate(jax.vjp(lambda q, k, v: jax_attention(jnp, q, k, v, causal), q, k, v)[1](change))
+
+
+def torch_attention_gradients(torch, q, k, v, change, causal):
+    with torch.enable_grad():
+        inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+        result = torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=causal)
+        return torch.cat(torch.autograd.grad(result, inputs, change))
+
+
 def attention_cases():
-    """(batch, heads, tokens, features); a causal one counts all products, too."""
+    """(batch, heads, tokens, features); a causal one counts all products, too. Gradients by queries, keys and values are those of a
+    program that has computed nothing before: six products, which torch's `compiled` and what reads torch's programs have no form of."""
     for dtype in ("f32", "bf16"):
         for shape in ((8, 12, 128, 64), (1, 8, 2048, 64)):
             for causal in (False, True):
@@ -326,6 +341,12 @@ def attention_cases():
                            ("flop", 4 * size(shape) * shape[2]), jax=lambda jnp, q, k, v, causal=causal: jax_attention(jnp, q, k, v, causal),
                            torch=lambda torch, q, k, v, causal=causal: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
                            openvino=lambda ov, q, k, v, causal=causal: ov.scaled_dot_product_attention(q, k, v, causal=causal))
+        for shape in ((8, 12, 128, 64), (8, 12, 512, 64), (1, 8, 2048, 64)):
+            for causal in (False, True):
+                yield Case("kernels", f"{dtype} {'causal ' if causal else ''}attention backward {'x'.join(map(str, shape))}", [(dtype, shape)] * 4,
+                           ("flop", 12 * size(shape) * shape[2]), eager=True,
+                           jax=lambda jnp, q, k, v, g, causal=causal: jax_attention_gradients(jnp, q, k, v, g, causal),
+                           torch=lambda torch, q, k, v, g, causal=causal: torch_attention_gradients(torch, q, k, v, g, causal))
 
 
 def kernel_cases():

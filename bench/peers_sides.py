@@ -97,7 +97,7 @@ def prepare_torch(case, arrays, compiled=False):
     import torch
     torch.set_num_threads(CPUS)
     torch.set_grad_enabled(False)
-    if "torch" not in case.forms:
+    if "torch" not in case.forms or (compiled and case.eager):
         return None
     x = torch_arrays(case, arrays)
     data = x[:case.variable]
@@ -118,7 +118,7 @@ def prepare_openvino(case, arrays):
         kinds = [{"bf16": openvino.Type.bf16, "s8": openvino.Type.i8, "f32": openvino.Type.f32}[d] for d in case.dtypes()]
         parameters = [ops.parameter(list(a.shape), k) for a, k in zip(arrays, kinds)]
         model = openvino.Model([case.forms["openvino"](ops, *parameters)], parameters)
-    elif "torch" in case.forms and (not narrow or case.variable < len(arrays)):
+    elif "torch" in case.forms and not case.eager and (not narrow or case.variable < len(arrays)):
         # a model in bf16 is one of f32 that is to be computed in bf16: so OpenVINO's users have it
         import torch
         torch.set_grad_enabled(False)
@@ -152,7 +152,7 @@ def prepare_onnxruntime(case, arrays):
     import onnxruntime
     if "onnx" in case.forms:
         program = case.forms["onnx"](onnx, *arrays)
-    elif "torch" in case.forms and not is_narrow(case):
+    elif "torch" in case.forms and not case.eager and not is_narrow(case):
         import torch
         torch.set_grad_enabled(False)
         x = torch_arrays(case, arrays)

@@ -327,6 +327,13 @@ void cpu_gemm_init(cpu_gemm *g)
   g->column_bytes = kernel < end && kernel->packed && g->n ? kernel->packed->column_bytes(g) : 0;
 }
 
+bool cpu_gemm_can_add(const cpu_gemm *g)
+{
+  if (g->k == 0) return false;
+  if (g->kind == CPU_GEMM_AMX) return g->c_type == WEFT_F32 && g->b_row != 1; /* it does not swap the operands */
+  return g->kind == CPU_GEMM_DENSE;
+}
+
 cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n)
 {
   cpu_gemm g = *whole;

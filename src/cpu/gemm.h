@@ -31,6 +31,7 @@ typedef struct cpu_gemm {
   int64_t m, n, k;
   int64_t a_row, a_col, b_row, b_col, c_row;
   weft_dtype via;          /* operands are rounded to this type first; WEFT_INVALID: not */
+  bool adds;               /* c += a . b; of products for which cpu_gemm_can_add is true */
   int64_t used_k;          /* of k, that are added up: cpu_gemm_tile_part sets it in a copy; 0: all */
   /* the members below are set by cpu_gemm_init: */
   cpu_gemm_kind kind;
@@ -61,6 +62,9 @@ void cpu_gemm_init(cpu_gemm *gemm);
 
 /* The product of m rows and n columns of `whole`, planned for that size: kernel, tiles and scratch may be others. */
 cpu_gemm cpu_gemm_part(const cpu_gemm *whole, int64_t m, int64_t n);
+
+/* True if the kernel that cpu_gemm_init has chosen can add to c. */
+bool cpu_gemm_can_add(const cpu_gemm *gemm);
 
 /* Computes tile 0 <= tile < gemm->tiles.  `packed`: the packed form of b, or NULL; the bits of c are the same.
  * `scratch`: gemm->scratch_bytes, 64-byte aligned. */

@@ -25,6 +25,7 @@
 #include "base/macros.h"
 #include "base/swap.h"
 #include "codegen/model/processor.h"
+#include "cpu/gemm_turn.h"
 
 #define AMX __attribute__((target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512vl")))
 
@@ -82,6 +83,7 @@ typedef struct side {
 typedef struct product {
   side a, b;
   bool swapped;           /* a and b have changed places, and C is written transposed */
+  bool adds;              /* C += A . B */
   bool is_bf16;
   int64_t bytes, lanes, k, k_tiles; /* k: those that are added up */
   int64_t strip;          /* bytes of 16 packed rows or columns, of all that there are of k */
@@ -94,7 +96,7 @@ static product plan_product(const cpu_gemm *g, int64_t m, int64_t n, const char 
   int64_t bytes = (int64_t)weft_dtype_bytes(g->a_type), per_tile = ROW_BYTES / bytes;
   product p = {
     .a = {a, m, g->a_row, g->a_col}, .b = {b, n, g->b_col, g->b_row}, .swapped = is_swapped,
-    .is_bf16 = g->a_type == WEFT_BF16, .bytes = bytes, .lanes = 4 / bytes, .k = cpu_gemm_used_k(g),
+    .adds = g->adds, .is_bf16 = g->a_type == WEFT_BF16, .bytes = bytes, .lanes = 4 / bytes, .k = cpu_gemm_used_k(g),
   };
 
   if (p.swapped) WEFT_SWAP(p.a, p.b);
@@ -105,12 +107,43 @@ static product plan_product(const cpu_gemm *g, int64_t m, int64_t n, const char 
   return p;
 }
 
+/* pack_a of bf16 that are dense along the other dimension: pairs of elements that meet in a lane are brought together
+ * as in a tile of B, which is then transposed. */
+static AMX void pack_a_turned(const product *p, int64_t i0, char *to)
+{
+  const __m512i turn = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
+                                        5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  int64_t step = p->a.along * 2;
+
+  for (int64_t block = 0; block < 2 && i0 + block * TILE < p->a.count; block++) {
+    const char *from = p->a.data + (i0 + block * TILE) * 2;
+    const __mmask16 mask = (__mmask16)((1u << WEFT_MIN(TILE, p->a.count - i0 - block * TILE)) - 1);
+    for (int64_t t = 0; t < p->k_tiles; t++, from += 2 * TILE * step) {
+      __m512i v[TILE];
+      int64_t rows = WEFT_MIN(2 * TILE, p->k - t * 2 * TILE);
+      for (int64_t q = 0; q < TILE; q++) {
+        __mmask16 even = 2 * q < rows ? mask : 0, odd = 2 * q + 1 < rows ? mask : 0;
+        __m512i both = _mm512_zextsi256_si512(_mm256_maskz_loadu_epi16(even, from + 2 * q * step));
+        both = _mm512_inserti64x4(both, _mm256_maskz_loadu_epi16(odd, from + (2 * q + 1) * step), 1);
+        v[q] = _mm512_permutexvar_epi16(turn, both);
+      }
+      cpu_turn_16x16(v);
+      for (int64_t q = 0; q < TILE; q++)
+        _mm512_storeu_si512(to + block * p->strip + t * TILE_BYTES + q * ROW_BYTES, v[q]);
+    }
+  }
+}
+
 /* Packs two blocks of 16 rows from i0 on: to[block][k tile][16 rows][64 bytes], row by row, because a dense row is
  * read fastest. */
 static AMX void pack_a(const product *p, int64_t i0, char *to)
 {
   int64_t per_tile = ROW_BYTES / p->bytes, rows = WEFT_MIN(2 * TILE, p->a.count - i0);
 
+  if (p->bytes == 2 && p->a.across == 1 && p->a.along != 1) {
+    pack_a_turned(p, i0, to);
+    return;
+  }
   if (p->a.along != 1 || rows % TILE) memset(to, 0, (size_t)((rows > TILE ? 2 : 1) * p->strip));
   for (int64_t i = 0; i < rows; i++) {
     const char *from = p->a.data + (i0 + i) * p->a.across * p->bytes;
@@ -202,6 +235,21 @@ static AMX void pack_b_bytes(const product *p, const char *b, char *to)
   }
 }
 
+/* A tile of B whose columns are dense: `count` columns, of which `bytes` bytes exist, are transposed as numbers of 32
+ * bits, the elements that meet in a lane. */
+static AMX void pack_b_turned(const product *p, const char *b, int64_t count, int64_t bytes, char *to)
+{
+  const __mmask64 mask = bytes < ROW_BYTES ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
+  __m512i v[TILE];
+
+  CPU_UNROLL
+  for (int64_t j = 0; j < TILE; j++)
+    v[j] = _mm512_maskz_loadu_epi8(j < count ? mask : 0, b + j * p->b.across * p->bytes);
+  cpu_turn_16x16(v);
+  CPU_UNROLL
+  for (int64_t q = 0; q < TILE; q++) _mm512_storeu_si512(to + q * ROW_BYTES, v[q]);
+}
+
 /* Packs the columns j0 .. j0 + n: to[column block][k tile][16 rows][16 lanes]. Reads b along its rows or along its
  * columns, whichever is dense. */
 static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
@@ -222,6 +270,10 @@ static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
       if (by_row && p->bytes == 1 && n - block * TILE >= 4 * TILE && (t + 1) * per_tile <= p->k) {
         pack_b_bytes(p, from, tile);
         inner += 3;
+        continue;
+      }
+      if (p->b.along == 1 && !by_row) {
+        pack_b_turned(p, from, columns, WEFT_MIN(ROW_BYTES, (p->k - t * per_tile) * p->bytes), tile);
         continue;
       }
       for (int64_t q = 0, l = t * per_tile; q < p->tile_row / 4; q++, l += p->lanes)
@@ -274,6 +326,13 @@ typedef struct left_tiles {
   int64_t row, next;
 } left_tiles;
 
+/* Tile `sum` begins with what is in to[sum], or with zeros. */
+#define BEGIN_SUM(sum)                                                   \
+  {                                                                      \
+    if (p->adds) _tile_loadd(sum, to[sum].data, to[sum].step);           \
+    else _tile_zero(sum);                                                \
+  }
+
 /* Computes one block of 2 x 2 tiles of sums, to[0] to to[3]. `wide` and `tall` say whether the second tiles exist.
  * Loads stand between products, as the processor holds few tiles that wait for their products. */
 static AMX void multiply(const product *p, left_tiles left, const char *b, bool tall, bool wide, const tile_rows to[4],
@@ -282,7 +341,7 @@ static AMX void multiply(const product *p, left_tiles left, const char *b, bool 
   const char *a = left.data[0], *a1 = left.data[1], *b1 = wide ? b + p->strip : b, *end = b + p->k_tiles * TILE_BYTES;
 
   SETTLE(a);
-  _tile_zero(0);
+  BEGIN_SUM(0)
   if (!tall && !wide) {
     for (; b < end; b += TILE_BYTES, a += left.next) {
       ask_for(&what);
@@ -293,7 +352,7 @@ static AMX void multiply(const product *p, left_tiles left, const char *b, bool 
     _tile_stored(0, to[0].data, to[0].step);
     return;
   }
-  _tile_zero(1);
+  BEGIN_SUM(1)
   if (!tall) { /* a product of few rows takes as long as its loads */
     for (; b < end; b += TILE_BYTES, b1 += TILE_BYTES, a += left.next) {
       ask_for(&what);
@@ -306,8 +365,8 @@ static AMX void multiply(const product *p, left_tiles left, const char *b, bool 
     _tile_stored(1, to[1].data, to[1].step);
     return;
   }
-  _tile_zero(2);
-  _tile_zero(3);
+  BEGIN_SUM(2)
+  BEGIN_SUM(3)
   for (; b < end; b += TILE_BYTES, b1 += TILE_BYTES, a += left.next, a1 += left.next) {
     ask_for(&what);
     ADD_TILES(LOAD_FOUR)
@@ -457,6 +516,13 @@ static __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void stor
     _mm512_mask_storeu_epi16(to, mask, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(right), _mm512_loadu_ps(left)));
 }
 
+/* A tile of c of which `rows` and `cols` exist, if they are more than 0. */
+static AMX void load_sums(const cpu_gemm *g, uint32_t *sums, int64_t rows, int64_t cols, const char *c)
+{
+  for (int64_t i = 0; i < rows && cols > 0; i++)
+    _mm512_storeu_si512(sums + i * TILE, _mm512_maskz_loadu_epi32((__mmask16)((1u << cols) - 1), c + i * g->c_row * 4));
+}
+
 /* The 32 rows from i on and 32 columns from j on of c, which ends at column `end`. */
 static AMX void multiply_block(const cpu_gemm *g, const product *p, int64_t i, int64_t j, int64_t end, left_tiles a,
                                const char *b, char *c, ahead what)
@@ -470,7 +536,10 @@ static AMX void multiply_block(const cpu_gemm *g, const product *p, int64_t i, i
     bool whole = in_place && i1 + TILE <= p->a.count && j1 + TILE <= end;
     to[part] = whole ? (tile_rows){c + (i1 * g->c_row + j1) * 4, g->c_row * 4}
                      : (tile_rows){(char *)sums[part], ROW_BYTES};
+    if (!whole && p->adds)
+      load_sums(g, sums[part], WEFT_MIN(TILE, p->a.count - i1), WEFT_MIN(TILE, end - j1), c + (i1 * g->c_row + j1) * 4);
   }
+  if (p->adds) SETTLE(sums);
   multiply(p, a, b, i + TILE < p->a.count, j + TILE < end, to, what);
   if (g->c_type == WEFT_BF16 && !p->swapped && gen_this_processor.avx512_bf16) {
     for (int64_t i1 = i, part = 0; i1 < WEFT_MIN(i + 2 * TILE, p->a.count); i1 += TILE, part += 2)

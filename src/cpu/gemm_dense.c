@@ -318,7 +318,7 @@ static void multiply(const cpu_gemm *g, int64_t m, int64_t n, const char *a, con
         steps.next = next ? next + i * k / m * width * bytes : NULL; /* each pass over the panel fetches its share */
         kernel->micro[WEFT_MIN(height, m - i)][vectors](k, rows + i * steps.a_row * bytes, panel,
                                                         c + (i * g->c_row + j) * bytes, &steps,
-                                                        cols - (vectors - 1) * kernel->lanes, l > 0);
+                                                        cols - (vectors - 1) * kernel->lanes, l > 0 || g->adds);
       }
     }
   }

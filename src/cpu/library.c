@@ -93,6 +93,7 @@ static weft_status *packed_convolution_make(low_step *step, rt_thunk **out_thunk
 
 static weft_status *fusion_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr, low_plan *out)
 {
+  if (gen_is_strip_group(instr)) return cpu_strip_group_plan(target, arena, instr, out);
   if (gen_is_strips_fusion(instr)) return cpu_strips_plan(target, arena, instr, out);
   if (gen_is_conv_blocks_fusion(instr)) return cpu_conv_blocks_plan(target, arena, instr, out);
   return cpu_dot_parts_plan(target, arena, instr, out);
@@ -100,6 +101,7 @@ static weft_status *fusion_plan(const cpu_target *target, weft_arena *arena, con
 
 static weft_status *fusion_make(low_step *step, rt_thunk **out_thunk)
 {
+  if (gen_is_strip_group(step->instr)) return cpu_strip_group_make(step, out_thunk);
   if (gen_is_strips_fusion(step->instr)) return cpu_strips_make(step, out_thunk);
   if (gen_is_conv_blocks_fusion(step->instr)) return cpu_conv_blocks_make(step, out_thunk);
   return cpu_dot_parts_make(step, out_thunk);

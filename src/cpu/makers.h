@@ -48,6 +48,10 @@ WEFT_NODISCARD weft_status *cpu_dot_parts_make(low_step *step, rt_thunk **out_th
 WEFT_NODISCARD weft_status *cpu_strips_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr,
                                             low_plan *plan);
 WEFT_NODISCARD weft_status *cpu_strips_make(low_step *step, rt_thunk **out_thunk);
+/* Dots and a kernel that share scores, a fusion of pass strip-groups: cpu/strip_groups.c. */
+WEFT_NODISCARD weft_status *cpu_strip_group_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr,
+                                                 low_plan *plan);
+WEFT_NODISCARD weft_status *cpu_strip_group_make(low_step *step, rt_thunk **out_thunk);
 
 /* A convolution and a kernel over the pixels of its result, a fusion of pass conv-blocks: cpu/conv_blocks.c. */
 WEFT_NODISCARD weft_status *cpu_conv_blocks_plan(const cpu_target *target, weft_arena *arena, const hlo_instr *instr,

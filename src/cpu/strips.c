@@ -21,6 +21,7 @@
 #include "cpu/dot_parts.h"
 #include "cpu/hot.h"
 #include "cpu/makers.h"
+#include "cpu/strip_mask.h"
 
 enum {
   STRIP_ALIGN = 32,      /* rows: the tiles of the products */
@@ -38,21 +39,12 @@ typedef struct product {
   int64_t b_bytes, c_bytes; /* of an element */
 } product;
 
-/* An operand of the kernel that says which elements of s it uses: element (row, column) where the number at
- * step[0] * digit 0 of the row + ... + column is not 0, or is 0 if `is_unwanted`. */
-typedef struct mask {
-  int operand;           /* of the step; -1: there is none */
-  bool is_unwanted;
-  int rank;
-  int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK];
-} mask;
-
 typedef struct strips {
   product first, second;
   cpu_source q, k, v;
   const gen_kernel *kernel;
   int *kernel_uses;      /* by the kernel's operands: the step's operand; -1: the strip of s */
-  mask mask;
+  cpu_strip_mask mask;
   int64_t rows, count;   /* of a strip; strips of one matrix */
   int64_t columns;       /* n */
   bool can_end_early;    /* the second product can leave out the last columns of p */
@@ -109,65 +101,6 @@ static int64_t strip_rows(const strips *s)
   return WEFT_MIN(WEFT_ALIGN_UP(cpu_even_part(g->m, rows), STRIP_ALIGN), g->m);
 }
 
-/* Fills `out` if predicate `pred` of arrays of `cols` columns is an operand of the kernel, each row of which may be
- * that of many rows. */
-static bool is_mask(const strips *s, const hlo_instr *pred, int64_t cols, mask *out)
-{
-  const hlo_instr *spread = gen_through_views(pred), *from = spread;
-  const hlo_shape *shape = spread->shape;
-  int64_t step = 1;
-
-  if (spread->op == HLO_BROADCAST) from = gen_through_views(spread->operands[0]);
-  if (from->op != HLO_PARAMETER || s->kernel_uses[from->u.parameter_number] < 0) return false;
-  if (from == spread) { /* a row for each row of s */
-    if (hlo_shape_elems(shape) != s->first.dot.gemm.m * s->first.dot.batches * cols) return false;
-    *out = (mask){.operand = s->kernel_uses[from->u.parameter_number], .rank = 1, .size = {INT64_MAX}, .step = {cols}};
-    return true;
-  }
-  /* the operand's innermost dimension is that of the columns */
-  if (spread->dims.count == 0 || spread->dims.v[spread->dims.count - 1] != shape->rank - 1 ||
-      shape->dims[shape->rank - 1] != cols)
-    return false;
-  *out = (mask){.operand = s->kernel_uses[from->u.parameter_number], .rank = shape->rank - 1};
-  for (int d = 0; d < out->rank; d++) out->size[d] = shape->dims[d];
-  for (int i = spread->dims.count - 1; i >= 0; i--) {
-    int64_t d = spread->dims.v[i];
-    if (i < spread->dims.count - 1) out->step[d] = step;
-    step *= shape->dims[d];
-  }
-  return true;
-}
-
-/* Finds the mask: every use of s, and of what is computed of single elements of s, ends in a choice by it. */
-static weft_status *plan_mask(strips *s, weft_arena *arena, const hlo_instr *fusion, int param)
-{
-  const hlo_computation *comp = fusion->called[0];
-  int low, count;
-
-  s->mask.operand = -1;
-  hlo_id_range(comp, &low, &count);
-  bool *plain = WEFT_ARENA_ARRAY(arena, bool, count); /* an element of s, or what is computed of it and of no other */
-  WEFT_TRY_ALLOC(plain);
-  const hlo_instr *choice = NULL;
-  HLO_FOREACH(x, comp) {
-    bool uses = x == comp->params[param];
-    for (int i = 0; i < x->operand_count; i++) uses = uses || plain[x->operands[i]->id - low];
-    if (!uses) continue;
-    if (x->op == HLO_SELECT && !plain[x->operands[0]->id - low]) {
-      if (choice || plain[x->operands[1]->id - low] == plain[x->operands[2]->id - low]) return NULL;
-      choice = x;
-      continue;
-    }
-    bool moves = x->op == HLO_RESHAPE || x->op == HLO_BITCAST;
-    if (x->op != HLO_PARAMETER && !moves && !hlo_opcode_is_elementwise(x->op)) return NULL;
-    if (x == comp->root) return NULL;
-    plain[x->id - low] = true;
-  }
-  if (!choice || !is_mask(s, choice->operands[0], s->first.dot.gemm.n, &s->mask)) return NULL;
-  s->mask.is_unwanted = plain[choice->operands[2]->id - low];
-  return NULL;
-}
-
 /* The kernel's operands, of which one is the strip of s. */
 static weft_status *plan_kernel(const cpu_target *target, weft_arena *arena, const hlo_instr *fusion,
                                 const hlo_instr *first, strips *s)
@@ -193,7 +126,7 @@ static weft_status *plan_kernel(const cpu_target *target, weft_arena *arena, con
     if (!keeps_rows) return wrong_chain("rows need other rows");
     scores = i;
   }
-  return plan_mask(s, arena, fusion, scores);
+  return cpu_strip_mask_plan(arena, fusion, scores, s->kernel_uses, rows, g->n, &s->mask);
 }
 
 static int64_t place(strips *s, int64_t bytes)
@@ -264,23 +197,6 @@ static const void *packed_form(const product *p, const char *b, char *to)
   return to;
 }
 
-/* Is there a number other than that of `same`, eight times the same byte, in at[0, count)? */
-static bool has_other(const char *at, int64_t count, uint64_t same)
-{
-  enum { AT_ONCE = 8 };
-  uint64_t words[AT_ONCE], other = 0;
-  int64_t i = 0;
-
-  for (; i + (int64_t)sizeof words <= count; i += (int64_t)sizeof words) {
-    memcpy(words, at + i, sizeof words);
-    for (int w = 0; w < AT_ONCE; w++) other |= words[w] ^ same;
-    if (other) return true;
-  }
-  for (; i + 8 <= count; i += 8)
-    if (memcpy(words, at + i, 8), words[0] != same) return true;
-  return i < count && memcmp(at + i, &same, (size_t)(count - i)) != 0;
-}
-
 /* Are all bytes zeros in `rows` rows of `count` bytes, `step` bytes apart? */
 static CPU_HOT bool is_zero(const char *from, int64_t rows, int64_t step, int64_t count)
 {
@@ -346,33 +262,9 @@ static int64_t depth_in_use(const strips *s, int64_t rows, int64_t columns, int6
   if (is_zero(shares + used * share_bytes, rows, row_bytes, row_bytes - used * share_bytes)) return used;
   for (int64_t r = 0; r < rows; r++)
     for (int64_t c = WEFT_ALIGN_UP(s->columns, step) - step; c >= used; c -= step)
-      if (has_other(shares + r * row_bytes + c * share_bytes, WEFT_MIN(step, s->columns - c) * share_bytes, 0))
+      if (cpu_has_other(shares + r * row_bytes + c * share_bytes, WEFT_MIN(step, s->columns - c) * share_bytes, 0))
         used = c + step;
   return WEFT_MIN(used, s->columns);
-}
-
-/* The columns of s that some of the rows [row, row + rows) need, from the first one on, rounded up. */
-static int64_t columns_in_use(const strips *s, void *const *args, int64_t row, int64_t rows)
-{
-  enum { STEP = 64 };
-  const mask *m = &s->mask;
-  int64_t columns = s->columns, used = 0, before = -1;
-
-  if (m->operand < 0) return columns;
-  for (int64_t r = row; r < row + rows && used < columns; r++) {
-    int64_t at = 0, rest = r;
-    for (int d = m->rank - 1; d >= 0; d--) {
-      at += rest % m->size[d] * m->step[d];
-      rest /= m->size[d];
-    }
-    if (at == before) continue;
-    before = at;
-    const char *of_row = (const char *)args[m->operand] + at;
-    uint64_t unused = m->is_unwanted ? UINT64_C(0x0101010101010101) : 0;
-    for (int64_t c = (columns - 1) / STEP * STEP; c >= used; c -= STEP)
-      if (has_other(of_row + c, WEFT_MIN(STEP, columns - c), unused)) used = c + STEP;
-  }
-  return WEFT_MIN(used, columns);
 }
 
 /* `rows` rows and the first `columns` columns of the product, as sums of the first `depth` products. */
@@ -424,7 +316,7 @@ static void strips_task(void *ctx, int64_t task)
     void *s_array;
     char *scores = place_rows(scratch + s->s, from, s->columns * s->first.c_bytes, &s_array);
     char *shares = place_rows(scratch + s->p, from, s->columns * p_bytes, &args[operands]);
-    int64_t columns = columns_in_use(s, job->args, from, rows);
+    int64_t columns = cpu_strip_mask_columns(&s->mask, job->args, from, rows, s->columns);
     multiply(&s->first, rows, columns, g->k, job->q + (q_at + row * g->a_row) * a_bytes, k, k_form, scores,
              scratch + s->gemm);
     for (int64_t r = 0; r < rows && columns < s->columns; r++) /* numbers that are quick to compute with */

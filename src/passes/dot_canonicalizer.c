@@ -10,7 +10,8 @@
  * dimension, and the other did not (attention writes its result [batch, heads, features, queries], and reads it
  * [batch, queries, heads, features]).
  * Where the transpose only reorders dimensions of one operand, or those of the batch, and the operands are small, these
- * are transposed instead of the result.
+ * are transposed instead of the result. A large operand that is a transpose is read without that one, and the result,
+ * which is small, is transposed where free dimensions come in another order then (gradients of grouped heads).
  *
  * A large operand that has its contracting dimensions in the middle, [A, K, C], as einsums with per-head weights have,
  * is not transposed if the other operand is small: the small operand is repeated for each index of A instead, and A
@@ -118,6 +119,8 @@ static void sort_pairs(dims_list *by, dims_list *with)
     }
 }
 
+static double transposed_bytes(const side *s) { return s->transpose ? (double)hlo_shape_total_bytes(s->x->shape) : 0; }
+
 static void settle_both(side *lhs, side *rhs)
 {
   side l = *lhs, r = *rhs;
@@ -130,7 +133,7 @@ static void settle_both(side *lhs, side *rhs)
     sort_pairs(&r2.contract, &l2.contract);
     settle(&l2, false);
     settle(&r2, true);
-    if (l2.transpose + r2.transpose < l.transpose + r.transpose) {
+    if (transposed_bytes(&l2) + transposed_bytes(&r2) < transposed_bytes(&l) + transposed_bytes(&r)) {
       l = l2;
       r = r2;
     }
@@ -407,6 +410,59 @@ static weft_status *transpose_operands(hlo_instr *transpose, bool *changed)
   return pass_build_replace(&b, transpose, result);
 }
 
+static void sort_dims_list(dims_list *list)
+{
+  for (int i = 1; i < list->count; i++)
+    for (int j = i; j > 0 && list->v[j - 1] > list->v[j]; j--) WEFT_SWAP(list->v[j], list->v[j - 1]);
+}
+
+/* Could a product address x, of which `batch` and `sums` are given, with the others in the order of memory? */
+static bool fits_in_order(const hlo_instr *x, const dims_list *batch, dims_list sums, dims_list free)
+{
+  side s = {.x = (hlo_instr *)x, .batch = *batch, .contract = sums, .free = free};
+
+  sort_dims_list(&s.contract);
+  return fits(&s, false);
+}
+
+/* The dot reads its large operand `number`, a transpose, without that transpose; the result is transposed instead. */
+static weft_status *read_untransposed(hlo_instr *dot, int number, bool *changed)
+{
+  weft_arena *arena = &dot->parent->module->arena;
+  hlo_instr *turned = dot->operands[number], *other = dot->operands[1 - number], *operands[2], *result;
+  pass_build b = PASS_BUILD_AT(dot);
+  const hlo_dot_attrs *a = dot->u.dot;
+  int64_t dims[HLO_MAX_RANK], perm[HLO_MAX_RANK];
+
+  if (turned->op != HLO_TRANSPOSE || a->sparsity || bytes_of(turned) < 2 * (bytes_of(dot) + bytes_of(other)))
+    return NULL;
+  side s = sort_dims(turned, number ? a->rhs_batch : a->lhs_batch, number ? a->rhs_contracting : a->lhs_contracting);
+  dims_list *lists[] = {&s.batch, &s.contract, &s.free};
+  for (int l = 0; l < 3; l++)
+    for (int i = 0; i < lists[l]->count; i++) lists[l]->v[i] = turned->dims.v[lists[l]->v[i]];
+  dims_list free = s.free;
+  sort_dims_list(&free);
+  if (!fits_in_order(turned->operands[0], &s.batch, s.contract, free)) return NULL;
+  int rank = dot->shape->rank, first = number ? rank - s.free.count : s.batch.count;
+  for (int i = 0; i < rank; i++) dims[i] = dot->shape->dims[perm[i] = i];
+  for (int i = 0; i < s.free.count; i++) {
+    int place = 0;
+    while (free.v[place] != s.free.v[i]) place++;
+    perm[first + i] = first + place;
+    dims[first + place] = dot->shape->dims[first + i];
+  }
+  const hlo_shape *shape = hlo_shape_array(arena, dot->shape->type, rank, dims);
+  hlo_dot_attrs *attrs = weft_arena_memdup(arena, a, sizeof *attrs);
+  WEFT_TRY_ALLOC(shape && attrs);
+  *(number ? &attrs->rhs_batch : &attrs->lhs_batch) = pb_ints(&b, s.batch.count, s.batch.v);
+  *(number ? &attrs->rhs_contracting : &attrs->lhs_contracting) = pb_ints(&b, s.contract.count, s.contract.v);
+  operands[number] = turned->operands[0];
+  operands[1 - number] = other;
+  result = changed_dot(&b, dot, attrs, shape, operands);
+  *changed = true;
+  return pass_build_replace(&b, dot, pb_transpose(&b, result, perm));
+}
+
 static weft_status *dot_canonicalizer_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   HLO_FOREACH_COMPUTATION(comp, module) {
@@ -414,6 +470,9 @@ static weft_status *dot_canonicalizer_run(hlo_module *module, pass_ctx *ctx, boo
       if (instr->op == HLO_TRANSPOSE) WEFT_TRY(absorb_transpose(instr, ctx, changed));
     HLO_FOREACH(instr, comp)
       if (instr->op == HLO_TRANSPOSE) WEFT_TRY(transpose_operands(instr, changed));
+    for (int i = 0; i < 2; i++)
+      HLO_FOREACH(instr, comp)
+        if (instr->op == HLO_DOT) WEFT_TRY(read_untransposed(instr, i, changed));
     HLO_FOREACH(instr, comp)
       if (instr->op == HLO_DOT) WEFT_TRY(canonicalize(instr, changed));
   }

@@ -32,7 +32,7 @@ libweftcore_la_SOURCES += \
   %D%/scan_expander.c %D%/scatter_sorter.c \
   %D%/schedule.c \
   %D%/small_loops.c \
-  %D%/sort_simplifier.c %D%/strategies.c %D%/strips.c \
+  %D%/sort_simplifier.c %D%/strategies.c %D%/dot_rounding.c %D%/strip_groups.c %D%/strips.c \
   %D%/custom_partitioner.h %D%/spmd/axes.c %D%/spmd/axes.h %D%/spmd/custom.c %D%/spmd/custom.h %D%/spmd/rule.c \
   %D%/spmd/edges.c %D%/spmd/edges.h %D%/spmd/parts.c %D%/spmd/parts.h \
   %D%/spmd/factors.c %D%/spmd/factors.h %D%/spmd/one_partition.c %D%/spmd/one_partition.h \

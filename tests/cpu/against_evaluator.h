@@ -11,7 +11,7 @@
 #include "hlo/eval.h"
 #include "runtime/saved.h"
 
-enum { RUNS = 3, MOST_PARAMETERS = 6 };
+enum { RUNS = 3, MOST_PARAMETERS = 6, MOST_RESULTS = 8 };
 
 /* Whole numbers from -1 to 1, and `start` for scalars. */
 static inline hlo_literal *whole_numbers(weft_arena *arena, const hlo_shape *shape, int64_t start, unsigned *state)
@@ -41,7 +41,7 @@ static inline bool same_bits(const hlo_literal *want, int leaf, const void *got,
 static inline bool runs_exactly(weft_executable *exe, const hlo_literal *const *arguments, const hlo_literal *want,
                                 const char *name)
 {
-  weft_buffer *in[MOST_PARAMETERS], *out[2];
+  weft_buffer *in[MOST_PARAMETERS], *out[MOST_RESULTS];
   weft_buffer *const *ins[] = {in};
   weft_buffer **outs[] = {out};
   int count = weft_executable_param_count(exe);

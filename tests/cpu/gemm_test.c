@@ -694,6 +694,49 @@ TEST(products_of_narrow_floats_are_exact)
     }
 }
 
+/* c += a . b where the kernel can add, of all columns of c and of some; the rest of c stays. */
+TEST(products_are_added_to_what_is_there)
+{
+  static const struct { weft_dtype in, out; } types[] = {{WEFT_F32, WEFT_F32}, {WEFT_F64, WEFT_F64}, {WEFT_BF16, WEFT_F32}};
+  static const int64_t sizes[][3] = {{16, 16, 16}, {32, 48, 32}, {48, 33, 18}, {40, 100, 96}, {64, 519, 257}, {33, 40, 700}};
+  int added = 0;
+
+  for (size_t s = 0; s < WEFT_COUNT(sizes) * WEFT_COUNT(types) * 4; s++) {
+    weft_dtype in = types[s % WEFT_COUNT(types)].in, out = types[s % WEFT_COUNT(types)].out;
+    const int64_t *size = sizes[s / WEFT_COUNT(types) % WEFT_COUNT(sizes)];
+    int64_t m = size[0], n = size[1], k = size[2], row = n + GUARD;
+    bool turned = s / WEFT_COUNT(types) / WEFT_COUNT(sizes) & 1, whole = s / WEFT_COUNT(types) / WEFT_COUNT(sizes) & 2;
+    int64_t columns = whole ? n : n / 2 + 3;
+    cpu_gemm g = {.a_type = in, .b_type = in, .c_type = out, .m = m, .n = n, .k = k, .via = WEFT_INVALID,
+                  .a_row = turned ? 1 : k, .a_col = turned ? m : 1, .b_row = n, .b_col = 1, .c_row = row, .adds = true};
+    cpu_gemm_init(&g);
+    if (!cpu_gemm_can_add(&g)) continue;
+    added++;
+    char *a = malloc(8 * (size_t)(m * k)), *b = malloc(8 * (size_t)(k * n)), *c = malloc(8 * (size_t)(m * row));
+    void *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(g.scratch_bytes, 64) + 64);
+    T_TRUE(a && b && c && scratch);
+    for (int64_t l = 0; l < k; l++) {
+      for (int64_t i = 0; i < m; i++) put_as(in, a, i * g.a_row + l * g.a_col, left_at(i, l));
+      for (int64_t j = 0; j < n; j++) put_as(in, b, l * n + j, right_at(l, j));
+    }
+    for (int64_t i = 0; i < m * row; i++) put(out, c, i, (double)(i % 19 - 9));
+    for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile_part(&g, t, columns, g.k, a, b, NULL, c, scratch);
+    for (int64_t i = 0; i < m; i++)
+      for (int64_t j = 0; j < row; j++) {
+        double sum = (double)((i * row + j) % 19 - 9);
+        for (int64_t l = 0; j < columns && l < k; l++) sum += left_at(i, l) * right_at(l, j);
+        if (get(out, c, i * row + j) != sum)
+          fail_msg("%s, %lld x %lld x %lld: [%lld, %lld] is %g, not %g", weft_dtype_name(in), (long long)m,
+                   (long long)n, (long long)k, (long long)i, (long long)j, get(out, c, i * row + j), sum);
+      }
+    free(a);
+    free(b);
+    free(c);
+    free(scratch);
+  }
+  print_message("# %d products\n", added);
+}
+
 /* Ties, sums that round to infinity, infinities, NaN and zeros become bf16 as a conversion makes them. */
 TEST(sums_are_rounded_to_bf16_as_conversions_are)
 {
@@ -973,7 +1016,7 @@ TEST(products_of_other_short_integers_are_exact)
   multiply_types(WEFT_S16, WEFT_S16);
 }
 
-/* ---- sums of the first part of k --------------------------------------------------------------------------------- */
+/* ---- sums of the first part of k --------------------------------------------------------------------------------*/
 
 typedef struct types { weft_dtype a, b, c; } types;
 
@@ -1062,7 +1105,7 @@ TEST(sums_of_the_first_part_of_k_leave_out_the_rest)
 TEST_MAIN(UNIT(products_of_complex_numbers_are_exact), UNIT(products_of_few_rows_are_exact), UNIT(products_by_weights_with_zero_points_and_scales_are_exact),
           UNIT(narrow_floats_are_converted_by_arithmetic), UNIT(packed_forms_for_few_rows_give_the_same_bits),
           UNIT(products_by_a_vector_are_exact),
-          UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(sums_are_rounded_to_bf16_as_conversions_are), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(one_row_of_bf16_has_the_same_bits_with_and_without_a_packed_form), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
+          UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(products_are_added_to_what_is_there), UNIT(sums_are_rounded_to_bf16_as_conversions_are), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(one_row_of_bf16_has_the_same_bits_with_and_without_a_packed_form), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
           UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact),
           UNIT(sums_of_the_first_part_of_k_leave_out_the_rest))

@@ -227,13 +227,6 @@ static const program floats[] = {
    "  mb = f32[3,120,120] broadcast(m), dimensions={0,2}\n"
    "  p = f32[3,120,120] subtract(s, mb)\n"
    "  ROOT y = f32[3,120,300] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n", 0},
-  {"a product of the whole array of shares",
-   "  q = f32[300,24] parameter(0)\n"
-   "  k = f32[300,24] parameter(1)\n"
-   "  v = f32[300,40] parameter(2)\n"
-   "  s = f32[300,300] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
-   LESS_MAX("f32", "300,300", "300", "0", "1", "-inf")
-   "  ROOT y = f32[300,40] dot(p, v), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n", 0},
 };
 static const program doubles[] = {{"f64", OF_TYPE("f64", "-inf"), 1}};
 static const program halves[] = {{"f16", OF_TYPE("f16", "-inf"), 1}};

@@ -54,7 +54,12 @@ static bool is_custom_fusion(const hlo_instr *instr, const char *config)
          instr->extra->backend_config && strcmp(instr->extra->backend_config, config) == 0;
 }
 
-bool gen_is_strips_fusion(const hlo_instr *instr) { return is_custom_fusion(instr, GEN_STRIPS_FUSION); }
+bool gen_is_strip_group(const hlo_instr *instr) { return is_custom_fusion(instr, GEN_STRIP_GROUP); }
+
+bool gen_is_strips_fusion(const hlo_instr *instr)
+{
+  return is_custom_fusion(instr, GEN_STRIPS_FUSION) || gen_is_strip_group(instr);
+}
 
 bool gen_is_conv_blocks_fusion(const hlo_instr *instr) { return is_custom_fusion(instr, GEN_CONV_BLOCKS_FUSION); }
 

@@ -19,8 +19,12 @@ bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool i
 /* The backend_config of a fusion that is one step of the CPU's library, too: a convolution whose features come last,
  * and a kernel over the pixels of its result, called for each block of pixels (pass conv-blocks). */
 #define GEN_CONV_BLOCKS_FUSION "conv-blocks"
+/* The backend_config of a fusion that is one step of the CPU's library, too: dots that give arrays of scores, one
+ * kernel over the rows of these, and dots that read the kernel's results as their left side (pass strip-groups). */
+#define GEN_STRIP_GROUP "strip-group"
 bool gen_is_library_fusion(const hlo_instr *instr); /* of any of these kinds */
-bool gen_is_strips_fusion(const hlo_instr *instr);
+bool gen_is_strips_fusion(const hlo_instr *instr);  /* a chain or a group: it has a kernel */
+bool gen_is_strip_group(const hlo_instr *instr);
 bool gen_is_conv_blocks_fusion(const hlo_instr *instr);
 /* Is it one of the library's fusions that call a compiled kernel, a fusion inside of them? */
 bool gen_calls_kernel(const hlo_instr *instr);

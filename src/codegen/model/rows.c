@@ -163,8 +163,15 @@ weft_status *gen_keeps_rows(weft_arena *arena, const hlo_instr *fusion, int oper
   WEFT_TRY_ALLOC(known);
   HLO_FOREACH(x, comp)
     known[x->id - low] = x == comp->params[operand] ? WHOLE_ROWS : rows_that_need(x, known, low, rows, cols);
-  *out = hlo_shape_is_array(comp->params[operand]->shape) &&
-         hlo_shape_elems(comp->params[operand]->shape) == rows * cols && known[comp->root->id - low] == WHOLE_ROWS;
+  const hlo_instr *root = comp->root, *params = comp->params[operand];
+  *out = hlo_shape_is_array(params->shape) && hlo_shape_elems(params->shape) == rows * cols &&
+         (root->op == HLO_TUPLE || known[root->id - low] == WHOLE_ROWS);
+  for (int i = 0; root->op == HLO_TUPLE && i < root->operand_count; i++) {
+    const hlo_instr *result = root->operands[i];
+    rows_of needs = known[result->id - low];
+    *out = *out && hlo_shape_is_array(result->shape) && hlo_shape_elems(result->shape) == rows * cols &&
+           (needs == WHOLE_ROWS || needs == NO_ROWS);
+  }
   return NULL;
 }
 

@@ -72,8 +72,8 @@ typedef struct gen_rows {
   bool per_row_only; /* no result has an element per column */
 } gen_rows;
 WEFT_NODISCARD weft_status *gen_rows_of(weft_arena *arena, const hlo_computation *comp, gen_rows *out, bool *is_rows);
-/* Are the fusion's operand `operand` and its result arrays of rows x cols elements, and does each row of the result
- * need no other row of that operand than its own? */
+/* Are the fusion's operand `operand` and its results arrays of rows x cols elements, and does each row of a result
+ * need no other row of that operand than its own? A single result needs its row; one of several may need none. */
 WEFT_NODISCARD weft_status *gen_keeps_rows(weft_arena *arena, const hlo_instr *fusion, int operand, int64_t rows,
                                            int64_t cols, bool *out);
 /* Is the fusion's kernel, one of GEN_STRATEGY_LOOP with one result, a loop over rows around one over the elements of a

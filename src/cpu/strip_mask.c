@@ -1,0 +1,106 @@
+/* cpu/strip_mask.c -- the mask of a kernel's scores (strip_mask.h). */
+#include <config.h>
+
+#include "cpu/strip_mask.h"
+
+#include <string.h>
+
+#include "base/macros.h"
+#include "codegen/model/strategy.h"
+
+/* Fills `out` if predicate `pred` of arrays of `cols` columns is an operand of the kernel, each row of which may be
+ * that of many rows. */
+static bool is_mask(const int *uses, const hlo_instr *pred, int64_t rows, int64_t cols, cpu_strip_mask *out)
+{
+  const hlo_instr *spread = gen_through_views(pred), *from = spread;
+  const hlo_shape *shape = spread->shape;
+  int64_t step = 1;
+
+  if (spread->op == HLO_BROADCAST) from = gen_through_views(spread->operands[0]);
+  if (from->op != HLO_PARAMETER || uses[from->u.parameter_number] < 0) return false;
+  if (from == spread) { /* a row for each row of the scores */
+    if (hlo_shape_elems(shape) != rows * cols) return false;
+    *out = (cpu_strip_mask){.operand = uses[from->u.parameter_number], .rank = 1, .size = {INT64_MAX}, .step = {cols}};
+    return true;
+  }
+  /* the operand's innermost dimension is that of the columns */
+  if (spread->dims.count == 0 || spread->dims.v[spread->dims.count - 1] != shape->rank - 1 ||
+      shape->dims[shape->rank - 1] != cols)
+    return false;
+  *out = (cpu_strip_mask){.operand = uses[from->u.parameter_number], .rank = shape->rank - 1};
+  for (int d = 0; d < out->rank; d++) out->size[d] = shape->dims[d];
+  for (int i = spread->dims.count - 1; i >= 0; i--) {
+    int64_t d = spread->dims.v[i];
+    if (i < spread->dims.count - 1) out->step[d] = step;
+    step *= shape->dims[d];
+  }
+  return true;
+}
+
+weft_status *cpu_strip_mask_plan(weft_arena *arena, const hlo_instr *kernel, int param, const int *uses, int64_t rows,
+                                 int64_t cols, cpu_strip_mask *out)
+{
+  const hlo_computation *comp = kernel->called[0];
+  int low, count;
+
+  out->operand = -1;
+  hlo_id_range(comp, &low, &count);
+  bool *plain = WEFT_ARENA_ARRAY(arena, bool, count); /* an element of the scores, or what is computed of it alone */
+  WEFT_TRY_ALLOC(plain);
+  const hlo_instr *choice = NULL;
+  HLO_FOREACH(x, comp) {
+    bool is_used = x == comp->params[param];
+    for (int i = 0; i < x->operand_count; i++) is_used = is_used || plain[x->operands[i]->id - low];
+    if (!is_used) continue;
+    if (x->op == HLO_SELECT && !plain[x->operands[0]->id - low]) {
+      if (choice || plain[x->operands[1]->id - low] == plain[x->operands[2]->id - low]) return NULL;
+      choice = x;
+      continue;
+    }
+    bool moves = x->op == HLO_RESHAPE || x->op == HLO_BITCAST;
+    if (x->op != HLO_PARAMETER && !moves && !hlo_opcode_is_elementwise(x->op)) return NULL;
+    if (x == comp->root) return NULL;
+    plain[x->id - low] = true;
+  }
+  if (!choice || !is_mask(uses, choice->operands[0], rows, cols, out)) return NULL;
+  out->is_unwanted = plain[choice->operands[2]->id - low];
+  return NULL;
+}
+
+bool cpu_has_other(const char *at, int64_t count, uint64_t same)
+{
+  enum { AT_ONCE = 8 };
+  uint64_t words[AT_ONCE], other = 0;
+  int64_t i = 0;
+
+  for (; i + (int64_t)sizeof words <= count; i += (int64_t)sizeof words) {
+    memcpy(words, at + i, sizeof words);
+    for (int w = 0; w < AT_ONCE; w++) other |= words[w] ^ same;
+    if (other) return true;
+  }
+  for (; i + 8 <= count; i += 8)
+    if (memcpy(words, at + i, 8), words[0] != same) return true;
+  return i < count && memcmp(at + i, &same, (size_t)(count - i)) != 0;
+}
+
+int64_t cpu_strip_mask_columns(const cpu_strip_mask *m, void *const *args, int64_t row, int64_t rows, int64_t columns)
+{
+  enum { STEP = 64 };
+  int64_t used = 0, before = -1;
+
+  if (m->operand < 0) return columns;
+  for (int64_t r = row; r < row + rows && used < columns; r++) {
+    int64_t at = 0, rest = r;
+    for (int d = m->rank - 1; d >= 0; d--) {
+      at += rest % m->size[d] * m->step[d];
+      rest /= m->size[d];
+    }
+    if (at == before) continue;
+    before = at;
+    const char *of_row = (const char *)args[m->operand] + at;
+    uint64_t unused = m->is_unwanted ? UINT64_C(0x0101010101010101) : 0;
+    for (int64_t c = (columns - 1) / STEP * STEP; c >= used; c -= STEP)
+      if (cpu_has_other(of_row + c, WEFT_MIN(STEP, columns - c), unused)) used = c + STEP;
+  }
+  return WEFT_MIN(used, columns);
+}

@@ -1,0 +1,30 @@
+/* cpu/strip_mask.h -- which columns of scores a kernel uses, as a mask says among its operands. */
+#ifndef WEFT_CPU_STRIP_MASK_H
+#define WEFT_CPU_STRIP_MASK_H
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "hlo/hlo.h"
+
+/* An operand of the kernel that says which elements of the scores it uses: element (row, column) where the number at
+ * step[0] * digit 0 of the row + ... + column is not 0, or is 0 if `is_unwanted`. */
+typedef struct cpu_strip_mask {
+  int operand;           /* of the step; -1: there is none */
+  bool is_unwanted;
+  int rank;
+  int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK];
+} cpu_strip_mask;
+
+/* Finds the mask of scores of rows x cols elements, the kernel's operand `param`: every use of them, and of what is
+ * computed of single elements of them, ends in a choice by the mask. uses[i]: the step's operand that the kernel's
+ * operand i is; below 0: none. out->operand is -1 if there is no mask. */
+WEFT_NODISCARD weft_status *cpu_strip_mask_plan(weft_arena *arena, const hlo_instr *kernel, int param, const int *uses,
+                                                int64_t rows, int64_t cols, cpu_strip_mask *out);
+/* The columns of `columns` that some of the rows [row, row + rows) need, from the first one on, rounded up. args: the
+ * step's. */
+int64_t cpu_strip_mask_columns(const cpu_strip_mask *mask, void *const *args, int64_t row, int64_t rows,
+                               int64_t columns);
+/* Is there a number other than that of `same`, eight times the same byte, in at[0, count)? */
+bool cpu_has_other(const char *at, int64_t count, uint64_t same);
+
+#endif
