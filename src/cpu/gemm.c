@@ -28,6 +28,8 @@ enum {
   MIN_TILE = 256,          /* OpenBLAS is nearly at its full speed down to tiles of this size */
   TILE_MFLOPS = 25,
   SMALL_TILE_MFLOPS = 2,   /* some 20 us */
+  LEAST_TILES = 4,         /* of a product that has the flops for so many small tiles */
+  MIN_BLOCK = 64,
 };
 
 static bool is_blas_type(weft_dtype t) { return t == WEFT_F32 || t == WEFT_F64 || t == WEFT_C64 || t == WEFT_C128; }
@@ -301,6 +303,10 @@ static void choose_tiles(cpu_gemm *g)
     int64_t rows = (int64_t)(SMALL_TILE_MFLOPS * 1e6 / WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1.0));
     g->tile_m = WEFT_MIN(g->tile_m, WEFT_ALIGN_UP(WEFT_MAX(rows, 1), 32));
     most = INFINITY;
+  } else if (g->kind == CPU_GEMM_BLOCK && WEFT_MIN(g->m, g->n) >= SKINNY && g->flops <= LEAST_TILES * most) {
+    /* each tile converts its operands, but with a single one all other threads would be idle */
+    most = WEFT_MAX(g->flops / LEAST_TILES, SMALL_TILE_MFLOPS * 1e6);
+    least = MIN_BLOCK;
   }
   while (2.0 * (double)g->tile_m * (double)g->tile_n * (double)g->k > most) {
     int64_t *longer = g->tile_m > g->tile_n ? &g->tile_m : &g->tile_n;
