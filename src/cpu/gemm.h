@@ -73,7 +73,7 @@ void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void
 
 /* The same of the first `columns` columns of c alone, as sums of the first `depth` of k: a multiple of CPU_DEPTH_ALIGN,
  * at least one, or k. Elements of a behind that are not read; those of b are, where b is packed. The order of sums is
- * that of the whole product. Kernels without cpu_gemm_takes_depth get k. */
+ * that of the whole product, but for OpenBLAS, which chooses its own. Kernels without cpu_gemm_takes_depth get k. */
 enum { CPU_DEPTH_ALIGN = 64 };
 bool cpu_gemm_takes_depth(const cpu_gemm *gemm);
 void cpu_gemm_tile_part(const cpu_gemm *gemm, int64_t tile, int64_t columns, int64_t depth, const void *a,
