@@ -733,5 +733,58 @@ def gamma_dirichlet_sampling():
     return run, (np.array([1, 2], np.uint32), np.abs(normal(0, 16)) + 0.3)
 
 
+@program
+def mandelbrot_escape_times():
+    """Magnitudes of complex numbers in a loop."""
+    x, y = np.linspace(-2, 1, 200), np.linspace(-1, 1, 200)
+
+    def run(c):
+        def step(_, carry):
+            z, n = carry
+            z = jnp.where(jnp.abs(z) < 2, z * z + c, z)
+            return z, n + (jnp.abs(z) < 2)
+        return lax.fori_loop(0, 50, step, (jnp.zeros_like(c), jnp.zeros(c.shape, jnp.int32)))[1]
+
+    return run, ((x[None] + 1j * y[:, None]).astype(np.complex64),)
+
+
+@program
+def eigenvalues_of_a_batch():
+    def run(a):
+        return jnp.linalg.eigvalsh(a + a.swapaxes(1, 2))
+
+    return run, (normal(0, 32, 24, 24),)
+
+
+@program
+def singular_values_of_a_batch():
+    def run(a):
+        u, s, v = jnp.linalg.svd(a)
+        return (u * s[:, None]) @ v
+
+    return run, (normal(0, 64, 12, 12),)
+
+
+@program
+def solves_and_factors():
+    """One of each, of a few hundred rows: what LAPACK does with blocks."""
+    def run(a, b):
+        q, r = jnp.linalg.qr(a[:, :200])
+        l = jnp.linalg.cholesky(a @ a.T + len(a) * jnp.eye(len(a)))
+        return q @ r, l @ l.T, a @ jnp.linalg.solve(a, b)
+
+    return run, (normal(0, 300, 300) + 20 * np.eye(300, dtype=np.float32), normal(1, 300, 8))
+
+
+@program
+def half_precision_layers():
+    def run(x, w):
+        for a in w:
+            x = jax.nn.relu(x @ a)
+        return x
+
+    return run, (normal(0, 64, 256).astype(np.float16), [weights(i, 256, 256).astype(np.float16) for i in range(4)])
+
+
 if __name__ == "__main__":
     main("Small programs of JAX's users, Weft beside XLA:CPU")
