@@ -3,7 +3,7 @@ libweftrun_la_SOURCES += \
   %D%/conv.c %D%/conv.h %D%/conv_amx.c %D%/conv_amx.h %D%/conv_blocks.c %D%/conv_first.c %D%/conv_first.h %D%/conv_last.c %D%/conv_last.h %D%/conv_lines.c %D%/conv_lines.h %D%/conv_phases.c %D%/conv_phases.h %D%/conv_plane.c %D%/conv_plane.h %D%/conv_rows.c %D%/conv_rows.h %D%/conv_tiles.c %D%/conv_tiles.h %D%/conv_turned.c %D%/conv_turned.h \
   %D%/convert.c \
   %D%/cpu_internal.h \
-  %D%/dot.c %D%/dot.h %D%/dot_parts.c %D%/dot_parts.h %D%/strip_groups.c %D%/strip_mask.c %D%/strip_mask.h %D%/strips.c %D%/transpose.c %D%/transpose.h \
+  %D%/dot.c %D%/dot.h %D%/dot_parts.c %D%/dot_parts.h %D%/strip_groups.c %D%/strip_parts.c %D%/strip_parts.h %D%/strips.c %D%/transpose.c %D%/transpose.h \
   %D%/fft.c %D%/fft.h %D%/fft_lines.h \
   %D%/gemm.c %D%/gemm.h %D%/gemm_amx.c %D%/gemm_amx.h %D%/gemm_block.c %D%/gemm_block.h %D%/gemm_dense.c %D%/gemm_dense.h %D%/gemm_few.c %D%/gemm_few.h %D%/gemm_micro.h %D%/gemm_micro_loop.h %D%/gemm_pairs.c %D%/gemm_pairs.h %D%/gemm_turn.h %D%/gemm_lanes.c %D%/gemm_lanes.h %D%/gemm_vector.c %D%/gemm_vector.h %D%/gemm_vector_loops.h \
   %D%/gemm_complex.c %D%/gemm_complex.h %D%/gemm_tiny.c %D%/gemm_tiny.h %D%/hot.h \

@@ -26,7 +26,7 @@
 #include "cpu/dot_parts.h"
 #include "cpu/hot.h"
 #include "cpu/makers.h"
-#include "cpu/strip_mask.h"
+#include "cpu/strip_parts.h"
 #include "cpu/transpose.h"
 
 enum {
@@ -106,21 +106,6 @@ typedef struct group_thunk {
 
 static weft_status *wrong_group(const char *why) { return WEFT_ERR(UNIMPLEMENTED, "strips of rows: %s", why); }
 
-/* `within`: the fusion in which the dot reads parts of arrays, or the dot itself. `lhs` NULL: the left operand is a
- * result of the kernel. */
-static weft_status *plan_product(product *p, const hlo_instr *within, cpu_source *lhs, cpu_source *rhs)
-{
-  const hlo_instr *dot = gen_library_dot(within), *nested = dot == within ? NULL : within;
-  gen_view l = lhs ? gen_view_of(dot->operands[0]) : gen_view_dense(dot->operands[0]->shape),
-           r = gen_view_of(dot->operands[1]);
-
-  if (lhs) WEFT_TRY(cpu_source_plan(lhs, &l, nested));
-  WEFT_TRY(cpu_source_plan(rhs, &r, nested));
-  WEFT_TRY(
-    cpu_dot_init_views(&p->dot, dot->u.dot, dot->operands[0]->shape, &l, dot->operands[1]->shape, &r, dot->shape));
-  return p->dot.scratch_bytes > 0 ? wrong_group("an operand is no stack of matrices") : NULL;
-}
-
 static bool is_float_product(const cpu_gemm *g)
 {
   return weft_dtype_is_float(g->a_type) && weft_dtype_is_float(g->b_type) && weft_dtype_is_float(g->c_type);
@@ -141,7 +126,7 @@ static weft_status *plan_source(strip_group *s, const hlo_instr *instr)
 
   if (s->source_count == MOST_SOURCES) return wrong_group("too many products");
   *to = (source){.instr = instr};
-  WEFT_TRY(plan_product(&to->p, instr, &to->a, &to->b));
+  WEFT_TRY(cpu_strip_product(instr, &to->a, &to->b, &to->p.dot));
   const cpu_gemm *g = &to->p.dot.gemm;
   if (s->source_count == 0) {
     s->batches = to->p.dot.batches;
@@ -165,7 +150,7 @@ static weft_status *plan_sink(strip_group *s, const hlo_instr *instr, const hlo_
   left = gen_through_views(left);
   if (left->op == HLO_GET_TUPLE_ELEMENT && left->operands[0] == kernel) to->value = (int)left->u.tuple_index;
   else if (left != kernel) return wrong_group("a result is no product of the kernel's results");
-  WEFT_TRY(plan_product(&to->p, instr, NULL, &to->b));
+  WEFT_TRY(cpu_strip_product(instr, NULL, &to->b, &to->p.dot));
   const cpu_gemm *g = &to->p.dot.gemm;
   to->over_rows = g->a_row == 1 && g->a_col != 1;
   if (to->p.dot.batches != s->batches || !is_float_product(g) ||
@@ -453,15 +438,6 @@ static void multiply_strip(const product *p, int64_t rows, int64_t columns, cons
   multiply(g, columns, a, b, has_form ? scratch + p->form : NULL, c, room);
 }
 
-/* The place in `room` where rows from `row` on lie, of an array of `row_bytes` bytes a row, so that the address of its
- * row 0 is a multiple of 64. *out_array: that address. */
-static char *place_rows(char *room, int64_t row, int64_t row_bytes, void **out_array)
-{
-  char *at = room + row * row_bytes % 64;
-  *out_array = (void *)((uintptr_t)at - (uintptr_t)(row * row_bytes));
-  return at;
-}
-
 /* to += from, of `rows` rows of sums. */
 static void add_sums(const sink *k, int64_t rows, const char *from, char *to)
 {
@@ -596,7 +572,7 @@ static void do_source(const strip_group *s, const matrix *x, int i, int64_t row,
   const source *k = &s->sources[i];
   const cpu_gemm *g = &k->p.dot.gemm;
   int64_t c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
-  char *to = place_rows(scratch + k->at, x->number * s->m + row, k->row_bytes, out_array);
+  char *to = cpu_strip_place(scratch + k->at, x->number * s->m + row, k->row_bytes, out_array);
 
   multiply_strip(&k->p, rows, columns, x->a[i] + row * g->a_row * (int64_t)weft_dtype_bytes(g->a_type), x->b[i], to,
                  scratch, scratch + s->gemm);
@@ -695,8 +671,8 @@ static void rows_task(void *ctx, int64_t task)
   for (int64_t block = begin; block < end; block += s->block) {
     int64_t rows = WEFT_MIN(s->block, end - block), used[MOST_SINKS] = {0};
     for (int i = 0; i < s->value_count; i++)
-      values[i] = place_rows(scratch + s->value_at[i], x.number * s->m + block, s->n * s->value_bytes[i],
-                             &args[s->kernel->operand_leaves + i]);
+      values[i] = cpu_strip_place(scratch + s->value_at[i], x.number * s->m + block, s->n * s->value_bytes[i],
+                                  &args[s->kernel->operand_leaves + i]);
     for (int64_t row = block; row < block + rows; row += s->strip)
       do_strip(job, &x, row, WEFT_MIN(s->strip, block + rows - row), block, values, used, scratch);
     for (int i = 0; i < s->sink_count; i++) {

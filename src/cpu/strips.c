@@ -21,7 +21,7 @@
 #include "cpu/dot_parts.h"
 #include "cpu/hot.h"
 #include "cpu/makers.h"
-#include "cpu/strip_mask.h"
+#include "cpu/strip_parts.h"
 
 enum {
   STRIP_ALIGN = 32,      /* rows: the tiles of the products */
@@ -63,20 +63,9 @@ typedef struct strips_thunk {
 
 static weft_status *wrong_chain(const char *why) { return WEFT_ERR(UNIMPLEMENTED, "strips of rows: %s", why); }
 
-/* `within`: the fusion in which the dot reads parts of arrays, or the dot itself. `dense`: the left operand is the
- * kernel's result. */
-static weft_status *plan_product(product *p, const hlo_instr *within, bool dense, cpu_source *lhs, cpu_source *rhs)
+static weft_status *plan_product(product *p, const hlo_instr *within, cpu_source *lhs, cpu_source *rhs)
 {
-  const hlo_instr *dot = gen_library_dot(within);
-  const hlo_instr *nested = dot == within ? NULL : within;
-  gen_view l = dense ? gen_view_dense(dot->operands[0]->shape) : gen_view_of(dot->operands[0]),
-           r = gen_view_of(dot->operands[1]);
-
-  if (!dense) WEFT_TRY(cpu_source_plan(lhs, &l, nested));
-  WEFT_TRY(cpu_source_plan(rhs, &r, nested));
-  WEFT_TRY(
-    cpu_dot_init_views(&p->dot, dot->u.dot, dot->operands[0]->shape, &l, dot->operands[1]->shape, &r, dot->shape));
-  if (p->dot.scratch_bytes > 0) return wrong_chain("an operand is no stack of matrices");
+  WEFT_TRY(cpu_strip_product(within, lhs, rhs, &p->dot));
   p->b_bytes = (int64_t)weft_dtype_bytes(p->dot.gemm.b_type);
   p->c_bytes = (int64_t)weft_dtype_bytes(p->dot.gemm.c_type);
   return NULL;
@@ -150,8 +139,8 @@ weft_status *cpu_strips_plan(const cpu_target *target, weft_arena *arena, const 
     if (gen_library_dot(gen_through_views(fusion->operands[i]))) first = gen_through_views(fusion->operands[i]);
   if (!first) return wrong_chain("it does not begin with a dot");
 
-  WEFT_TRY(plan_product(&s->first, first, false, &s->q, &s->k));
-  WEFT_TRY(plan_product(&s->second, second, true, NULL, &s->v));
+  WEFT_TRY(plan_product(&s->first, first, &s->q, &s->k));
+  WEFT_TRY(plan_product(&s->second, second, NULL, &s->v));
   const cpu_gemm *g = &s->first.dot.gemm, *h = &s->second.dot.gemm;
   if (g->m != h->m || g->n != h->k || s->first.dot.batches != s->second.dot.batches || h->a_col != 1 ||
       h->a_row != g->n)
@@ -279,15 +268,6 @@ static void multiply(const product *p, int64_t rows, int64_t columns, int64_t de
   cpu_gemm_end(g);
 }
 
-/* The place in `room` where rows from `row` on lie, of an array of `row_bytes` bytes a row, so that the address of its
- * row 0 is a multiple of 64. *out_array: that address. */
-static char *place_rows(char *room, int64_t row, int64_t row_bytes, void **out_array)
-{
-  char *at = room + row * row_bytes % 64;
-  *out_array = (void *)((uintptr_t)at - (uintptr_t)(row * row_bytes));
-  return at;
-}
-
 static void strips_task(void *ctx, int64_t task)
 {
   strips_job *job = ctx;
@@ -314,8 +294,8 @@ static void strips_task(void *ctx, int64_t task)
   for (int64_t strip = begin; strip < end; strip++) {
     int64_t row = strip * s->rows, rows = WEFT_MIN(s->rows, g->m - row), from = batch * g->m + row;
     void *s_array;
-    char *scores = place_rows(scratch + s->s, from, s->columns * s->first.c_bytes, &s_array);
-    char *shares = place_rows(scratch + s->p, from, s->columns * p_bytes, &args[operands]);
+    char *scores = cpu_strip_place(scratch + s->s, from, s->columns * s->first.c_bytes, &s_array);
+    char *shares = cpu_strip_place(scratch + s->p, from, s->columns * p_bytes, &args[operands]);
     int64_t columns = cpu_strip_mask_columns(&s->mask, job->args, from, rows, s->columns);
     multiply(&s->first, rows, columns, g->k, job->q + (q_at + row * g->a_row) * a_bytes, k, k_form, scores,
              scratch + s->gemm);

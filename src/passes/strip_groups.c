@@ -26,7 +26,6 @@
 #include "base/swap.h"
 #include "codegen/model/library.h"
 #include "codegen/model/strategy.h"
-#include "codegen/model/view.h"
 #include "passes/fusion.h"
 #include "passes/passes.h"
 
@@ -54,27 +53,6 @@ typedef struct net {
 
 /* ---- what is a part of a net ------------------------------------------------------------------------------------- */
 
-/* True if the dot that `instr` is or has multiplies what is stored, not weights that it makes of that. */
-static bool reads_plainly(const hlo_instr *instr)
-{
-  const hlo_instr *dot = gen_library_dot(instr);
-
-  for (int i = 0; dot != instr && i < 2; i++)
-    if (gen_view_of(dot->operands[i]).array->op != HLO_PARAMETER) return false;
-  return true;
-}
-
-/* The operand of `instr` that is the left side of its dot; NULL: it is a part of an array, or there is no such dot. */
-static hlo_instr *left_side(const hlo_instr *instr)
-{
-  const hlo_instr *dot = gen_library_dot(instr);
-
-  if (!dot) return NULL;
-  hlo_instr *left = dot->operands[0];
-  if (dot == instr) return left;
-  return left->op == HLO_PARAMETER ? instr->operands[left->u.parameter_number] : NULL;
-}
-
 /* A dot of floats that the library does as it is. */
 static bool is_plain_dot(const pass_ctx *ctx, const hlo_instr *instr)
 {
@@ -82,7 +60,7 @@ static bool is_plain_dot(const pass_ctx *ctx, const hlo_instr *instr)
 
   return dot && pass_is_canonical_dot(dot) && !pass_has_control_edges(instr) && weft_dtype_is_float(dot->shape->type) &&
          weft_dtype_is_float(dot->operands[0]->shape->type) && weft_dtype_is_float(dot->operands[1]->shape->type) &&
-         reads_plainly(instr) && !gen_dot_needs_kernel(pass_target(ctx), dot, false);
+         gen_multiplies_stored(instr) && !gen_dot_needs_kernel(pass_target(ctx), dot, false);
 }
 
 static bool is_score(const net *n, const hlo_shape *shape)
@@ -136,10 +114,10 @@ static void find_roles(net *n)
   }
 }
 
-/* The operand of `instr` that is the left (0) or right (1) side of its dot; NULL: as for left_side. */
+/* The operand of `instr` that is the left (0) or right (1) side of its dot; NULL: as for gen_library_left. */
 static hlo_instr *side_of(const hlo_instr *instr, int side)
 {
-  if (side == 0) return left_side(instr);
+  if (side == 0) return gen_library_left(instr);
   return instr->op == HLO_DOT ? instr->operands[1] : NULL;
 }
 
@@ -461,7 +439,7 @@ static weft_status *use_kernel(group *g)
   for (int i = 0; g->result_count > 1 && i < g->result_count; i++)
     WEFT_TRY(hlo_add_gte(g->net->comp, g->sinks[0], g->kernel, i, &values[i]));
   for (int i = 0; i < g->sink_count; i++) {
-    hlo_instr *sink = g->sinks[i], *left = left_side(sink);
+    hlo_instr *sink = g->sinks[i], *left = gen_library_left(sink);
     int r = 0, at = 0;
     while (g->results[r] != left) r++;
     while (sink->operands[at] != left) at++;

@@ -12,7 +12,6 @@
 
 #include "codegen/model/library.h"
 #include "codegen/model/strategy.h"
-#include "codegen/model/view.h"
 #include "passes/fusion.h"
 #include "passes/passes.h"
 
@@ -22,17 +21,6 @@ enum {
   MOST_MEMBERS = 16,
 };
 
-/* The left operand of the dot that `instr` is or has; NULL if it is a part of an array, or if there is no such dot. */
-static hlo_instr *left_operand(const hlo_instr *instr)
-{
-  const hlo_instr *dot = gen_library_dot(instr);
-
-  if (!dot) return NULL;
-  hlo_instr *left = dot->operands[0];
-  if (dot == instr) return left;
-  return left->op == HLO_PARAMETER ? instr->operands[left->u.parameter_number] : NULL;
-}
-
 /* Is the dot of matrices whose rows lie one after the other: [batch, rows, contracted] by anything? */
 static bool takes_rows(const hlo_instr *dot)
 {
@@ -40,16 +28,6 @@ static bool takes_rows(const hlo_instr *dot)
 
   if (!pass_is_canonical_dot(dot) || a->lhs_contracting.v[0] != dot->operands[0]->shape->rank - 1) return false;
   return a->lhs_batch.count == 0 || a->lhs_batch.v[0] == 0;
-}
-
-/* True if the dot that `instr` is or has multiplies by what is stored, not by weights that it makes of that. */
-static bool reads_plainly(const hlo_instr *instr)
-{
-  const hlo_instr *dot = gen_library_dot(instr);
-
-  for (int i = 0; dot != instr && i < 2; i++)
-    if (gen_view_of(dot->operands[i]).array->op != HLO_PARAMETER) return false;
-  return true;
 }
 
 /* Steps from `*value` up through reshapes that nobody else reads, and adds them to `members`, the last one first. */
@@ -67,13 +45,13 @@ static bool walk_up(hlo_instr **value, hlo_instr **members, int *count)
 static weft_status *find_chain(const pass_ctx *ctx, hlo_instr *last, hlo_instr **members, int *count)
 {
   const hlo_instr *dot = gen_library_dot(last), *first_dot;
-  hlo_instr *kernel = left_operand(last), *first = NULL;
+  hlo_instr *kernel = gen_library_left(last), *first = NULL;
   gen_strategy strategy;
   int found = 1, param = 0;
   bool local;
 
   *count = 0;
-  if (!kernel || !takes_rows(dot) || !reads_plainly(last) || pass_has_control_edges(last) ||
+  if (!kernel || !takes_rows(dot) || !gen_multiplies_stored(last) || pass_has_control_edges(last) ||
       gen_dot_needs_kernel(pass_target(ctx), dot, false))
     return NULL;
   members[0] = last;
@@ -91,7 +69,7 @@ static weft_status *find_chain(const pass_ctx *ctx, hlo_instr *last, hlo_instr *
   first_dot = gen_library_dot(first);
   const hlo_shape *s = first_dot->shape, *p = dot->operands[0]->shape;
   int64_t cols = s->dims[s->rank - 1], rows = cols > 0 ? hlo_shape_elems(s) / cols : 0;
-  if (!pass_is_canonical_dot(first_dot) || !reads_plainly(first) || s->rank != p->rank ||
+  if (!pass_is_canonical_dot(first_dot) || !gen_multiplies_stored(first) || s->rank != p->rank ||
       !pass_same_ints(s->dims, p->dims, s->rank) || s->dims[s->rank - 2] < LEAST_ROWS ||
       hlo_shape_bytes(s) + hlo_shape_bytes(p) < LEAST_BYTES || gen_dot_needs_kernel(pass_target(ctx), first_dot, false))
     return NULL;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "codegen/model/strategy.h"
+#include "codegen/model/view.h"
 
 enum { FUSED_CONCATENATED = 8, SMALL_CONCATENATED = 1024, FEW_ROWS = 4, REGION_THREADS = 256 };
 
@@ -77,6 +78,25 @@ const hlo_instr *gen_library_dot(const hlo_instr *instr)
 {
   if (is_custom_fusion(instr, GEN_LIBRARY_FUSION)) instr = instr->called[0]->root;
   return instr->op == HLO_DOT ? instr : NULL;
+}
+
+hlo_instr *gen_library_left(const hlo_instr *instr)
+{
+  const hlo_instr *dot = gen_library_dot(instr);
+
+  if (!dot) return NULL;
+  hlo_instr *left = dot->operands[0];
+  if (dot == instr) return left;
+  return left->op == HLO_PARAMETER ? instr->operands[left->u.parameter_number] : NULL;
+}
+
+bool gen_multiplies_stored(const hlo_instr *instr)
+{
+  const hlo_instr *dot = gen_library_dot(instr);
+
+  for (int i = 0; dot != instr && i < 2; i++)
+    if (gen_view_of(dot->operands[i]).array->op != HLO_PARAMETER) return false;
+  return true;
 }
 
 bool gen_is_wide_concatenate(const hlo_instr *instr)

@@ -30,6 +30,10 @@ bool gen_is_conv_blocks_fusion(const hlo_instr *instr);
 bool gen_calls_kernel(const hlo_instr *instr);
 /* The dot that `instr` is, or that it is the root of if it is a library fusion; NULL: neither. */
 const hlo_instr *gen_library_dot(const hlo_instr *instr);
+/* The operand of `instr` that is the left side of its dot; NULL: it is a part of an array, or there is no such dot. */
+hlo_instr *gen_library_left(const hlo_instr *instr);
+/* True if the dot that `instr` is or has multiplies what is stored, not weights that it makes of that. */
+bool gen_multiplies_stored(const hlo_instr *instr);
 /* Does a concatenate have so many operands and elements that the library does it? Its kernel would have a loop for
  * each operand. */
 bool gen_is_wide_concatenate(const hlo_instr *instr);

@@ -1,12 +1,33 @@
-/* cpu/strip_mask.c -- the mask of a kernel's scores (strip_mask.h). */
+/* cpu/strip_parts.c -- products, rows and masks of strips (strip_parts.h). */
 #include <config.h>
 
-#include "cpu/strip_mask.h"
+#include "cpu/strip_parts.h"
 
 #include <string.h>
 
 #include "base/macros.h"
+#include "codegen/model/library.h"
 #include "codegen/model/strategy.h"
+
+weft_status *cpu_strip_product(const hlo_instr *within, cpu_source *lhs, cpu_source *rhs, cpu_dot *out)
+{
+  const hlo_instr *dot = gen_library_dot(within), *nested = dot == within ? NULL : within;
+  gen_view l = lhs ? gen_view_of(dot->operands[0]) : gen_view_dense(dot->operands[0]->shape),
+           r = gen_view_of(dot->operands[1]);
+
+  if (lhs) WEFT_TRY(cpu_source_plan(lhs, &l, nested));
+  WEFT_TRY(cpu_source_plan(rhs, &r, nested));
+  WEFT_TRY(cpu_dot_init_views(out, dot->u.dot, dot->operands[0]->shape, &l, dot->operands[1]->shape, &r, dot->shape));
+  if (out->scratch_bytes > 0) return WEFT_ERR(UNIMPLEMENTED, "strips of rows: an operand is no stack of matrices");
+  return NULL;
+}
+
+char *cpu_strip_place(char *room, int64_t row, int64_t row_bytes, void **out_array)
+{
+  char *at = room + row * row_bytes % 64;
+  *out_array = (void *)((uintptr_t)at - (uintptr_t)(row * row_bytes));
+  return at;
+}
 
 /* Fills `out` if predicate `pred` of arrays of `cols` columns is an operand of the kernel, each row of which may be
  * that of many rows. */

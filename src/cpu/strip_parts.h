@@ -1,10 +1,21 @@
-/* cpu/strip_mask.h -- which columns of scores a kernel uses, as a mask says among its operands. */
-#ifndef WEFT_CPU_STRIP_MASK_H
-#define WEFT_CPU_STRIP_MASK_H
+/* cpu/strip_parts.h -- what strips.c and strip_groups.c have in common: their products, the places of rows in scratch,
+ * and which columns of scores a kernel uses, as a mask says among its operands. */
+#ifndef WEFT_CPU_STRIP_PARTS_H
+#define WEFT_CPU_STRIP_PARTS_H
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "cpu/dot.h"
+#include "cpu/dot_parts.h"
 #include "hlo/hlo.h"
+
+/* Plans the dot that `within` is or has, and finds its operands. `within`: a dot, or the fusion in which a dot reads parts
+ * of arrays. `lhs` NULL: the left operand is a result of the kernel. Errors: UNIMPLEMENTED for operands that are no
+ * stacks of matrices. */
+WEFT_NODISCARD weft_status *cpu_strip_product(const hlo_instr *within, cpu_source *lhs, cpu_source *rhs, cpu_dot *out);
+/* The place in `room` where rows from `row` on lie, of an array of `row_bytes` bytes a row, so that the address of its
+ * row 0 is a multiple of 64. *out_array: that address. */
+char *cpu_strip_place(char *room, int64_t row, int64_t row_bytes, void **out_array);
 
 /* An operand of the kernel that says which elements of the scores it uses: element (row, column) where the number at
  * step[0] * digit 0 of the row + ... + column is not 0, or is 0 if `is_unwanted`. */
