@@ -18,7 +18,8 @@ weft_status *cpu_strip_product(const hlo_instr *within, cpu_source *lhs, cpu_sou
   if (lhs) WEFT_TRY(cpu_source_plan(lhs, &l, nested));
   WEFT_TRY(cpu_source_plan(rhs, &r, nested));
   WEFT_TRY(cpu_dot_init_views(out, dot->u.dot, dot->operands[0]->shape, &l, dot->operands[1]->shape, &r, dot->shape));
-  if (out->scratch_bytes > 0) return WEFT_ERR(UNIMPLEMENTED, "strips of rows: an operand is no stack of matrices");
+  if (out->scratch_bytes > 0)
+    return WEFT_ERR(UNIMPLEMENTED, "strips of rows: %s", "an operand is no stack of matrices");
   return NULL;
 }
 
