@@ -10,8 +10,8 @@
 #include "hlo/hlo.h"
 
 /* Plans the dot that `within` is or has, and finds its operands. `within`: a dot, or the fusion in which a dot reads
- * parts of arrays. `lhs` NULL: the left operand is a result of the kernel. Errors: UNIMPLEMENTED for operands that are no
- * stacks of matrices. */
+ * parts of arrays. `lhs` NULL: the left operand is a result of the kernel. Errors: UNIMPLEMENTED for operands that are
+ * no stacks of matrices. */
 WEFT_NODISCARD weft_status *cpu_strip_product(const hlo_instr *within, cpu_source *lhs, cpu_source *rhs, cpu_dot *out);
 /* The place in `room` where rows from `row` on lie, of an array of `row_bytes` bytes a row, so that the address of its
  * row 0 is a multiple of 64. *out_array: that address. */
