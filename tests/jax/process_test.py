@@ -188,9 +188,9 @@ def a_program_without_memory_names_its_largest_buffers():
     ends_with("True", run("""
         import re, jax, jax.numpy as jnp
         held = jnp.ones(1 << 22).block_until_ready()
-        def attend(w, x):
+        def attend(w, x):  # sums down the columns: rows need other rows, so the scores are made as a whole
             h = jnp.tanh(x @ w)
-            return jnp.sum(jax.nn.softmax(h @ h.T) @ h)  # line 6
+            return jnp.sum(jax.nn.softmax(jnp.cumsum(h @ h.T, 0)) @ h)  # line 6
         try:
             jax.block_until_ready(jax.jit(jax.grad(attend))(jnp.ones((8, 8)), jnp.ones((1 << 21, 8))))
         except jax.errors.JaxRuntimeError as e:
