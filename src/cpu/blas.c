@@ -67,14 +67,14 @@ static __attribute__((constructor)) void choose_kernels(void)
   size_t count = 0;
 
   if (!gotoblas_dynamic_init || !gotoblas_dynamic_quit || strcmp(openblas_get_corename(), "Prescott") != 0 ||
-      getenv("OPENBLAS_CORETYPE") || !gen_processor_has("avx2,fma", missing) || !came_with_weft())
+      getenv("OPENBLAS_CORETYPE") || !gen_processor_has(gen_level_features("x86-64-v3"), missing) || !came_with_weft())
     return;
   while (before && before[count]) count++;
   /* an environment of its own, and not setenv, which would free the one that another thread may be reading */
   with = malloc((count + 2) * sizeof *with);
   if (!with) return;
   if (count > 0) memcpy(with, before, count * sizeof *with);
-  with[count] = gen_processor_has("avx512f,avx512bw,avx512dq,avx512vl,avx512cd", missing) ? wide : narrow;
+  with[count] = gen_processor_has(gen_level_features("x86-64-v4"), missing) ? wide : narrow;
   with[count + 1] = NULL;
   environ = with;
   gotoblas_dynamic_quit();

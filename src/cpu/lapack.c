@@ -243,7 +243,7 @@ static bool workspace_make(const call *c, workspace *w)
 
 /* ---- batches over threads ---------------------------------------------------------------------------------------- */
 
-enum { MOST_BUFFERS = 8, MOST_RANK = 16, MOST_PARTS = 32, LEAST_SHARED_NS = 30000 };
+enum { MOST_BUFFERS = 8, MOST_PARTS = 32, LEAST_SHARED_NS = 30000 };
 
 /* The parts of a batch, each a call of its own. Matrices do not depend on each other, so results have the same bits for
  * any number of parts. */
@@ -255,7 +255,7 @@ typedef struct batch_job {
   XLA_FFI_Error *errors[MOST_PARTS];
 } batch_job;
 
-/* The matrices [begin, end) of `whole`; `dims` has room for MOST_RANK. */
+/* The matrices [begin, end) of `whole`; `dims` has room for HLO_MAX_RANK. */
 static XLA_FFI_Buffer matrices_of(const batch_job *job, const XLA_FFI_Buffer *whole, int64_t begin, int64_t end,
                                   int64_t *dims)
 {
@@ -274,7 +274,7 @@ static void part_task(void *ctx, int64_t part)
   batch_job *job = ctx;
   XLA_FFI_CallFrame frame = *job->frame;
   XLA_FFI_Buffer args[MOST_BUFFERS], rets[MOST_BUFFERS];
-  int64_t arg_dims[MOST_BUFFERS][MOST_RANK], ret_dims[MOST_BUFFERS][MOST_RANK];
+  int64_t arg_dims[MOST_BUFFERS][HLO_MAX_RANK], ret_dims[MOST_BUFFERS][HLO_MAX_RANK];
   void *arg_list[MOST_BUFFERS], *ret_list[MOST_BUFFERS];
   int64_t begin = job->batch * part / job->parts, end = job->batch * (part + 1) / job->parts;
 
@@ -293,8 +293,7 @@ static void part_task(void *ctx, int64_t part)
 
 static bool has_batch(const XLA_FFI_Buffer *b, const XLA_FFI_Buffer *first, int batch_rank)
 {
-  return b->rank >= batch_rank && b->rank <= MOST_RANK &&
-         memcmp(b->dims, first->dims, (size_t)batch_rank * sizeof *b->dims) == 0;
+  return b->rank >= batch_rank && memcmp(b->dims, first->dims, (size_t)batch_rank * sizeof *b->dims) == 0;
 }
 
 /* Calls `handler` for the whole batch, or, where that pays, for parts of it on several threads. */

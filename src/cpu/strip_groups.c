@@ -40,7 +40,7 @@ enum {
   LEAST_BLOCKS = 2,          /* of a part */
   SUM_PADDING = 16,          /* elements between rows of sums, which would share a set of the cache otherwise */
   SPREAD_COLUMNS = 64,       /* of the sums that one task adds */
-  USED_STEP = 64,            /* columns that are used or not */
+  USED_STEP = CPU_DEPTH_ALIGN, /* columns that are used or not */
 };
 
 /* A product of a strip: its plans for a whole strip and for the last one of a matrix, which may have fewer rows. */
@@ -111,15 +111,6 @@ static bool is_float_product(const cpu_gemm *g)
   return weft_dtype_is_float(g->a_type) && weft_dtype_is_float(g->b_type) && weft_dtype_is_float(g->c_type);
 }
 
-/* The value inside the step that the left side of a sink is; NULL: a part of an array. */
-static const hlo_instr *left_side(const hlo_instr *instr)
-{
-  const hlo_instr *dot = gen_library_dot(instr), *left = dot->operands[0];
-
-  if (dot == instr) return left;
-  return left->op == HLO_PARAMETER ? instr->operands[left->u.parameter_number] : NULL;
-}
-
 static weft_status *plan_source(strip_group *s, const hlo_instr *instr)
 {
   source *to = &s->sources[s->source_count];
@@ -143,7 +134,7 @@ static weft_status *plan_source(strip_group *s, const hlo_instr *instr)
 static weft_status *plan_sink(strip_group *s, const hlo_instr *instr, const hlo_instr *kernel)
 {
   sink *to = &s->sinks[s->sink_count];
-  const hlo_instr *left = gen_library_dot(instr) ? left_side(instr) : NULL;
+  const hlo_instr *left = gen_library_left(instr);
 
   if (!left || s->sink_count == MOST_SINKS) return wrong_group("a result is no product of the kernel's results");
   *to = (sink){.instr = instr};
@@ -279,6 +270,7 @@ static weft_status *plan_members(const cpu_target *target, weft_arena *arena, co
     if (is_new) WEFT_TRY(plan_source(s, from));
   }
   if (s->source_count == 0) return wrong_group("it does not begin with a dot");
+  if (s->batches * s->m * s->n == 0) return wrong_group("there are no scores");
   WEFT_TRY(plan_kernel(target, arena, kernel, s));
   for (int i = 0; i < results; i++) WEFT_TRY(plan_sink(s, root->op == HLO_TUPLE ? root->operands[i] : root, kernel));
   for (int i = 0; i < s->value_count; i++)
@@ -319,19 +311,6 @@ static void plan_strip(strip_group *s, product *p, int64_t last)
   p->last = cpu_gemm_part(&p->dot.gemm, last, p->dot.gemm.n);
   p->form_bytes = WEFT_ALIGN_UP(cpu_gemm_packed_bytes(&p->strip), 64);
   p->form = place(&s->scratch_bytes, p->form_bytes);
-}
-
-/* Sums over the first columns only are other products, for which there is no packed form; of whole strips. */
-static void plan_depths(const strip_group *s, sink *k, int64_t *room)
-{
-  k->ends_early = k->p.form_bytes == 0;
-  for (int64_t depth = USED_STEP; k->ends_early && depth < s->n; depth += USED_STEP) {
-    cpu_gemm part = k->p.strip;
-    part.k = depth;
-    cpu_gemm_init(&part);
-    k->ends_early = part.kind == CPU_GEMM_DENSE;
-    *room = WEFT_MAX(*room, part.scratch_bytes);
-  }
 }
 
 /* The product that adds `rows` rows to the sums of a sink over rows. */
@@ -389,7 +368,7 @@ weft_status *cpu_strip_group_plan(const cpu_target *target, weft_arena *arena, c
     } else {
       plan_strip(s, &k->p, last_strip);
       room = WEFT_MAX(room, WEFT_MAX(k->p.strip.scratch_bytes, k->p.last.scratch_bytes));
-      plan_depths(s, k, &room);
+      k->ends_early = cpu_gemm_takes_depth(&k->p.strip) && cpu_gemm_takes_depth(&k->p.last);
     }
   }
   for (int i = 0; i < instr->operand_count; i++) s->bytes += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
@@ -419,23 +398,23 @@ static void pack(const product *p, const char *b, char *scratch)
     cpu_gemm_pack(&p->strip, part, b, scratch + p->form);
 }
 
-/* The first `columns` columns of a product. */
-static void multiply(const cpu_gemm *g, int64_t columns, const char *a, const char *b, const void *form, char *c,
-                     void *scratch)
+/* The first `columns` columns of a product, as sums of the first `depth` of k. */
+static void multiply(const cpu_gemm *g, int64_t columns, int64_t depth, const char *a, const char *b, const void *form,
+                     char *c, void *scratch)
 {
   cpu_gemm_begin(g);
-  for (int64_t tile = 0; tile < g->tiles; tile++) cpu_gemm_tile_part(g, tile, columns, g->k, a, b, form, c, scratch);
+  for (int64_t tile = 0; tile < g->tiles; tile++) cpu_gemm_tile_part(g, tile, columns, depth, a, b, form, c, scratch);
   cpu_gemm_end(g);
 }
 
-/* The first `columns` columns of the product of `rows` rows of a strip. */
-static void multiply_strip(const product *p, int64_t rows, int64_t columns, const char *a, const char *b, char *c,
-                           char *scratch, void *room)
+/* The same of the product of `rows` rows of a strip. */
+static void multiply_strip(const strip_group *s, const product *p, int64_t rows, int64_t columns, int64_t depth,
+                           const char *a, const char *b, char *c, char *scratch)
 {
   const cpu_gemm *g = rows == p->strip.m ? &p->strip : &p->last;
   bool has_form = p->form_bytes > 0 && cpu_gemm_shares_packed(&p->strip, g);
 
-  multiply(g, columns, a, b, has_form ? scratch + p->form : NULL, c, room);
+  multiply(g, columns, depth, a, b, has_form ? scratch + p->form : NULL, c, scratch + s->gemm);
 }
 
 /* to += from, of `rows` rows of sums. */
@@ -483,33 +462,10 @@ static int64_t columns_in_use(weft_dtype type, const char *values, int64_t rows,
   return WEFT_MIN(used, columns);
 }
 
-/* Are all elements of x[rows, n] less than 2^40, so that products of two of them are finite? False for types that
- * nobody looks into. */
-#define IS_SMALL(name, type, exponent, least)                                                                      \
-  static CPU_HOT bool name(const void *from, int64_t rows, int64_t row_step, int64_t n, int64_t step)               \
-  {                                                                                                                \
-    type any = 0;                                                                                                  \
-    for (int64_t r = 0; r < rows; r++) {                                                                           \
-      const type *x = (const type *)from + r * row_step;                                                           \
-      if (step == 1)                                                                                               \
-        for (int64_t j = 0; j < n; j++) any = (type)(any | ((x[j] & (exponent)) >= (least)));                        \
-      else                                                                                                         \
-        for (int64_t j = 0; j < n; j++) any = (type)(any | ((x[j * step] & (exponent)) >= (least)));                 \
-    }                                                                                                              \
-    return !any;                                                                                                   \
-  }
-IS_SMALL(f32_is_small, uint32_t, 0x7f800000u, (127u + 40) << 23)
-IS_SMALL(bf16_is_small, uint16_t, 0x7f80u, (127u + 40) << 7)
-IS_SMALL(f16_is_small, uint16_t, 0x7c00u, 0x7c00u)
-
+/* Are all elements of x[rows, n] so small that products of two of them are finite? */
 static bool is_small(weft_dtype type, const char *x, int64_t rows, int64_t row_step, int64_t n, int64_t step)
 {
-  switch (type) {
-  case WEFT_F32: return f32_is_small(x, rows, row_step, n, step);
-  case WEFT_BF16: return bf16_is_small(x, rows, row_step, n, step);
-  case WEFT_F16: return f16_is_small(x, rows, row_step, n, step);
-  default: return false;
-  }
+  return cpu_all_below(type, 40, x, rows, row_step, n, step);
 }
 
 /* Adds a block of `rows` rows to the sums of a task, of which the first `columns` columns have other numbers than zero.
@@ -526,10 +482,10 @@ static void add_block(const strip_group *s, const sink *k, int64_t rows, int64_t
   }
   g.adds = !is_first && cpu_gemm_can_add(&g);
   if (is_first || g.adds) {
-    multiply(&g, columns, x, values, NULL, sums, scratch + s->gemm);
+    multiply(&g, columns, g.k, x, values, NULL, sums, scratch + s->gemm);
     return;
   }
-  multiply(&g, s->n, x, values, NULL, scratch + s->added, scratch + s->gemm);
+  multiply(&g, s->n, g.k, x, values, NULL, scratch + s->added, scratch + s->gemm);
   add_sums(k, g.m, scratch + s->added, sums);
 }
 
@@ -574,8 +530,8 @@ static void do_source(const strip_group *s, const matrix *x, int i, int64_t row,
   int64_t c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
   char *to = cpu_strip_place(scratch + k->at, x->number * s->m + row, k->row_bytes, out_array);
 
-  multiply_strip(&k->p, rows, columns, x->a[i] + row * g->a_row * (int64_t)weft_dtype_bytes(g->a_type), x->b[i], to,
-                 scratch, scratch + s->gemm);
+  multiply_strip(s, &k->p, rows, columns, g->k, x->a[i] + row * g->a_row * (int64_t)weft_dtype_bytes(g->a_type),
+                 x->b[i], to, scratch);
   for (int64_t r = 0; r < rows && columns < s->n; r++)
     memset(to + r * k->row_bytes + columns * c_bytes, 0, (size_t)((s->n - columns) * c_bytes));
 }
@@ -589,22 +545,6 @@ static bool leaves_out(const strip_group *s, const matrix *x, int i, int64_t row
   if (k->bound != WEIGHTED) return k->bound == MASKED;
   return x->b_is_small[i] && is_small(g->a_type, x->a[i] + row * g->a_row * (int64_t)weft_dtype_bytes(g->a_type), rows,
                                       g->a_row, g->k, g->a_col);
-}
-
-/* The product of a strip of values, of which `used` columns have other numbers than zero, with x[i]. */
-static void do_sink(const strip_group *s, const matrix *x, int i, int64_t rows, int64_t used, const char *values,
-                    char *to, char *scratch)
-{
-  const sink *k = &s->sinks[i];
-
-  if (used < s->n && x->x_is_small[i] && rows == k->p.strip.m) {
-    cpu_gemm part = k->p.strip;
-    part.k = WEFT_MAX(used, USED_STEP);
-    cpu_gemm_init(&part);
-    multiply(&part, part.n, values, x->x[i], NULL, to, scratch + s->gemm);
-    return;
-  }
-  multiply_strip(&k->p, rows, k->p.dot.gemm.n, values, x->x[i], to, scratch, scratch + s->gemm);
 }
 
 /* used[i]: the columns with other numbers than zero, at most all, of `rows` rows of the kernel's result i, from the row
@@ -645,9 +585,10 @@ static void do_strip(const group_job *job, const matrix *x, int64_t row, int64_t
   for (int i = 0; i < s->sink_count; i++) {
     const sink *k = &s->sinks[i];
     const cpu_gemm *g = &k->p.dot.gemm;
-    if (!k->over_rows)
-      do_sink(s, x, i, rows, used[k->value], values[k->value] + (row - block) * s->n * s->value_bytes[k->value],
-              (char *)job->results[i] + from * g->n * (int64_t)weft_dtype_bytes(g->c_type), scratch);
+    if (k->over_rows) continue;
+    int64_t depth = x->x_is_small[i] ? WEFT_MIN(WEFT_MAX(used[k->value], CPU_DEPTH_ALIGN), s->n) : s->n;
+    multiply_strip(s, &k->p, rows, g->n, depth, values[k->value] + (row - block) * s->n * s->value_bytes[k->value],
+                   x->x[i], (char *)job->results[i] + from * g->n * (int64_t)weft_dtype_bytes(g->c_type), scratch);
   }
 }
 

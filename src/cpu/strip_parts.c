@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/swap.h"
 #include "codegen/model/library.h"
 #include "codegen/model/strategy.h"
+#include "cpu/hot.h"
 
 weft_status *cpu_strip_product(const hlo_instr *within, cpu_source *lhs, cpu_source *rhs, cpu_dot *out)
 {
@@ -125,4 +127,47 @@ int64_t cpu_strip_mask_columns(const cpu_strip_mask *m, void *const *args, int64
       if (cpu_has_other(of_row + c, WEFT_MIN(STEP, columns - c), unused)) used = c + STEP;
   }
   return WEFT_MIN(used, columns);
+}
+
+/* `field`: the exponent's bits, all set in infinities and NaNs; `bound`: what those of the numbers are less than. */
+#define ALL_BELOW(name, type)                                                                                       \
+  static CPU_HOT bool name(const void *x, type field, type bound, int64_t rows, int64_t row_step, int64_t n, int64_t step) \
+  {                                                                                                                 \
+    const type *row = x;                                                                                            \
+    type any = 0;                                                                                                   \
+    for (int64_t r = 0; r < rows; r++, row += row_step) {                                                           \
+      if (step == 1)                                                                                                \
+        for (int64_t j = 0; j < n; j++) any = (type)(any | ((row[j] & field) >= bound));                              \
+      else                                                                                                          \
+        for (int64_t j = 0; j < n; j++) any = (type)(any | ((row[j * step] & field) >= bound));                       \
+    }                                                                                                               \
+    return !any;                                                                                                    \
+  }
+ALL_BELOW(words_of_2_are_below, uint16_t)
+ALL_BELOW(words_of_4_are_below, uint32_t)
+ALL_BELOW(words_of_8_are_below, uint64_t)
+
+bool cpu_all_below(weft_dtype type, int exponent, const void *x, int64_t rows, int64_t row_step, int64_t n,
+                   int64_t step)
+{
+  static const struct { weft_dtype type; int mantissa, exponent_bits; } forms[] = {
+    {WEFT_F16, 10, 5}, {WEFT_BF16, 7, 8}, {WEFT_F32, 23, 8}, {WEFT_F64, 52, 11},
+  };
+
+  if (row_step == 1 && step != 1) { /* neighbours lie along the rows */
+    WEFT_SWAP(rows, n);
+    WEFT_SWAP(row_step, step);
+  }
+  for (size_t i = 0; i < WEFT_COUNT(forms); i++) {
+    if (forms[i].type != type) continue;
+    int most = (1 << forms[i].exponent_bits) - 1, wanted = most / 2 + exponent; /* biased */
+    uint64_t field = (uint64_t)most << forms[i].mantissa;
+    uint64_t bound = (uint64_t)WEFT_MIN(most, wanted) << forms[i].mantissa;
+    switch (weft_dtype_bytes(type)) {
+    case 2: return words_of_2_are_below(x, (uint16_t)field, (uint16_t)bound, rows, row_step, n, step);
+    case 4: return words_of_4_are_below(x, (uint32_t)field, (uint32_t)bound, rows, row_step, n, step);
+    default: return words_of_8_are_below(x, field, bound, rows, row_step, n, step);
+    }
+  }
+  return weft_dtype_is_integer(type);
 }

@@ -35,6 +35,11 @@ WEFT_NODISCARD weft_status *cpu_strip_mask_plan(weft_arena *arena, const hlo_ins
  * step's. */
 int64_t cpu_strip_mask_columns(const cpu_strip_mask *mask, void *const *args, int64_t row, int64_t rows,
                                int64_t columns);
+enum { CPU_ANY_FINITE = 1 << 20 };
+/* Are the magnitudes of x[rows, n], row_step and `step` elements apart, all less than 2^exponent, or finite where the
+ * type has no such number? True for integers; false for floats other than f16, bf16, f32 and f64. */
+bool cpu_all_below(weft_dtype type, int exponent, const void *x, int64_t rows, int64_t row_step, int64_t n,
+                   int64_t step);
 /* Is there a number other than that of `same`, eight times the same byte, in at[0, count)? */
 bool cpu_has_other(const char *at, int64_t count, uint64_t same);
 

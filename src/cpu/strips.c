@@ -145,6 +145,7 @@ weft_status *cpu_strips_plan(const cpu_target *target, weft_arena *arena, const 
   if (g->m != h->m || g->n != h->k || s->first.dot.batches != s->second.dot.batches || h->a_col != 1 ||
       h->a_row != g->n)
     return wrong_chain("the products do not fit each other");
+  if (g->m * g->n * s->first.dot.batches == 0) return wrong_chain("there are no scores");
   WEFT_TRY(plan_kernel(target, arena, fusion, first, s));
   s->columns = g->n;
   s->rows = strip_rows(s);
@@ -196,32 +197,6 @@ static CPU_HOT bool is_zero(const char *from, int64_t rows, int64_t step, int64_
   return any == 0;
 }
 
-/* Is there an infinity or a NaN among `lines` lines, `step` elements apart, of `count` neighbouring ones? */
-#define HAS_INFINITE(name, type, exponent)                                                             \
-  static CPU_HOT bool name(const void *from, int64_t lines, int64_t step, int64_t count)                \
-  {                                                                                                    \
-    const type *line = from;                                                                           \
-    type any = 0;                                                                                      \
-    for (int64_t i = 0; i < lines; i++, line += step)                                                  \
-      for (int64_t l = 0; l < count; l++) any = (type)(any | ((line[l] & (type)(exponent)) == (exponent))); \
-    return any != 0;                                                                                   \
-  }
-HAS_INFINITE(f16_has_infinite, uint16_t, 0x7c00)
-HAS_INFINITE(bf16_has_infinite, uint16_t, 0x7f80)
-HAS_INFINITE(f32_has_infinite, uint32_t, 0x7f800000)
-HAS_INFINITE(f64_has_infinite, uint64_t, UINT64_C(0x7ff0000000000000))
-
-static bool has_infinite(weft_dtype type, const void *from, int64_t lines, int64_t step, int64_t count)
-{
-  switch (type) {
-  case WEFT_F16: return f16_has_infinite(from, lines, step, count);
-  case WEFT_BF16: return bf16_has_infinite(from, lines, step, count);
-  case WEFT_F32: return f32_has_infinite(from, lines, step, count);
-  case WEFT_F64: return f64_has_infinite(from, lines, step, count);
-  default: return !weft_dtype_is_integer(type); /* other floats: nobody looked */
-  }
-}
-
 /* The row of b, the second product's right operand, from which on all are finite, rounded up. */
 static int64_t finite_from(const product *p, const char *b)
 {
@@ -233,8 +208,7 @@ static int64_t finite_from(const product *p, const char *b)
   while (from > 0) {
     int64_t row = from - CPU_DEPTH_ALIGN, rows = WEFT_MIN(CPU_DEPTH_ALIGN, g->k - row);
     const char *at = b + row * g->b_row * p->b_bytes;
-    if (by_row ? has_infinite(g->b_type, at, rows, g->b_row, g->n) : has_infinite(g->b_type, at, g->n, g->b_col, rows))
-      break;
+    if (!cpu_all_below(g->b_type, CPU_ANY_FINITE, at, rows, g->b_row, g->n, g->b_col)) break;
     from = row;
   }
   return WEFT_MIN(from, g->k);

@@ -26,8 +26,8 @@ extern const hlo_pass pass_dot_groups;         /* likewise */
 extern const hlo_pass pass_narrow_weights;     /* for platforms whose library multiplies operands of two types */
 extern const hlo_pass pass_dot_rounding;       /* for platforms with products of two narrow floats */
 extern const hlo_pass pass_dot_parts;          /* for platforms whose library reads parts of arrays in place */
-extern const hlo_pass pass_conv_blocks;  /* for platforms whose library calls a kernel for blocks of a convolution */
-extern const hlo_pass pass_strip_groups; /* the same for dots and kernels that share arrays of scores */
+extern const hlo_pass pass_conv_blocks;        /* for platforms whose library calls a kernel for blocks of pixels */
+extern const hlo_pass pass_strip_groups; /* for platforms of strips, before it: dots and kernels that share scores */
 extern const hlo_pass pass_strips;       /* for platforms whose library computes chains by strips of rows */
 extern const hlo_pass pass_triangular_calls; /* for CPUs, before all others */
 extern const hlo_pass pass_eigenvalues;      /* for CPUs */

@@ -3,7 +3,7 @@
 #include "cpu/against_evaluator.h"
 
 #include "cpu/conv_amx.h"
-#include "cpu/makers.h"
+#include "cpu/planned.h"
 
 typedef struct program {
   const char *name, *body;
@@ -148,25 +148,7 @@ TEST(other_fusions_are_left_to_the_evaluator)
     {FUSED("  ROOT r = f32[1,9,10,24] add(y, bb)\n", "  ROOT n = f32[1,9,10,24] negate(y)\n"), "end with a kernel"},
   };
 
-  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
-    weft_arena arena;
-    hlo_module *module;
-    gen_code *code;
-    gen_options options;
-    low_plan plan = {0};
-    T_OK(hlo_parse(cases[i].text, strlen(cases[i].text), &module));
-    T_OK(gen_options_load(&options));
-    T_OK(gen_compile(module, &options, &code));
-    weft_arena_init(&arena);
-    cpu_target target = {.machine = &gen_cpu_target, .code = code};
-    weft_status *st = cpu_conv_blocks_plan(&target, &arena, module->entry->root, &plan);
-    if (cases[i].why) T_FAILS(st, cases[i].why);
-    else T_OK(st);
-    if (!cases[i].why) plan.destroy(plan.data);
-    weft_arena_fini(&arena);
-    gen_code_free(code);
-    hlo_module_free(module);
-  }
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) is_planned(cases[i].text, cpu_conv_blocks_plan, cases[i].why);
 }
 
 TEST_MAIN(UNIT(results_are_those_of_separate_steps), UNIT(other_fusions_are_left_to_the_evaluator))

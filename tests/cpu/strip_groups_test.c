@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "cpu/makers.h"
+#include "cpu/planned.h"
 
 typedef struct program {
   const char *name, *body;
@@ -385,66 +386,34 @@ TEST(random_nets_give_the_same_results)
 /* It must be one that the library can do: the rest is the evaluator's. */
 TEST(other_fusions_are_left_to_the_evaluator)
 {
-#define KERNEL(what) \
-  "kernel {\n" \
-  "  s = f32[64,80] parameter(0)\n" \
-  "  low = f32[] constant(-inf)\n" what \
-  "  m = f32[64] reduce(t, low), dimensions={1}, to_apply=max\n" \
-  "  mb = f32[64,80] broadcast(m), dimensions={0}\n" \
-  "  ROOT d = f32[64,80] subtract(t, mb)\n" \
-  "}\n"
-#define ADD KERNEL("  t = f32[64,80] add(s, s)\n")
-#define GROUP_OPERANDS \
-  "  q = f32[64,16] parameter(0)\n" \
+#define DOUBLED(rows) PLANNED_KERNEL(rows, "  t = f32[" rows ",80] add(s, s)\n")
+#define GROUP_OPERANDS(rows) \
+  "  q = f32[" rows ",16] parameter(0)\n" \
   "  k = f32[80,16] parameter(1)\n" \
-  "  g = f32[64,32] parameter(2)\n"
-#define FIRST "  s = f32[64,80] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
-#define MIDDLE(of) "  p = f32[64,80] fusion(" of "), kind=kCustom, calls=kernel, backend_config=\"row\"\n"
-#define LAST "  ROOT y = f32[80,32] dot(p, g), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
-  static const struct { const char *kernel, *group, *why; } cases[] = {
-    {ADD, GROUP_OPERANDS FIRST MIDDLE("s") LAST, NULL},
-    {KERNEL("  t = f32[64,80] reverse(s), dimensions={0}\n"), GROUP_OPERANDS FIRST MIDDLE("s") LAST, "rows need other rows"},
-    {ADD, GROUP_OPERANDS FIRST "  a = f32[64,80] add(s, s)\n" MIDDLE("a") LAST, "begin with a dot"},
-    {ADD,
-     GROUP_OPERANDS FIRST MIDDLE("s") "  z = f32[80,32] dot(p, g), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
-     "  ROOT y = f32[80,32] add(z, z)\n", "no product of the kernel's results"},
-    {ADD, GROUP_OPERANDS FIRST MIDDLE("s") "  ROOT y = f32[80,32] dot(s, g), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n",
+  "  g = f32[" rows ",32] parameter(2)\n"
+#define ADD_UP(result, of) "  " result " = f32[80,32] dot(" of "), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+#define GROUP(rows, kernel, body) \
+  "HloModule m, is_scheduled=true\n" kernel "group {\n" GROUP_OPERANDS(rows) body "}\n" \
+  "ENTRY e {\n" GROUP_OPERANDS(rows) \
+  "  ROOT y = f32[80,32] fusion(q, k, g), kind=kCustom, calls=group, backend_config=\"strip-group\"\n" \
+  "}\n"
+#define LAST_SUM ADD_UP("ROOT y", "p, g")
+  static const struct { const char *text, *why; } cases[] = {
+    {GROUP("64", DOUBLED("64"), PLANNED_SCORES("64", "q, k") PLANNED_CALL("64", "s") LAST_SUM), NULL},
+    {GROUP("64", PLANNED_KERNEL("64", "  t = f32[64,80] reverse(s), dimensions={0}\n"),
+             PLANNED_SCORES("64", "q, k") PLANNED_CALL("64", "s") LAST_SUM), "rows need other rows"},
+    {GROUP("64", DOUBLED("64"), PLANNED_SCORES("64", "q, k") "  a = f32[64,80] add(s, s)\n" PLANNED_CALL("64", "a") LAST_SUM),
+     "begin with a dot"},
+    {GROUP("64", DOUBLED("64"), PLANNED_SCORES("64", "q, k") PLANNED_CALL("64", "s") ADD_UP("z", "p, g") "  ROOT y = f32[80,32] add(z, z)\n"),
      "no product of the kernel's results"},
-    {ADD, GROUP_OPERANDS "  s = f32[64,80] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n" MIDDLE("s")
-     "  h = f32[64,32] add(g, g)\n"
-     "  ROOT y = f32[80,32] dot(p, h), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n", "compute an array"},
+    {GROUP("64", DOUBLED("64"), PLANNED_SCORES("64", "q, k") PLANNED_CALL("64", "s") ADD_UP("ROOT y", "s, g")),
+     "no product of the kernel's results"},
+    {GROUP("64", DOUBLED("64"), PLANNED_SCORES("64", "q, k") PLANNED_CALL("64", "s") "  h = f32[64,32] add(g, g)\n" ADD_UP("ROOT y", "p, h")),
+     "compute an array"},
+    {GROUP("0", DOUBLED("0"), PLANNED_SCORES("0", "q, k") PLANNED_CALL("0", "s") LAST_SUM), "no scores"},
   };
 
-  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
-    char text[4096];
-    weft_arena arena;
-    hlo_module *module;
-    gen_code *code;
-    gen_options options;
-    low_plan plan = {0};
-    snprintf(text, sizeof text,
-             "HloModule m, is_scheduled=true\n"
-             "max {\n"
-             "  a = f32[] parameter(0)\n"
-             "  b = f32[] parameter(1)\n"
-             "  ROOT c = f32[] maximum(a, b)\n"
-             "}\n"
-             "%sgroup {\n%s}\n"
-             "ENTRY e {\n" GROUP_OPERANDS
-             "  ROOT y = f32[80,32] fusion(q, k, g), kind=kCustom, calls=group, backend_config=\"strip-group\"\n"
-             "}\n",
-             cases[i].kernel, cases[i].group);
-    T_OK(hlo_parse(text, strlen(text), &module));
-    T_OK(gen_options_load(&options));
-    T_OK(gen_compile(module, &options, &code));
-    weft_arena_init(&arena);
-    cpu_target target = {.machine = &gen_cpu_target, .code = code};
-    if (cases[i].why) T_FAILS(cpu_strip_group_plan(&target, &arena, module->entry->root, &plan), cases[i].why);
-    else T_OK(cpu_strip_group_plan(&target, &arena, module->entry->root, &plan));
-    weft_arena_fini(&arena);
-    gen_code_free(code);
-    hlo_module_free(module);
-  }
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) is_planned(cases[i].text, cpu_strip_group_plan, cases[i].why);
 }
 
 TEST_MAIN(UNIT(nets_are_steps_where_rows_do_not_need_each_other), UNIT(gradients_are_the_same_bits_with_any_number_of_threads),

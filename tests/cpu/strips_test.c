@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "cpu/makers.h"
+#include "cpu/planned.h"
 
 typedef struct program {
   const char *name, *body;
@@ -486,60 +487,32 @@ TEST(random_chains_give_the_same_results)
 /* What a file says to be a chain must be one that the library can do: the rest is the evaluator's. */
 TEST(other_fusions_are_left_to_the_evaluator)
 {
-#define KERNEL(what) \
-  "kernel {\n" \
-  "  s = f32[64,80] parameter(0)\n" \
-  "  low = f32[] constant(-inf)\n" what \
-  "  m = f32[64] reduce(t, low), dimensions={1}, to_apply=max\n" \
-  "  mb = f32[64,80] broadcast(m), dimensions={0}\n" \
-  "  ROOT d = f32[64,80] subtract(t, mb)\n" \
-  "}\n"
-#define OPERANDS \
-  "  q = f32[64,16] parameter(0)\n" \
+#define DOUBLED(rows) PLANNED_KERNEL(rows, "  t = f32[" rows ",80] add(s, s)\n")
+#define CHAIN_OPERANDS(rows) \
+  "  q = f32[" rows ",16] parameter(0)\n" \
   "  k = f32[80,16] parameter(1)\n" \
   "  v = f32[80,32] parameter(2)\n"
-#define FIRST "  s = f32[64,80] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
-#define MIDDLE(of) "  p = f32[64,80] fusion(" of "), kind=kCustom, calls=kernel, backend_config=\"row\"\n"
-#define LAST "  ROOT y = f32[64,32] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-  static const struct { const char *kernel, *chain, *why; } cases[] = {
-    {KERNEL("  t = f32[64,80] add(s, s)\n"), OPERANDS FIRST MIDDLE("s") LAST, NULL},
-    {KERNEL("  t = f32[64,80] reverse(s), dimensions={0}\n"), OPERANDS FIRST MIDDLE("s") LAST, "rows need other rows"},
-    {KERNEL("  t = f32[64,80] reverse(s), dimensions={1}\n"), OPERANDS FIRST MIDDLE("s") LAST, "rows need other rows"},
-    {KERNEL("  t = f32[64,80] add(s, s)\n"),
-     OPERANDS FIRST "  a = f32[64,80] add(s, s)\n" MIDDLE("a") LAST, "begin with a dot"},
-    {KERNEL("  t = f32[64,80] add(s, s)\n"),
-     OPERANDS FIRST MIDDLE("s") "  z = f32[64,32] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-     "  ROOT y = f32[64,32] add(z, z)\n", "end with a dot"},
-    {KERNEL("  t = f32[64,80] add(s, s)\n"),
-     OPERANDS "  w = f32[80,16] add(k, k)\n"
-     "  s = f32[64,80] dot(q, w), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n" MIDDLE("s") LAST, "compute an array"},
+#define MIX(rows, result) "  " result " = f32[" rows ",32] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+#define CHAIN(rows, kernel, body) \
+  "HloModule m, is_scheduled=true\n" kernel "chain {\n" CHAIN_OPERANDS(rows) body "}\n" \
+  "ENTRY e {\n" CHAIN_OPERANDS(rows) \
+  "  ROOT y = f32[" rows ",32] fusion(q, k, v), kind=kCustom, calls=chain, backend_config=\"strips\"\n" \
+  "}\n"
+#define WHOLE_CHAIN PLANNED_SCORES("64", "q, k") PLANNED_CALL("64", "s") MIX("64", "ROOT y")
+  static const struct { const char *text, *why; } cases[] = {
+    {CHAIN("64", DOUBLED("64"), WHOLE_CHAIN), NULL},
+    {CHAIN("64", PLANNED_KERNEL("64", "  t = f32[64,80] reverse(s), dimensions={0}\n"), WHOLE_CHAIN), "rows need other rows"},
+    {CHAIN("64", PLANNED_KERNEL("64", "  t = f32[64,80] reverse(s), dimensions={1}\n"), WHOLE_CHAIN), "rows need other rows"},
+    {CHAIN("64", DOUBLED("64"), PLANNED_SCORES("64", "q, k") "  a = f32[64,80] add(s, s)\n" PLANNED_CALL("64", "a") MIX("64", "ROOT y")),
+     "begin with a dot"},
+    {CHAIN("64", DOUBLED("64"), PLANNED_SCORES("64", "q, k") PLANNED_CALL("64", "s") MIX("64", "z") "  ROOT y = f32[64,32] add(z, z)\n"),
+     "end with a dot"},
+    {CHAIN("64", DOUBLED("64"), "  w = f32[80,16] add(k, k)\n" PLANNED_SCORES("64", "q, w") PLANNED_CALL("64", "s") MIX("64", "ROOT y")),
+     "compute an array"},
+    {CHAIN("0", DOUBLED("0"), PLANNED_SCORES("0", "q, k") PLANNED_CALL("0", "s") MIX("0", "ROOT y")), "no scores"},
   };
 
-  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
-    char text[4096];
-    weft_arena arena;
-    hlo_module *module;
-    gen_code *code;
-    gen_options options;
-    low_plan plan = {0};
-    snprintf(text, sizeof text,
-             "HloModule m, is_scheduled=true\n" REDUCER(
-               "f32") "%schain {\n%s}\n"
-                      "ENTRY e {\n" OPERANDS
-                      "  ROOT y = f32[64,32] fusion(q, k, v), kind=kCustom, calls=chain, backend_config=\"strips\"\n"
-                      "}\n",
-             cases[i].kernel, cases[i].chain);
-    T_OK(hlo_parse(text, strlen(text), &module));
-    T_OK(gen_options_load(&options));
-    T_OK(gen_compile(module, &options, &code));
-    weft_arena_init(&arena);
-    cpu_target target = {.machine = &gen_cpu_target, .code = code};
-    if (cases[i].why) T_FAILS(cpu_strips_plan(&target, &arena, module->entry->root, &plan), cases[i].why);
-    else T_OK(cpu_strips_plan(&target, &arena, module->entry->root, &plan));
-    weft_arena_fini(&arena);
-    gen_code_free(code);
-    hlo_module_free(module);
-  }
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) is_planned(cases[i].text, cpu_strips_plan, cases[i].why);
 }
 
 TEST_MAIN(UNIT(chains_are_one_step_where_rows_do_not_need_each_other), UNIT(chains_of_other_types_give_the_same_results),
