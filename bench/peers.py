@@ -10,6 +10,9 @@ each round each side runs the case for some time, and its shortest call counts. 
 when the threads of the one before have come to rest.  A side that took ten times as long as the best in the first round sits the other rounds out.  All sides get the same inputs, and their results
 are compared with Weft's.  Under `chrt -f 5` no other process disturbs any side.
 
+`--isa AVX2` or `--isa AVX512_BF16` has all sides keep to the vector instructions of an older processor, by the variable that each library
+reads: what a Zen 3 or a Zen 5 would have, on this machine's cores and memory.  Libraries without such a variable (NO_LIMIT) sit out.
+
 Run it with an interpreter that has numpy ($WEFT_PYTHON has it).
 
 The ratio of a row is Weft / the best peer: below 1 Weft is better.  The share of the peak is what Weft reaches of the
@@ -31,6 +34,20 @@ from peers_sides import CPUS, NEEDS, PREPARE
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIDES = tuple(PREPARE)
+
+
+# ---- older processors -----------------------------------------------------------------------------------------------------
+
+# What keeps a library to the instructions of an older processor.  Weft and XLA: XLA_FLAGS; torch and OpenVINO multiply with oneDNN.
+ISAS = {
+    "AVX2": {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2",
+             "MKL_ENABLE_INSTRUCTIONS": "AVX2", "OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "haswell", "WEFT_PEERS_CPU": "haswell",
+             "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"},
+    "AVX512_BF16": {"XLA_FLAGS": "--xla_cpu_max_isa=AVX512_BF16", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "ATEN_CPU_CAPABILITY": "avx512",
+                    "MKL_ENABLE_INSTRUCTIONS": "AVX512_E3", "NUMBA_CPU_NAME": "cooperlake", "WEFT_PEERS_CPU": "cooperlake"},
+}
+# ONNX Runtime's own kernels use AMX for bytes alone, so that it takes part under AVX512_BF16.
+NO_LIMIT = {"AVX2": ("onnxruntime", "fftw"), "AVX512_BF16": ()}
 
 
 # ---- a side: a process that makes cases ready and times their calls ----------------------------------------------------
@@ -160,7 +177,7 @@ def find_sides(args):
     on_xla = {"JAX_PLATFORMS": "cpu"}
     environment = {"weft": {"JAX_PLATFORMS": "weft", "PJRT_NAMES_AND_LIBRARY_PATHS": f"weft:{plugin}"}, "xla": on_xla, "iree": on_xla}
     for name in SIDES:
-        if args.only and name != "weft" and name not in args.only:
+        if (args.only and name != "weft" and name not in args.only) or name in NO_LIMIT.get(args.isa, ()):
             continue
         python = weft_python if name in ("weft", "xla") else args.peers
         if has(python, name):
@@ -221,8 +238,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.3, help="time of each side in each round")
     parser.add_argument("--list", action="store_true", help="print the names of the cases and end")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--isa", choices=ISAS, help="have all sides keep to an older processor's instructions")
     report.add_options(parser)
     args = parser.parse_args()
+    os.environ.update(ISAS.get(args.isa, {}))
     if args.side:
         return be_side(args.side)
     chosen = [(i, c) for i, c in enumerate(all_cases()) if (not args.group or c.group in args.group) and (not args.k or args.k in c.name)]
@@ -236,7 +255,7 @@ def main():
     if "weft" not in names:
         sys.exit("peers.py: JAX is missing: set WEFT_PYTHON to an interpreter that has it")
     columns = ["case", *(f"{n} ms" for n in names), "ratio", "best peer", "of peak", "results"]
-    table = report.Table("Kernels, Weft beside other libraries", columns, "ratio")
+    table = report.Table("Kernels, Weft beside other libraries" + (f", with at most {args.isa}" if args.isa else ""), columns, "ratio")
     ratios, failed = {}, 0
     print(f"{'case':38}" + "".join(f"{n:>12}" for n in names) + "   ratio  best peer, share of peak")
     for index, case in chosen:
@@ -262,6 +281,9 @@ def main():
     print(f"\ngeometric means of Weft / the best peer: {means}")
     table.note(f"Ratios are Weft / the best peer whose results agree: below 1 Weft is better. Geometric means: {means}. The shortest call of "
                f"{args.rounds} rounds counts; Weft and XLA are called through JAX, which costs 3 to 5 µs a call.")
+    if args.isa:
+        table.note(f"All sides keep to the instructions of {args.isa} (`--isa`), on a machine that has more" +
+                   (f"; those that cannot sit out: {', '.join(NO_LIMIT[args.isa])}." if NO_LIMIT[args.isa] else "."))
     if peak:
         table.note(f"Peak of the machine by `bench/peak`: {peak['gflops']:.0f} GFLOP/s of f32, {peak['copy_gbs']:.0f} GB/s copied, "
                    f"{peak['read_gbs']:.0f} GB/s read. The share is of GFLOP/s for products and convolutions (bf16 and s8 too: the peak is that of f32), "

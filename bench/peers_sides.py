@@ -62,7 +62,7 @@ def prepare_iree(case, arrays):
     shapes = [jax.ShapeDtypeStruct(a.shape, k) for a, k in zip(arrays, kinds)]
     text = jax.export.export(jax.jit(lambda *args: case.forms["jax"](jnp, *args)))(*shapes).mlir_module()
     binary = iree.compiler.compile_str(text, input_type="stablehlo", target_backends=["llvm-cpu"],
-                                       extra_args=["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3"])
+                                       extra_args=[f"--iree-llvmcpu-target-cpu={os.environ.get('WEFT_PEERS_CPU', 'host')}", "--iree-opt-level=O3"])
     iree.runtime.flags.parse_flags(f"--task_topology_group_count={CPUS}")
     config = iree.runtime.Config("local-task")
     module = iree.runtime.VmModule.copy_buffer(config.vm_instance, binary)

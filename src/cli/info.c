@@ -17,7 +17,7 @@
 
 /* Environment variables of other software, with what they mean to Weft. */
 static const struct { const char *name, *help; } foreign[] = {
-    {"XLA_FLAGS", "--xla_force_host_platform_device_count, --xla_dump_*, --xla_cpu_collective_*: as docs/jax.md says."},
+    {"XLA_FLAGS", "--xla_force_host_platform_device_count, --xla_cpu_max_isa, --xla_dump_*, --xla_cpu_collective_*: as docs/jax.md says."},
     {"FI_PROVIDER", "The libfabric provider between nodes; libfabric's other FI_* variables apply too."},
     {"OPENBLAS_NUM_THREADS, OMP_NUM_THREADS", "Not used: WEFT_THREADS says how many threads work."},
 };

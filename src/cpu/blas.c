@@ -58,23 +58,35 @@ static bool came_with_weft(void)
   return l.blas_at >= l.weft_at;
 }
 
+/* True if OpenBLAS took kernels for SSE3, or may have taken such that need more than this process may use. */
+static bool chose_badly(void)
+{
+  char missing[64];
+
+  return strcmp(openblas_get_corename(), "Prescott") == 0 ||
+         (gen_isa_limit() && !gen_processor_has(gen_level_features("x86-64-v4"), missing));
+}
+
 /* Runs before main, or as the plugin is loaded. */
 static __attribute__((constructor)) void choose_kernels(void)
 {
-  static char wide[] = "OPENBLAS_CORETYPE=SkylakeX", narrow[] = "OPENBLAS_CORETYPE=Haswell";
+  static char wide[] = "OPENBLAS_CORETYPE=SkylakeX", narrow[] = "OPENBLAS_CORETYPE=Haswell",
+              least[] = "OPENBLAS_CORETYPE=Nehalem";
   static char **with; /* never freed: a thread may still be reading it */
   char missing[64], **before = environ;
   size_t count = 0;
 
-  if (!gotoblas_dynamic_init || !gotoblas_dynamic_quit || strcmp(openblas_get_corename(), "Prescott") != 0 ||
-      getenv("OPENBLAS_CORETYPE") || !gen_processor_has(gen_level_features("x86-64-v3"), missing) || !came_with_weft())
+  if (!gotoblas_dynamic_init || !gotoblas_dynamic_quit || !chose_badly() || getenv("OPENBLAS_CORETYPE") ||
+      !gen_processor_has(gen_level_features("x86-64-v2"), missing) || !came_with_weft())
     return;
   while (before && before[count]) count++;
   /* an environment of its own, and not setenv, which would free the one that another thread may be reading */
   with = malloc((count + 2) * sizeof *with);
   if (!with) return;
   if (count > 0) memcpy(with, before, count * sizeof *with);
-  with[count] = gen_processor_has(gen_level_features("x86-64-v4"), missing) ? wide : narrow;
+  with[count] = gen_processor_has(gen_level_features("x86-64-v4"), missing)   ? wide
+                : gen_processor_has(gen_level_features("x86-64-v3"), missing) ? narrow
+                                                                              : least;
   with[count + 1] = NULL;
   environ = with;
   gotoblas_dynamic_quit();

@@ -94,6 +94,22 @@ static const char *find_threads(void *handle)
   return its.max_threads && its.set_threads ? NULL : "its OpenMP is not found";
 }
 
+/* Has the library keep to the instructions that this process may use, if it may not use all (processor.h). It does not hear if it has
+ * computed for another part of the process before. */
+static void limit_instructions(void *handle)
+{
+  char missing[64];
+  dnnl_status_t (*set)(dnnl_cpu_isa_t);
+
+  if (!gen_isa_limit() || !(*(void **)&set = dlsym(handle, "dnnl_set_max_cpu_isa"))) return;
+  set(gen_processor_has("amx-tile", missing) ? dnnl_cpu_isa_all
+      : gen_this_processor.avx512_bf16       ? dnnl_cpu_isa_avx512_core_bf16
+      : gen_this_processor.avx512_vnni       ? dnnl_cpu_isa_avx512_core_vnni
+      : gen_this_processor.avx512            ? dnnl_cpu_isa_avx512_core
+      : gen_this_processor.avx2              ? dnnl_cpu_isa_avx2
+                                             : dnnl_cpu_isa_sse41);
+}
+
 /* The reason why the library cannot be used, or NULL. */
 static const char *load(void)
 {
@@ -110,6 +126,7 @@ static const char *load(void)
     return "it is older than the headers of the build";
   const char *why = find_threads(handle);
   if (why) return why;
+  limit_instructions(handle);
   if (its.dnnl_engine_create(&its.engine, dnnl_cpu, 0) != dnnl_success) return "it has no engine for this processor";
   snprintf(its.version, sizeof its.version, "%d.%d.%d", v->major, v->minor, v->patch);
   return NULL;

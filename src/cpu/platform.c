@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/options.h"
+#include "codegen/model/processor.h"
 #include "cpu/cpu_internal.h"
 #include "cpu/blas.h"
 #include "cpu/onednn.h"
@@ -165,6 +166,9 @@ weft_status *cpu_create(const weft_platform_ops *ops, const weft_platform_option
   weft_status *st;
 
   *out_platform = NULL;
+  if (gen_isa_limit_is_unknown())
+    WEFT_LOG("cpu", WARN, "XLA_FLAGS: xla_cpu_max_isa is no instruction set that XLA knows; expected %s",
+             gen_isa_names());
   cpu_blas_init();
   WEFT_TRY_ALLOC(cpu);
   rt_platform_begin(&cpu->base, ops, wanted);

@@ -7,8 +7,8 @@ check_LTLIBRARIES += %D%/faulty_plugin.la
 %C%_faulty_plugin_la_SOURCES = %D%/faulty_plugin.c
 %C%_faulty_plugin_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath /nowhere
 
-TESTS += %D%/run_test.sh
-EXTRA_DIST += %D%/run_test.sh %D%/programs
+TESTS += %D%/run_test.sh %D%/isa_test.sh
+EXTRA_DIST += %D%/run_test.sh %D%/isa_test.sh %D%/programs
 TESTS += %D%/output_test.sh
 EXTRA_DIST += %D%/output_test.sh
 TESTS += %D%/check_test.sh

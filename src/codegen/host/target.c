@@ -98,6 +98,7 @@ static void init_host(void)
   host.triple = LLVMGetDefaultTargetTriple();
   host.cpu = LLVMGetHostCPUName();
   host.features = LLVMGetHostCPUFeatures();
+  gen_limit_features(host.features);
   if (LLVMGetTargetFromTriple(host.triple, &host.llvm, &error)) {
     snprintf(host_error, sizeof host_error, "LLVM: %s", error ? error : "unknown target");
     LLVMDisposeMessage(error);
@@ -115,6 +116,9 @@ static void init_host(void)
     if (has_feature(host.features, told_features[i]))
       snprintf(host_text + length, sizeof host_text - length, " %s", told_features[i]);
   }
+  length = strlen(host_text);
+  if (gen_isa_limit())
+    snprintf(host_text + length, sizeof host_text - length, " (at most %s: xla_cpu_max_isa)", gen_isa_limit());
 }
 
 weft_status *gen_host_machine(const gen_machine **out_machine)

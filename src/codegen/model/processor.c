@@ -7,7 +7,9 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/macros.h"
 
@@ -68,6 +70,78 @@ const char *gen_level_features(const char *level)
 
 const char *gen_level_names(void) { return "x86-64, x86-64-v2, x86-64-v3, x86-64-v4"; }
 
+/* ---- the most that this process may use -------------------------------------------------------------------------- */
+
+/* XLA's names for instruction sets (xla_cpu_max_isa). Each contains those before it. */
+enum { SSE4_2, AVX, AVX2, AVX512, AVX512_VNNI, AVX512_BF16, AMX, AMX_FP16, ISAS };
+static const char *const isas[ISAS] = {"SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX", "AMX_FP16"};
+
+/* The least set with a feature whose name begins so; the first line that fits counts. All other features are in SSE4_2. XLA has the same
+ * table (cpu_features.cc) but for avx512fp16, which XLA leaves on under AVX512_BF16: no processor without AMX has it. */
+static const struct beginning { const char *text; int isa; } beginnings[] = {
+  {"amx-bf16", AMX}, {"amx-int8", AMX}, {"amx-tile", AMX}, {"amx", AMX_FP16}, {"avx10", AMX_FP16}, {"avx512fp16", AMX},
+  {"avx512bf16", AVX512_BF16}, {"avx512vnni", AVX512_VNNI}, {"avx512", AVX512}, {"evex512", AVX512}, {"avx2", AVX2},
+  {"avxvnni", AVX2}, {"avxifma", AVX2}, {"avxneconvert", AVX2}, {"fma", AVX2}, {"avx", AVX}, {"f16c", AVX}, {"vaes", AVX},
+  {"vpclmulqdq", AVX},
+};
+
+static int limit = ISAS;
+static bool is_given;
+
+/* The set with this name, in small or large letters; ISAS if there is none. */
+static int isa_of(const char *name, size_t length)
+{
+  int i = 0;
+
+  while (i < ISAS && (strlen(isas[i]) != length || strncasecmp(isas[i], name, length) != 0)) i++;
+  return i;
+}
+
+/* Of several flags the last one counts, as in XLA. */
+static void read_limit(void)
+{
+  static const char flag[] = "--xla_cpu_max_isa=";
+  const char *at = getenv("XLA_FLAGS");
+
+  while (at && (at = strstr(at, flag))) {
+    at += sizeof flag - 1;
+    limit = isa_of(at, strcspn(at, " \t\n"));
+    is_given = true;
+  }
+}
+
+static int most_isa(void)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+  pthread_once(&once, read_limit);
+  return limit;
+}
+
+const char *gen_isa_limit(void) { return most_isa() < ISAS ? isas[limit] : NULL; }
+
+const char *gen_isa_names(void) { return "SSE4_2, AVX, AVX2, AVX512, AVX512_VNNI, AVX512_BF16, AMX, AMX_FP16"; }
+
+bool gen_isa_limit_is_unknown(void) { return most_isa() == ISAS && is_given; }
+
+bool gen_isa_allows(const char *feature, size_t length)
+{
+  for (size_t i = 0; i < WEFT_COUNT(beginnings); i++) {
+    size_t n = strlen(beginnings[i].text);
+    if (n <= length && memcmp(beginnings[i].text, feature, n) == 0) return beginnings[i].isa <= most_isa();
+  }
+  return true;
+}
+
+void gen_limit_features(char *list)
+{
+  for (char *at = list; *at;) {
+    size_t length = strcspn(at, ",");
+    if (*at == '+' && !gen_isa_allows(at + 1, length - 1)) *at = '-';
+    at += length + (at[length] == ',');
+  }
+}
+
 /* The next name of a list separated by commas; NULL at its end. */
 static const char *next_name(const char **list, size_t *out_length)
 {
@@ -108,11 +182,12 @@ static __attribute__((constructor)) void describe_this_processor(void)
   gen_processor *p = &gen_this_processor;
 
   __builtin_cpu_init();
-  p->avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  p->avx512 = p->avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  p->avx512_vnni = p->avx512 && __builtin_cpu_supports("avx512vnni");
-  p->avx512_bf16 = p->avx512 && __builtin_cpu_supports("avx512bf16");
+  p->avx2 = most_isa() >= AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  p->avx512 = p->avx2 && most_isa() >= AVX512 && __builtin_cpu_supports("avx512f") &&
+              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+              __builtin_cpu_supports("avx512dq");
+  p->avx512_vnni = p->avx512 && most_isa() >= AVX512_VNNI && __builtin_cpu_supports("avx512vnni");
+  p->avx512_bf16 = p->avx512 && most_isa() >= AVX512_BF16 && __builtin_cpu_supports("avx512bf16");
 }
 
 /* What CPUID and XCR0 say. Under a hypervisor each CPUID takes microseconds, so a leaf is read once in a process. */
@@ -131,7 +206,7 @@ static void ask_processor(void)
   if (answers[0][ECX] & 1u << 27) __asm__("xgetbv" : "=a"(saved_state), "=d"(high) : "c"(0)); /* OSXSAVE */
 }
 
-/* True if the processor has the feature and the operating system saves the registers that it needs. */
+/* True if the processor has the feature, the operating system saves the registers that it needs, and this process may use it. */
 static bool has(const feature *f)
 {
   static const uint32_t wanted[] = {[PLAIN] = 0, [YMM] = 0x6, [ZMM] = 0xe6, [TILES] = 0x60006};
@@ -140,7 +215,8 @@ static bool has(const feature *f)
 
   pthread_once(&once, ask_processor);
   while (leaves[leaf].number != f->leaf || leaves[leaf].sub != f->subleaf) leaf++;
-  return (answers[leaf][f->reg] & 1u << f->bit) && (saved_state & wanted[f->state]) == wanted[f->state];
+  return (answers[leaf][f->reg] & 1u << f->bit) && (saved_state & wanted[f->state]) == wanted[f->state] &&
+         gen_isa_allows(f->name, strlen(f->name));
 }
 #else
 static bool has(const feature *f)
