@@ -128,6 +128,9 @@ case("nan in max and min", lambda x, y: (jnp.maximum(x, y), jnp.minimum(y, x)), 
 for d in F:
     case(f"maximum of an absolute value and 0, {name_of(d)}", lambda x: (jnp.maximum(abs(x), 0), jnp.maximum(0, abs(x)), jnp.minimum(-abs(x), 0),
                                                                         jnp.maximum(-abs(x), 0)), np.array([-3, 3, 0, -0.0, np.nan, -np.inf], d))
+EDGES = [0.0, -0.0, 1.0, -3.0, 1e-30, 1e30, 3e38, np.inf, -np.inf]
+for d in C: # of infinity and NaN it is infinite here, as in C, and NaN in XLA
+    case(f"absolute values {d.__name__}", jnp.abs, np.array([complex(x, y) for x in EDGES for y in EDGES] + [complex(np.nan, 1), complex(2, np.nan)], d))
 case("complex functions at infinity", lambda z: (jnp.expm1(z), jnp.tan(z), jnp.tanh(z)),
      np.array([complex(1.7e23, 0), complex(-np.inf, np.inf), complex(np.inf, -np.inf), complex(-np.inf, np.nan), complex(2, np.inf)], np.complex64))
 case("nextafter", jnp.nextafter, rand((9,), np.float32), rand((9,), np.float32, 1))

@@ -74,11 +74,20 @@ gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b)
   return infinite_over_finite(e, a, b, (gen_value){re, im});
 }
 
+/* The greater or the less of two numbers without a sign, whose bits are in their order: one instruction, where an extremum of floats takes
+ * some more for NaN and for zeros of two signs. NaN counts as greater than all. */
+static gen_ssa extreme(gen_emit *e, const char *name, gen_ssa x, gen_ssa y)
+{
+  LLVMTypeRef type = gen_scalar_type(x), bits = type == e->part->f64 ? e->part->i64 : e->part->i32;
+  return gen_cast(e, LLVMBitCast,
+                  gen_intrinsic2(e, name, gen_cast(e, LLVMBitCast, x, bits), gen_cast(e, LLVMBitCast, y, bits)), type);
+}
+
 /* |z| without overflow. */
 static gen_ssa modulus(gen_emit *e, gen_value z)
 {
-  gen_ssa x = fabs_(e, z.re), y = fabs_(e, z.im);
-  gen_ssa big = gen_max(e, WEFT_F64, false, x, y), small = gen_max(e, WEFT_F64, true, x, y);
+  gen_ssa x = fabs_(e, z.re), y = fabs_(e, z.im), big = extreme(e, "llvm.smax", x, y),
+          small = extreme(e, "llvm.smin", x, y);
   gen_ssa ratio = quo(e, small, big), r = mul(e, big, sqrt_(e, add(e, gen_f(big, 1), mul(e, ratio, ratio))));
   gen_ssa inf = gen_f(big, __builtin_inf());
 
