@@ -15,8 +15,8 @@
  * that give values to it are left to pass dot-canonicalizer, which comes next.
  *
  * Orders are judged by the bytes that transposes read and write, those that pass dot-canonicalizer makes for the dots
- * at the border included. A net is rewritten where clearly fewer are moved, so a second run finds nothing to do.  A
- * reduction of the innermost dimensions remains one.  No value changes, apart from the order in which an operation that
+ * at the border included. A net is rewritten where clearly fewer are moved. A reduction of the innermost dimensions
+ * remains one. No value changes, apart from the order in which an operation that
  * is free to choose it adds up. */
 #include <config.h>
 
@@ -768,6 +768,26 @@ static weft_status *read_copy(hlo_instr *dot, int side, hlo_instr *copy, const i
   return pass_build_replace(&b, dot, permuted(&b, result, perm));
 }
 
+/* Gives the dot the copy of operand `side`, transposed so that a product can read it; the result stays as it is. */
+static weft_status *read_transposed(hlo_instr *dot, int side, hlo_instr *copy, const int64_t *place)
+{
+  static const part parts[] = {LEFT, RIGHT, SUM};
+  pass_build b = PASS_BUILD_AT(dot);
+  hlo_ints batch = side ? dot->u.dot->rhs_batch : dot->u.dot->lhs_batch;
+  int64_t dims[HLO_MAX_RANK], perm[HLO_MAX_RANK];
+  int count = 0, index;
+
+  for (int i = 0; i < batch.count; i++) dims[count++] = batch.v[i];
+  for (int p = 0; p < (int)WEFT_COUNT(parts); p++)
+    for (int d = 0; d < copy->shape->rank; d++)
+      if (part_of_operand(dot, side, d, &index) == parts[p]) dims[count++] = d;
+  for (int i = 0; i < count; i++) perm[i] = place[dims[i]];
+  copy = permuted(&b, copy, perm);
+  WEFT_TRY(pass_build_finish(&b));
+  invert(count, dims, perm);
+  return read_copy(dot, side, copy, perm);
+}
+
 /* Gives the dots that read the member its copy. */
 static weft_status *connect_dots(const member *m, const order *o)
 {
@@ -778,7 +798,10 @@ static weft_status *connect_dots(const member *m, const order *o)
   invert(x->shape->rank, perm, place);
   for (int u = x->user_count - 1; u >= 0; u = WEFT_MIN(u, x->user_count) - 1) {
     hlo_instr *dot = x->users[u];
-    if (is_plain_dot(dot)) WEFT_TRY(read_copy(dot, dot->operands[1] == x, m->copy, place));
+    if (!is_plain_dot(dot)) continue;
+    int side = dot->operands[1] == x;
+    if (is_readable(dot, side, perm)) WEFT_TRY(read_copy(dot, side, m->copy, place));
+    else WEFT_TRY(read_transposed(dot, side, m->copy, place));
   }
   return NULL;
 }
