@@ -484,6 +484,25 @@ static weft_status *cost_before(net *n, double *out)
   return NULL;
 }
 
+/* Does anything but dots read the member in its own order: the caller, other instructions, or members that want other
+ * axes? */
+static bool is_read_as_it_is(const net *n, const member *m)
+{
+  const hlo_instr *x = m->instr;
+
+  if (x == x->parent->root) return true;
+  for (int u = 0; u < x->user_count; u++) {
+    const member *user = member_of(n, x->users[u]);
+    if (!user && !is_plain_dot(x->users[u])) return true;
+    for (int i = 0; user && i < user->instr->operand_count; i++) {
+      bool inside;
+      axes a;
+      if (user->instr->operands[i] == x && !(wanted_axes(n, user, i, &a, &inside) && inside)) return true;
+    }
+  }
+  return false;
+}
+
 /* Are the innermost dimensions reduced, in the order `dims` of the operand? */
 static bool reduces_innermost(const hlo_instr *reduce, const int64_t *dims)
 {
@@ -541,7 +560,6 @@ static weft_status *cost_after(net *n, const order *o, double *out)
     const member *m = n->members[k];
     const hlo_instr *x = m->instr;
     int64_t perm[HLO_MAX_RANK];
-    bool leaves = x == x->parent->root;
     if (spoils_reduction(n, m, o)) {
       *out = INFINITY;
       return NULL;
@@ -550,11 +568,10 @@ static weft_status *cost_after(net *n, const order *o, double *out)
     permutation(x->shape->rank, &m->axes, o, perm);
     for (int u = 0; u < x->user_count; u++) {
       const hlo_instr *user = x->users[u];
-      leaves = leaves || (!member_of(n, user) && !is_plain_dot(user));
       for (int side = 0; is_plain_dot(user) && side < 2; side++)
         if (user->operands[side] == x) *out += cost_of_reading(user, side, perm);
     }
-    if (leaves && moves(x->shape, perm)) *out += 2 * bytes_of(x);
+    if (moves(x->shape, perm) && is_read_as_it_is(n, m)) *out += 2 * bytes_of(x);
   }
   return NULL;
 }

@@ -102,7 +102,8 @@ static hlo_instr *dot_of(maker *m, hlo_instr *x)
   hlo_module *module = m->b.comp->module;
   hlo_dot_attrs *attrs = WEFT_ARENA_NEW(&module->arena, hlo_dot_attrs);
   int64_t order[HLO_MAX_RANK], places[HLO_MAX_RANK], own[2][HLO_MAX_RANK], other[2][HLO_MAX_RANK], dims[HLO_MAX_RANK];
-  int rank = x->shape->rank, batch = pick(m, rank - 1), sums = 1 + pick(m, WEFT_MIN(2, rank - batch)), side = pick(m, 2);
+  int rank = x->shape->rank, batch = pick(m, rank - 1), sums = 1 + pick(m, WEFT_MIN(2, rank - batch)),
+      side = pick(m, 2);
   int count[2] = {batch, sums}, all = batch + sums + 1;
   hlo_ints ints[2][2];
   hlo_instr *operands[2], *dot;
@@ -123,7 +124,8 @@ static hlo_instr *dot_of(maker *m, hlo_instr *x)
     T_OK(hlo_ints_new(module, count[g], own[g], &ints[side][g]));
     T_OK(hlo_ints_new(module, count[g], other[g], &ints[1 - side][g]));
   }
-  *attrs = (hlo_dot_attrs){.lhs_batch = ints[0][0], .rhs_batch = ints[1][0], .lhs_contracting = ints[0][1], .rhs_contracting = ints[1][1]};
+  *attrs = (hlo_dot_attrs){
+    .lhs_batch = ints[0][0], .rhs_batch = ints[1][0], .lhs_contracting = ints[0][1], .rhs_contracting = ints[1][1]};
   operands[side] = x;
   operands[1 - side] = parameter(m, all, dims);
   int64_t result[HLO_MAX_RANK];
@@ -131,7 +133,8 @@ static hlo_instr *dot_of(maker *m, hlo_instr *x)
   for (int k = 0; k < batch; k++) result[n++] = x->shape->dims[own[0][k]];
   for (int s = 0; s < 2; s++)
     for (int d = 0; d < operands[s]->shape->rank; d++)
-      if (!pass_ints_contain(ints[s][0], d) && !pass_ints_contain(ints[s][1], d)) result[n++] = operands[s]->shape->dims[d];
+      if (!pass_ints_contain(ints[s][0], d) && !pass_ints_contain(ints[s][1], d))
+        result[n++] = operands[s]->shape->dims[d];
   dot = pb_instr(&m->b, HLO_DOT, hlo_shape_array(&module->arena, WEFT_S32, n, result), 2, operands);
   T_TRUE(dot);
   dot->u.dot = attrs;
@@ -176,9 +179,7 @@ static hlo_instr *next_value(maker *m)
     return pb_transpose(&m->b, x, v);
   case 3: return pb_op2(&m->b, HLO_MAXIMUM, x, like(m, x));
   case 4: return pb_op2(&m->b, HLO_SUBTRACT, like(m, x), x);
-  case 5:
-    y = pb_compare(&m->b, HLO_LT, x, like(m, x));
-    return pb_select(&m->b, y, x, like(m, x));
+  case 5: y = pb_compare(&m->b, HLO_LT, x, like(m, x)); return pb_select(&m->b, y, x, like(m, x));
   case 6: return less_sum(m, x);
   case 7: /* a dimension of 1 comes or goes */
     y = x;
@@ -299,8 +300,8 @@ TEST(random_nets_mean_the_same)
     weft_arena_fini(&arena);
     if (only) break;
   }
-  print_message("# %d nets changed, %d of them transpose more; bytes in all %.0f, before %.0f\n", changes, more, sums[1],
-                sums[0]);
+  print_message("# %d nets changed, %d of them transpose more; bytes in all %.0f, before %.0f\n", changes, more,
+                sums[1], sums[0]);
   /* the pass only estimates what becomes of dots, whose other operands may be transposed then */
   T_TRUE(only || (changes > NETS / 8 && more < changes / 8 && sums[1] < 0.75 * sums[0]));
 }
