@@ -162,8 +162,8 @@ static void copy_over_units(const hlo_shape *from, const axes *a, const hlo_shap
   }
 }
 
-/* The axes that operand i of `x`, of which `a` are the axes, has. False: none, as of a scalar; or they do not follow, as
- * of the operand of a reduction. */
+/* The axes that operand i of `x`, of which `a` are the axes, has. False: none, as of a scalar; or they do not follow,
+ * as of the operand of a reduction. */
 static bool axes_of_operand(const hlo_instr *x, const axes *a, int i, axes *out)
 {
   const hlo_shape *shape = x->operands[i]->shape;

@@ -1,5 +1,5 @@
-/* tests/passes/dim_orders_test.c -- Random nets of transposes, elementwise operations, reductions and dots mean the same
- * with their dimensions in one order, and fewer bytes are transposed. */
+/* tests/passes/dim_orders_test.c -- Random nets of transposes, elementwise operations, reductions and dots mean the
+ * same with their dimensions in one order, and fewer bytes are transposed. */
 #include "eval_compare.h"
 
 #include "hlo/infer.h"
