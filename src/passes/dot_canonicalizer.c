@@ -3,8 +3,8 @@
  * with one contracting dimension and at most one batch dimension (B is absent when there is none), which is what GEMM
  * does: a swapped operand is a transposed one.  Dimensions are merged by reshapes; an operand that is itself a
  * transpose is read without that transpose if no other one is needed then; and an operand is transposed only if no GEMM
- * can address it as it is. Canonical dots whose operands are transposes are folded too, so the pass is run again after
- * simplification. A dot whose result is only read transposed (JAX writes the gradient of a weight so) becomes the dot
+ * can address it as it is. A transpose of a transpose becomes one first. Canonical dots whose operands are transposes
+ * are folded too, so the pass is run again after simplification. A dot whose result is only read transposed (JAX writes the gradient of a weight so) becomes the dot
  * of the swapped operands where that gives the same result: the transpose of a product is the product of the transposes
  * in the opposite order. So does a dot of batches if the transpose of the swapped one's result keeps the innermost
  * dimension, and the other did not (attention writes its result [batch, heads, features, queries], and reads it
@@ -463,9 +463,25 @@ static weft_status *read_untransposed(hlo_instr *dot, int number, bool *changed)
   return pass_build_replace(&b, dot, pb_transpose(&b, result, perm));
 }
 
+/* A transpose of a transpose becomes one, which a dot may absorb. */
+static weft_status *merge_transposes(hlo_instr *transpose, bool *changed)
+{
+  hlo_instr *inner = transpose->operands[0];
+  pass_build b = PASS_BUILD_AT(transpose);
+  int64_t perm[HLO_MAX_RANK];
+
+  if (inner->op != HLO_TRANSPOSE || pass_has_control_edges(transpose) || pass_has_control_edges(inner)) return NULL;
+  for (int i = 0; i < transpose->shape->rank; i++) perm[i] = inner->dims.v[transpose->dims.v[i]];
+  *changed = true;
+  WEFT_TRY(pass_build_replace(&b, transpose, pb_transpose(&b, inner->operands[0], perm)));
+  return hlo_is_dead(inner) ? hlo_remove(inner) : NULL;
+}
+
 static weft_status *dot_canonicalizer_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   HLO_FOREACH_COMPUTATION(comp, module) {
+    HLO_FOREACH(instr, comp)
+      if (instr->op == HLO_TRANSPOSE) WEFT_TRY(merge_transposes(instr, changed));
     HLO_FOREACH(instr, comp)
       if (instr->op == HLO_TRANSPOSE) WEFT_TRY(absorb_transpose(instr, ctx, changed));
     HLO_FOREACH(instr, comp)

@@ -9,7 +9,7 @@ libweftcore_la_SOURCES += \
   %D%/constant_folding.c \
   %D%/cse.c \
   %D%/copy_insertion.c %D%/dce.c \
-  %D%/dot_canonicalizer.c \
+  %D%/dim_orders.c %D%/dot_canonicalizer.c \
   %D%/dot_expander.c %D%/dot_groups.c %D%/dot_joins.c %D%/dot_parts.c \
   %D%/dynamic_dimensions.c \
   %D%/elementwise_expander.c \

@@ -16,6 +16,7 @@ extern const hlo_pass pass_call_inliner, pass_flatten, pass_scopes, pass_map_inl
 extern const hlo_pass pass_spmd_partitioner; /* spmd/ */
 extern const hlo_pass pass_batch_norm_expander, pass_rng_expander, pass_elementwise_expander, pass_erfc;
 extern const hlo_pass pass_dynamic_dimensions, pass_dot_expander, pass_dot_canonicalizer, pass_reduce_window_rewriter;
+extern const hlo_pass pass_dim_orders;         /* before dot-canonicalizer */
 extern const hlo_pass pass_conv_canonicalizer; /* for platforms with a convolution library */
 extern const hlo_pass pass_conv_patches;       /* convolutions that no library has, as dots of patches */
 extern const hlo_pass pass_library_epilogues;  /* likewise: bias and activation of a dot */

@@ -9,7 +9,7 @@ static const struct pass_entry legality_entries[] = {
   PASS(call_inliner), PASS(flatten), PASS(scopes), PASS(spmd_partitioner),
   PASS(normalize_entry_layout), PASS(flatten), PASS(map_inliner),
   PASS(batch_norm_expander), PASS(rng_expander), PASS(elementwise_expander), PASS(erfc), PASS(dynamic_dimensions),
-  PASS(reduce_window_rewriter), PASS(dot_expander), PASS(dot_canonicalizer), PASS(dce),
+  PASS(reduce_window_rewriter), PASS(dot_expander), PASS(tuple_simplifier), PASS(dim_orders), PASS(dot_canonicalizer), PASS(dce),
 };
 const pass_pipeline pass_legality = {"legality", ENTRIES(legality_entries), .rounds = 1};
 

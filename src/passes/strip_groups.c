@@ -16,7 +16,7 @@
  * The sinks of a net are distributed over groups. A group computes all that its sinks need, so that two groups may both
  * compute some scores: in a training step the gradients need the result of the network, which needs the product of
  * the shares and the values. Links of a group become one fusion over rows. Where a group has one source and one sink
- * over rows, no more is done: pass strips makes a step of them.
+ * over rows, no more is done, but that the sink reads the scores on its left side: pass strips makes a step of them.
  *
  * The pass runs before pass strips, on finished fusions. */
 #include <config.h>
@@ -513,7 +513,8 @@ static weft_status *take_net(net *n, bool *changed)
     WEFT_TRY_ALLOC(groups[count].needs);
     WEFT_TRY(choose_sinks(&groups[count]));
   }
-  if (count == 1 && is_single_chain(&groups[0]) && links_in(&groups[0]) == 1) return NULL; /* pass strips does it */
+  if (count == 1 && is_single_chain(&groups[0]) && links_in(&groups[0]) == 1 && score_side(n, n->sinks[0]) == 0)
+    return NULL; /* pass strips does it */
   /* all or none: a group that stays would need whole arrays */
   for (int i = 0; i < count; i++) {
     WEFT_TRY(make_kernel(&groups[i]));

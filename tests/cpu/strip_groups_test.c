@@ -75,6 +75,28 @@ static const program programs[] = {
    "  ds = TYPE[3,90,300] subtract(t, p)\n" DQ DK "  ROOT r = (TYPE[3,90,24], TYPE[3,300,24]) tuple(dq, dk)\n", 1, 0, 0},
   {"scores on the right side", OPERANDS SCORES BACK("g") DQ DOT("dk", "3,24,300", "q", "ds", "1", "1")
    DOT("dv", "3,40,300", "g", "p", "1", "1") "  ROOT r = (TYPE[3,90,24], TYPE[3,24,300], TYPE[3,40,300]) tuple(dq, dk, dv)\n", 1, 0, 0},
+  {"grouped heads as jax.nn has them: scores are transposed between the dots, in both directions",
+   "  q = TYPE[2,64,2,4,8] parameter(0)\n"
+   "  k = TYPE[2,80,2,8] parameter(1)\n"
+   "  v = TYPE[2,80,2,8] parameter(2)\n"
+   "  g = TYPE[2,2,8,4,64] parameter(3)\n"
+   "  s = TYPE[2,2,64,4,80] dot(q, k), lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}\n"
+   "  t = TYPE[4,2,2,64,80] transpose(s), dimensions={3,0,1,2,4}\n"
+   "  low = TYPE[] constant(-inf)\n"
+   "  m = TYPE[4,2,2,64] reduce(t, low), dimensions={4}, to_apply=max\n"
+   "  mb = TYPE[4,2,2,64,80] broadcast(m), dimensions={0,1,2,3}\n"
+   "  p = TYPE[4,2,2,64,80] subtract(t, mb)\n"
+   "  dp = TYPE[2,2,4,64,80] dot(g, v), lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={2}, rhs_contracting_dims={3}\n"
+   "  dpt = TYPE[4,2,2,64,80] transpose(dp), dimensions={2,0,1,3,4}\n"
+   "  dv = TYPE[2,2,8,80] dot(g, p), lhs_batch_dims={0,1}, rhs_batch_dims={1,2}, lhs_contracting_dims={3,4}, rhs_contracting_dims={0,3}\n"
+   "  both = TYPE[4,2,2,64,80] add(dpt, p)\n"
+   "  n = TYPE[4,2,2,64] reduce(both, low), dimensions={4}, to_apply=max\n"
+   "  nb = TYPE[4,2,2,64,80] broadcast(n), dimensions={0,1,2,3}\n"
+   "  less = TYPE[4,2,2,64,80] subtract(both, nb)\n"
+   "  ds = TYPE[2,2,64,4,80] transpose(less), dimensions={1,2,3,0,4}\n"
+   "  dk = TYPE[2,2,80,8] dot(ds, q), lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={2,3}, rhs_contracting_dims={1,3}\n"
+   "  dq = TYPE[2,2,64,4,8] dot(ds, k), lhs_batch_dims={0,1}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={1}\n"
+   "  ROOT r = (TYPE[2,2,64,4,8], TYPE[2,2,80,8], TYPE[2,2,8,80]) tuple(dq, dk, dv)\n", 1, 0, 0},
   /* these need whole arrays of scores */
   {"scores that are results, too",
    OPERANDS SCORES BACK("g") DQ DK "  ROOT r = (TYPE[3,90,24], TYPE[3,300,24], TYPE[3,90,300]) tuple(dq, dk, ds)\n", 0, 0, 4},

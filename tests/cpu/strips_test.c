@@ -187,6 +187,31 @@ static const program floats[] = {
    LESS_MAX("f32", "2,4,96,96", "2,4,96", "0,1,2", "3", "-inf")
    "  y = f32[2,4,8,96] dot(v, p), lhs_batch_dims={0,2}, rhs_batch_dims={0,1}, lhs_contracting_dims={1}, rhs_contracting_dims={3}\n"
    "  ROOT t = f32[2,96,4,8] transpose(y), dimensions={0,3,1,2}\n", 1},
+  {"grouped heads as jax.nn has them: scores are transposed between the dots",
+   "  q = f32[2,64,2,4,8] parameter(0)\n"
+   "  k = f32[2,80,2,8] parameter(1)\n"
+   "  v = f32[2,80,2,8] parameter(2)\n"
+   "  ok = pred[64,80] parameter(3)\n"
+   "  s = f32[2,2,64,4,80] dot(q, k), lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}\n"
+   "  t = f32[4,2,2,64,80] transpose(s), dimensions={3,0,1,2,4}\n"
+   "  okb = pred[4,2,2,64,80] broadcast(ok), dimensions={3,4}\n"
+   "  none = f32[] constant(-50)\n"
+   "  nb = f32[4,2,2,64,80] broadcast(none), dimensions={}\n"
+   "  sel = f32[4,2,2,64,80] select(okb, t, nb)\n"
+   "  low = f32[] constant(-inf)\n"
+   "  m = f32[4,2,2,64] reduce(sel, low), dimensions={4}, to_apply=max\n"
+   "  mb = f32[4,2,2,64,80] broadcast(m), dimensions={0,1,2,3}\n"
+   "  p = f32[4,2,2,64,80] subtract(sel, mb)\n"
+   "  y = f32[2,2,8,4,64] dot(v, p), lhs_batch_dims={0,2}, rhs_batch_dims={1,2}, lhs_contracting_dims={1}, rhs_contracting_dims={4}\n"
+   "  y1 = f32[4,2,64,2,8] transpose(y), dimensions={3,0,4,1,2}\n"
+   "  ROOT y2 = f32[2,64,2,4,8] transpose(y1), dimensions={1,2,3,0,4}\n", 1},
+  {"values first, and a result that nothing transposes",
+   "  q = f32[8,96,8] parameter(0)\n"
+   "  k = f32[8,96,8] parameter(1)\n"
+   "  v = f32[8,96,8] parameter(2)\n"
+   "  s = f32[8,96,96] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
+   LESS_MAX("f32", "8,96,96", "8,96", "0,1", "2", "-inf")
+   "  ROOT y = f32[8,8,96] dot(v, p), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={1}, rhs_contracting_dims={2}\n", 1},
 #define BYTE_KEYS(weights) \
    "  q = f32[16,512] parameter(0)\n" \
    "  k = s8[512,4096] parameter(1)\n" \
