@@ -30,7 +30,8 @@ static CPU_INLINE void NAME(store)(REAL *to, const NAME(vec) * v, int64_t count)
 
 /* Sums 2 FEW of the r, for `count` neighbours: element j + i and element r - j - i for each i < few. With the sums
  * and differences of the elements k and r - k,
- *   y[j] = m + i t,  y[r - j] = m - i t,  m = x[0] + sum_k cos(2 pi j k / r) sum[k],  t = sum_k -sin(2 pi j k / r) diff[k]
+ *   y[j] = m + i t,  y[r - j] = m - i t,
+ *   m = x[0] + sum_k cos(2 pi j k / r) sum[k],  t = sum_k -sin(2 pi j k / r) diff[k]
  * over 1 <= k <= r / 2: a quarter of the products of the sum as it stands. */
 static CPU_INLINE void NAME(prime_pairs)(int r, int j, int few, int64_t run, int64_t count, const REAL *twiddle,
                                          const NAME(vec) * parts, REAL *yr, REAL *yi, const REAL *roots)
