@@ -786,5 +786,45 @@ def half_precision_layers():
     return run, (normal(0, 64, 256).astype(np.float16), [weights(i, 256, 256).astype(np.float16) for i in range(4)])
 
 
+@program
+def fourier_transforms_of_odd_sizes():
+    """Lengths with prime factors up to 17, by real and complex numbers."""
+    def run(x):
+        spectrum = jnp.fft.fftn(x + 1j * x[::-1])
+        smooth = jnp.fft.irfftn(jnp.fft.rfftn(x) * 0.5, x.shape)
+        return spectrum.real, smooth, jnp.fft.fft(x, axis=0).imag
+
+    return run, (normal(0, 17, 30, 34),)
+
+
+@program
+def half_precision_attention_gradient():
+    """Sizes that fill no vector."""
+    def loss(q, k, v):
+        p = jax.nn.softmax((q @ k.mT).astype(jnp.float32) * 0.2, -1).astype(jnp.float16)
+        return jnp.mean((p @ v).astype(jnp.float32) ** 2)
+
+    q, k, v = (normal(i, 4, 77, 48).astype(np.float16) for i in range(3))
+    return jax.value_and_grad(loss, (0, 1, 2)), (q, k, v)
+
+
+@program
+def splats_along_rays_gradient():
+    """Transmittance: the gradient of a cumulative product."""
+    yx = np.stack(np.meshgrid(*[np.linspace(0, 1, 48, dtype=np.float32)] * 2, indexing="ij"), -1)
+
+    def run(parameters, image):
+        def loss(parameters):
+            at, scale, colour, opacity = parameters
+            d = ((yx[:, :, None] - at) ** 2 * jnp.exp(scale)).sum(-1)
+            alpha = jax.nn.sigmoid(opacity) * jnp.exp(-0.5 * d)
+            left = jnp.cumprod(1 - alpha + 1e-6, -1)
+            left = jnp.concatenate([jnp.ones_like(left[..., :1]), left[..., :-1]], -1)
+            return jnp.mean(((alpha * left) @ jax.nn.sigmoid(colour) - image) ** 2)
+        return jax.value_and_grad(loss)(parameters)
+
+    return run, ((normal(0, 100, 2), normal(1, 100, 2) + 5, normal(2, 100, 3), normal(3, 100)), normal(4, 48, 48, 3))
+
+
 if __name__ == "__main__":
     main("Small programs of JAX's users, Weft beside XLA:CPU")

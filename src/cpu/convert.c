@@ -3,7 +3,11 @@
 
 #include <pthread.h>
 #include <string.h>
+#if defined __x86_64__
+#include <immintrin.h>
+#endif
 
+#include "codegen/model/processor.h"
 #include "cpu/gemm.h"
 #include "cpu/hot.h"
 #include "hlo/literal.h"
@@ -230,7 +234,34 @@ static CPU_HOT void convert(weft_dtype to, void *dst, weft_dtype from, const voi
   }
 }
 
+#if defined __x86_64__
+/* gcc before version 13 converts floats and half floats one by one. */
+#define HALF __attribute__((target("avx512f,avx512bw,avx512vl")))
+static HALF void floats_of_halves(float *to, const uint16_t *from, int64_t count)
+{
+  for (int64_t i = 0; i < count; i += 16) {
+    __mmask16 some = count - i < 16 ? (__mmask16)((1u << (count - i)) - 1) : 0xffff;
+    _mm512_mask_storeu_ps(to + i, some, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, from + i)));
+  }
+}
+
+static HALF void halves_of_floats(uint16_t *to, const float *from, int64_t count)
+{
+  for (int64_t i = 0; i < count; i += 16) {
+    __mmask16 some = count - i < 16 ? (__mmask16)((1u << (count - i)) - 1) : 0xffff;
+    __m256i halves = _mm512_cvtps_ph(_mm512_maskz_loadu_ps(some, from + i), _MM_FROUND_TO_NEAREST_INT);
+    _mm256_mask_storeu_epi16(to + i, some, halves);
+  }
+}
+#endif
+
 void cpu_convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int64_t step, int64_t count)
 {
+#if defined __x86_64__
+  if (step == 1 && gen_this_processor.avx512) {
+    if (from == WEFT_F16 && to == WEFT_F32) return floats_of_halves(dst, src, count);
+    if (from == WEFT_F32 && to == WEFT_F16) return halves_of_floats(dst, src, count);
+  }
+#endif
   convert(to, dst, from, src, step, count);
 }

@@ -19,13 +19,15 @@
 enum {
   LANES = 16,               /* lines transformed side by side */
   TRANSPOSE = 16,           /* elements of a line that are read or written at a time */
-  LARGEST_PRIME = 31,       /* prime factors up to this one are computed as a plain sum */
+  LARGEST_PRIME = 31,       /* prime factors up to this one are computed as a sum */
   LEAST_LONG = 1 << 11,     /* complex numbers of a long line, if there are at most FEW_LINES */
   ALWAYS_LONG = 1 << 16,    /* complex numbers of a line that is long however many lines there are */
   FEW_LINES = 8,
   ROW_PADDING = 16,         /* complex numbers between rows, whose distance would else be a power of two */
   HALVES = 4096,            /* pairs of a half spectrum that are one task */
   LANE_BYTES = 1 << 20,     /* most bytes of the lines of one task: fewer long lines go together */
+  FEW_LANES = 8,            /* lines side by side if LANES would leave threads without a task, and */
+  TASK_NUMBERS = 1 << 12,   /* a task then still has as many complex numbers */
 };
 
 /* One pass: all lines along one dimension. */
@@ -200,6 +202,7 @@ static weft_status *run_pass(const cpu_fft *f, rt_pool *pool, int d, const int64
     p.real_in = p.real_out = false;
   }
   p.lanes = WEFT_MAX(1, WEFT_MIN(LANES, LANE_BYTES / (lane_reals(p.line) * (f->is_double ? 8 : 4))));
+  if (p.lanes == LANES && p.lines < 2 * LANES && FEW_LANES * p.line->n >= TASK_NUMBERS) p.lanes = FEW_LANES;
   rt_parallel_for(pool, (p.lines + p.lanes - 1) / p.lanes, pass_task, &p);
   if (atomic_load(&p.failed))
     return WEFT_ERR(RESOURCE_EXHAUSTED, "fft: out of memory for lines of %lld", (long long)p.line->n);

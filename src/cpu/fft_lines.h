@@ -9,6 +9,92 @@ typedef struct NAME(pair) {
   REAL *re, *im;
 } NAME(pair);
 
+/* The vectors in which a prime radix takes neighbours. */
+typedef REAL NAME(vec) __attribute__((vector_size(CPU_VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+enum { NAME(VEC) = CPU_VECTOR_BYTES / sizeof(REAL) };
+
+static CPU_INLINE void NAME(load)(NAME(vec) * to, const REAL *from, int64_t count)
+{
+  *to = (NAME(vec)){0};
+  if (count == NAME(VEC)) *to = *(const NAME(vec) *)from;
+  else
+    for (int64_t i = 0; i < count; i++) (*to)[i] = from[i];
+}
+
+static CPU_INLINE void NAME(store)(REAL *to, const NAME(vec) * v, int64_t count)
+{
+  if (count == NAME(VEC)) *(NAME(vec) *)to = *v;
+  else
+    for (int64_t i = 0; i < count; i++) to[i] = (*v)[i];
+}
+
+/* Sums 2 FEW of the r, for `count` neighbours: element j + i and element r - j - i for each i < few. With the sums
+ * and differences of the elements k and r - k,
+ *   y[j] = m + i t,  y[r - j] = m - i t,
+ *   m = x[0] + sum_k cos(2 pi j k / r) sum[k],  t = sum_k -sin(2 pi j k / r) diff[k]
+ * over 1 <= k <= r / 2: a quarter of the products of the sum as it stands. */
+static CPU_INLINE void NAME(prime_pairs)(int r, int j, int few, int64_t run, int64_t count, const REAL *twiddle,
+                                         const NAME(vec) * parts, REAL *yr, REAL *yi, const REAL *roots)
+{
+  NAME(vec) mr[4], mi[4], tr[4], ti[4];
+
+  CPU_UNROLL
+  for (int i = 0; i < few; i++) {
+    mr[i] = parts[0], mi[i] = parts[1];
+    tr[i] = ti[i] = (NAME(vec)){0};
+  }
+  for (int k = 1; k <= r / 2; k++) {
+    const NAME(vec) *of = parts + 4 * k;
+    CPU_UNROLL
+    for (int i = 0; i < few; i++) {
+      const REAL *root = roots + 2 * ((j + i) * k % r);
+      mr[i] += root[0] * of[0];
+      mi[i] += root[0] * of[1];
+      tr[i] += root[1] * of[2];
+      ti[i] += root[1] * of[3];
+    }
+  }
+  CPU_UNROLL
+  for (int i = 0; i < few; i++) {
+    int of = j + i, back = r - of;
+    const REAL *w = twiddle + 2 * of - 2, *wb = twiddle + 2 * back - 2;
+    NAME(vec) ar = mr[i] - ti[i], ai = mi[i] + tr[i], br = mr[i] + ti[i], bi = mi[i] - tr[i];
+    NAME(vec) turned[4] = {ar * w[0] - ai * w[1], ar * w[1] + ai * w[0],
+                           br * wb[0] - bi * wb[1], br * wb[1] + bi * wb[0]};
+    NAME(store)(yr + of * run, &turned[0], count);
+    NAME(store)(yi + of * run, &turned[1], count);
+    NAME(store)(yr + back * run, &turned[2], count);
+    NAME(store)(yi + back * run, &turned[3], count);
+  }
+}
+
+/* A stage of a prime radix, for one p (see the stage). */
+static CPU_INLINE void NAME(prime)(int r, int64_t run, int64_t step, const REAL *twiddle, const REAL *xr,
+                                   const REAL *xi, REAL *yr, REAL *yi, const REAL *roots)
+{
+  NAME(vec) parts[2 * LARGEST_PRIME + 2]; /* of each k <= r / 2: real, imaginary part of the sum, of the difference */
+
+  for (int64_t q = 0; q < run; q += NAME(VEC)) {
+    int64_t count = WEFT_MIN(NAME(VEC), run - q);
+    int j = 1;
+    NAME(load)(&parts[0], xr + q, count);
+    NAME(load)(&parts[1], xi + q, count);
+    NAME(vec) sum[2] = {parts[0], parts[1]}, ar, ai, br, bi;
+    for (int k = 1; k <= r / 2; k++) {
+      NAME(load)(&ar, xr + q + k * step, count);
+      NAME(load)(&ai, xi + q + k * step, count);
+      NAME(load)(&br, xr + q + (r - k) * step, count);
+      NAME(load)(&bi, xi + q + (r - k) * step, count);
+      parts[4 * k] = ar + br, parts[4 * k + 1] = ai + bi, parts[4 * k + 2] = ar - br, parts[4 * k + 3] = ai - bi;
+      sum[0] += parts[4 * k], sum[1] += parts[4 * k + 1];
+    }
+    NAME(store)(yr + q, &sum[0], count);
+    NAME(store)(yi + q, &sum[1], count);
+    for (; j + 3 <= r / 2; j += 4) NAME(prime_pairs)(r, j, 4, run, count, twiddle, parts, yr + q, yi + q, roots);
+    for (; j <= r / 2; j++) NAME(prime_pairs)(r, j, 1, run, count, twiddle, parts, yr + q, yi + q, roots);
+  }
+}
+
 /* One stage; x and y do not overlap.  run = s * lanes. */
 static CPU_HOT void NAME(stage)(int r, int64_t m, int64_t run, const REAL *twiddle, const REAL *restrict xr,
                                 const REAL *restrict xi, REAL *restrict yr, REAL *restrict yi, const REAL *roots)
@@ -93,31 +179,7 @@ static CPU_HOT void NAME(stage)(int r, int64_t m, int64_t run, const REAL *twidd
       }
       break;
     }
-    default: /* a small prime: the sum as it stands */
-      for (int j = 0; j < r; j++) {
-        REAL wr = j ? twiddle[2 * j - 2] : 1, wi = j ? twiddle[2 * j - 1] : 0;
-        REAL *tor = yr + j * run, *toi = yi + j * run;
-        CPU_INDEPENDENT
-        for (int64_t q = 0; q < run; q++) {
-          tor[q] = xr[q];
-          toi[q] = xi[q];
-        }
-        for (int k = 1; k < r; k++) {
-          REAL cr = roots[2 * (j * k % r)], ci = roots[2 * (j * k % r) + 1];
-          const REAL *fr = xr + k * step, *fi = xi + k * step;
-          CPU_INDEPENDENT
-          for (int64_t q = 0; q < run; q++) {
-            tor[q] += fr[q] * cr - fi[q] * ci;
-            toi[q] += fr[q] * ci + fi[q] * cr;
-          }
-        }
-        CPU_INDEPENDENT
-        for (int64_t q = 0; q < run; q++) {
-          REAL tr = tor[q] * wr - toi[q] * wi;
-          toi[q] = tor[q] * wi + toi[q] * wr;
-          tor[q] = tr;
-        }
-      }
+    default: NAME(prime)(r, run, step, twiddle, xr, xi, yr, yi, roots);
     }
   }
 }

@@ -218,9 +218,11 @@ static const char *stage(const cpu_gemm *g, weft_dtype type, const char *from, i
 
   if (g->via == WEFT_INVALID && (type == g->compute || (weft_dtype_is_integer(type) && from_bytes == bytes)))
     return from;
-  for (int64_t i = 0; i < lines; i++)
-    cpu_convert(g->compute, spare + i * count * bytes, type, from + i * (along_n ? *minor : *major) * from_bytes,
-                along_n ? *major : *minor, count);
+  int64_t step = along_n ? *major : *minor, line = along_n ? *minor : *major;
+  if (step == 1 && line == count) cpu_convert(g->compute, spare, type, from, 1, lines * count);
+  else
+    for (int64_t i = 0; i < lines; i++)
+      cpu_convert(g->compute, spare + i * count * bytes, type, from + i * line * from_bytes, step, count);
   if (g->via != WEFT_INVALID) {
     float *x = (float *)spare;
     for (int64_t i = 0; i < n * k; i++) x[i] = weft_float_decode(g->via, weft_float_encode(g->via, x[i]));
@@ -329,7 +331,10 @@ void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
     multiply(g->compute, p.m, p.n - whole, k, rows, a_row, (right_block){pb, p.width, k, p.width, false},
              sum + whole * bytes, sum_row, l > 0);
   }
-  for (int64_t i = 0; i < m && !p.in_place; i++)
-    cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * (p.swapped ? 1 : n) * bytes,
-                p.swapped ? m : 1, n);
+  if (p.in_place) return;
+  if (!p.swapped && g->c_row == n) cpu_convert(g->c_type, c, g->compute, sum, 1, m * n);
+  else
+    for (int64_t i = 0; i < m; i++)
+      cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * (p.swapped ? 1 : n) * bytes,
+                  p.swapped ? m : 1, n);
 }
