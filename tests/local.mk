@@ -88,3 +88,26 @@ include tests/fuzz/local.mk
 
 # Programs last: most scripts take longer, so that the processors end at about the same time.
 TESTS += $(check_PROGRAMS)
+
+# The order in which they begin (SPREAD, Makefile.am): those that take long and those that wait, in turns, then the others. Those that
+# wait for deadlines, other processes and sleeps use little of a processor: beside them, one more test than there are processors can
+# run. All others run at a lower priority (build-aux/limited), so that a busy machine does not stretch what the waiting ones measure.
+TESTS_THAT_WAIT = \
+  tests/collective/survive_test tests/security/mitm_test tests/collective/faults_test tests/gpu/ops_gpu_test tests/gpu/survive_test \
+  tests/jax/agent_test tests/gpu/collective_faults_test tests/jax/interrupt_test tests/coord/jaxlib_client_test tests/coord/agent_jaxlib_test \
+  tests/security/coord_middle_test tests/jax/survive_test tests/gpu/collective_graphs_test \
+  tests/gpu/transfers_test tests/coord/run_test tests/gpu/jobs_test tests/collective/ops_fabric_test tests/security/coord_memory_test \
+  tests/security/coord_strangers_test tests/gpu/clique_split_test tests/gpu/nccl_programs_test tests/coord/allocation_test \
+  tests/collective/flight_test tests/gpu/collective_memory_test tests/coord/hosts_test tests/collective/communicator_test \
+  tests/gpu/shrink_test tests/coord/launch_test tests/collective/mixed_test tests/gpu/ending_gpu_test tests/platform/deferred_test \
+  tests/security/stranger_test tests/gpu/mixed_gpu_test tests/collective/ops_test tests/security/coord_floods_test tests/coord/agent_test \
+  tests/gpu/process_faults_test tests/coord/sim_test tests/collective/ending_test tests/collective/clique_test tests/coord/service_test
+TESTS_THAT_TAKE_LONG = \
+  tests/gpu/kernels_test tests/jax/e2e_test tests/cpu/kernels_test tests/cpu/gemm_test tests/platform/saved_kernels_test tests/codegen/loop_test \
+  tests/gpu/graph_loops_test tests/cpu/strip_groups_test tests/gpu/multicast_test tests/gpu/peer_programs_test tests/jax/frameworks_test \
+  tests/gpu/jax_test tests/bench/peers_test tests/cpu/optable_test tests/jax/process_test tests/xla/nasty_test tests/cpu/optable_jax \
+  tests/gpu/jax_devices_test tests/platform/jax_test tests/platform/seeds_test tests/codegen/reduce_test tests/configure_test tests/gpu/graph_test \
+  tests/gpu/emulated_launch_test tests/gpu/platform_test tests/gpu/on_device_test tests/jax/multi_device_test tests/cli/run_test tests/hlo/eval_golden tests/gpu/loops_test tests/gpu/multicast_kernels_test \
+  tests/gpu/emulated_random_test tests/passes/spmd_test tests/pjrt/client_test tests/jax/examples_test tests/codegen/order_test \
+  tests/cpu/conv_blocks_test tests/passes/semantics_test tests/gpu/peer_kernels_test tests/gpu/emulated_conformance_test \
+  tests/stablehlo/bytecode_test tests/hlo/xla_cross_test tests/codegen/math_test tests/cpu/random_test tests/cpu/strips_test

@@ -74,6 +74,19 @@ static inline void accumulate(weft_dtype_class class, bool rounded, eval_scalar 
   }
 }
 
+/* sum += the products of `count` pairs in order, of which the next ones lie lhs_step and rhs_step elements further. */
+static void accumulate_run(weft_dtype_class class, bool rounded, eval_scalar *sum, const eval_scalar *lhs,
+                           int64_t lhs_step, const eval_scalar *rhs, int64_t rhs_step, int64_t count)
+{
+  if (class == WEFT_CLASS_FLOAT && !rounded) {
+    double re = sum->re;
+    for (int64_t i = 0; i < count; i++) re += lhs[i * lhs_step].re * rhs[i * rhs_step].re;
+    sum->re = re;
+    return;
+  }
+  for (int64_t i = 0; i < count; i++) accumulate(class, rounded, sum, lhs[i * lhs_step], rhs[i * rhs_step]);
+}
+
 /* ---- dot --------------------------------------------------------------------------------------------------------- */
 
 /* One group of dimensions (batch, free, contracting): their sizes, and the distance in each operand from one index
@@ -139,6 +152,7 @@ static weft_status *dot_wide(eval_ctx *ctx, const hlo_instr *instr, const hlo_sh
   weft_dtype_class class = weft_dtype_class_of(instr->shape->type);
   bool rounded = rounds_steps(ctx, instr->shape->type);
   int64_t idx[HLO_MAX_RANK] = {0}, k = 0;
+  int64_t run = 1, lhs_step = 0, rhs_step = 0; /* the last contracted dimension */
   dim_group kept, contracted;
   hlo_literal *result;
 
@@ -147,15 +161,20 @@ static weft_status *dot_wide(eval_ctx *ctx, const hlo_instr *instr, const hlo_sh
   WEFT_TRY(eval_result(ctx, instr->shape, &result));
   *out = result;
   if (hlo_shape_elems(result->shape) == 0) return NULL;
+  bool is_empty = group_elems(&contracted) == 0;
+  if (contracted.count > 0) {
+    int last = --contracted.count;
+    run = contracted.size[last], lhs_step = contracted.lhs_step[last], rhs_step = contracted.rhs_step[last];
+  }
   do {
     int64_t inner[HLO_MAX_RANK] = {0}, lhs_base = 0, rhs_base = 0;
     eval_scalar sum = {.re = 0, .im = 0};
     group_offsets(&kept, idx, &lhs_base, &rhs_base);
-    if (group_elems(&contracted) > 0) {
+    if (!is_empty) {
       do {
         int64_t l = lhs_base, r = rhs_base;
         group_offsets(&contracted, inner, &l, &r);
-        accumulate(class, rounded, &sum, lhs[l], rhs[r]);
+        accumulate_run(class, rounded, &sum, lhs + l, lhs_step, rhs + r, rhs_step, run);
       } while (eval_next(contracted.count, contracted.size, inner));
     }
     eval_store(result->shape->type, eval_at(result, k++), sum);
@@ -296,15 +315,22 @@ weft_status *eval_convolution(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
   bool rounded = rounds_steps(ctx, os->type);
   int spatial = c->window.rank;
   int64_t idx[HLO_MAX_RANK] = {0}, kernel_size[HLO_MAX_RANK], k = 0;
+  int64_t lhs_size[HLO_MAX_RANK], lhs_step[HLO_MAX_RANK], rhs_step[HLO_MAX_RANK]; /* of the spatial dimensions */
   int64_t in_features = rs->dims[c->rhs_in_feature], out_features = os->dims[c->out_feature];
   int64_t batches = os->dims[c->out_batch];
   int64_t lhs_feature_step = step_of(ls, c->lhs_feature), rhs_feature_step = step_of(rs, c->rhs_in_feature);
+  int64_t batch_step = step_of(ls, c->lhs_batch), out_feature_step = step_of(rs, c->rhs_out_feature);
   eval_scalar *lhs, *rhs;
   hlo_literal *result;
 
   WEFT_TRY(widen(ctx, operands[0], os->type, WEFT_INVALID, &lhs));
   WEFT_TRY(widen(ctx, operands[1], os->type, WEFT_INVALID, &rhs));
-  for (int d = 0; d < spatial; d++) kernel_size[d] = rs->dims[c->rhs_spatial.v[d]];
+  for (int d = 0; d < spatial; d++) {
+    kernel_size[d] = rs->dims[c->rhs_spatial.v[d]];
+    lhs_size[d] = ls->dims[c->lhs_spatial.v[d]];
+    lhs_step[d] = step_of(ls, c->lhs_spatial.v[d]);
+    rhs_step[d] = step_of(rs, c->rhs_spatial.v[d]);
+  }
   WEFT_TRY(eval_result(ctx, os, &result));
   *out = result;
   if (hlo_shape_elems(os) == 0 || hlo_shape_elems(rs) == 0) return NULL;
@@ -314,20 +340,20 @@ weft_status *eval_convolution(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
     int64_t inner[HLO_MAX_RANK] = {0};
     eval_scalar sum = {.re = 0, .im = 0};
     do {
-      int64_t l = batch * step_of(ls, c->lhs_batch) + group * in_features * lhs_feature_step;
-      int64_t r = feature * step_of(rs, c->rhs_out_feature);
+      int64_t l = batch * batch_step + group * in_features * lhs_feature_step, r = feature * out_feature_step;
       bool inside = true;
       for (int d = 0; d < spatial && inside; d++) {
         const hlo_window_dim *w = &c->window.dims[d];
         int64_t at = idx[c->out_spatial.v[d]] * w->stride + inner[d] * w->window_dilation - w->pad_low;
-        int64_t tap = w->reversal ? kernel_size[d] - 1 - inner[d] : inner[d];
-        inside = at >= 0 && at % w->base_dilation == 0 && at / w->base_dilation < ls->dims[c->lhs_spatial.v[d]];
-        l += at / w->base_dilation * step_of(ls, c->lhs_spatial.v[d]);
-        r += tap * step_of(rs, c->rhs_spatial.v[d]);
+        int64_t tap = w->reversal ? kernel_size[d] - 1 - inner[d] : inner[d], hole = 0;
+        if (w->base_dilation != 1) hole = at % w->base_dilation, at /= w->base_dilation;
+        inside = hole == 0 && at >= 0 && at < lhs_size[d];
+        l += at * lhs_step[d];
+        r += tap * rhs_step[d];
       }
       if (!inside && ls->type == WEFT_F8E8M0FNU) sum.re = NAN; /* padding and holes are 0, which the type lacks */
-      for (int64_t f = 0; f < in_features && inside; f++)
-        accumulate(class, rounded, &sum, lhs[l + f * lhs_feature_step], rhs[r + f * rhs_feature_step]);
+      if (inside)
+        accumulate_run(class, rounded, &sum, lhs + l, lhs_feature_step, rhs + r, rhs_feature_step, in_features);
     } while (eval_next(spatial, kernel_size, inner));
     eval_store(os->type, eval_at(result, k++), sum);
     if (k % 1024 == 0) WEFT_TRY(eval_check_deadline(ctx));

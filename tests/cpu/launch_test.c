@@ -313,13 +313,8 @@ TEST(the_last_reference_may_go_while_work_is_in_flight)
   "}\n"
 enum { AHEAD = 300, MOST_QUEUED = 64 };
 
-/* Runs on the emulated GPU under a sanitizer take longer than a launch waits for room before it goes on. */
-static bool runs_are_too_slow(void)
-{
-  const char *platform = getenv("WEFT_PLATFORM");
-
-  return getenv("WEFT_SANITIZED") && platform && strcmp(platform, "cuda") == 0;
-}
+/* The emulated GPU takes longer for any step. */
+static const char *slow_step(void) { return test_is_on_gpu() ? STEP_TEXT : SLOW_STEP_TEXT; }
 
 /* `x` is given up; the steps' definition events, in order. */
 static weft_buffer *launch_ahead(weft_executable *exe, weft_buffer *x, weft_event **defined, int most)
@@ -337,9 +332,8 @@ static weft_buffer *launch_ahead(weft_executable *exe, weft_buffer *x, weft_even
 
 TEST(a_host_cannot_run_far_ahead_of_a_busy_device)
 {
-  if (runs_are_too_slow()) T_SKIP("the emulated GPU under a sanitizer is too slow");
   weft_platform *platform = test_platform(1, 2);
-  weft_executable *exe = test_compile(platform, SLOW_STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_executable *exe = test_compile(platform, slow_step(), BUF_TOPOLOGICAL);
   weft_event *defined[AHEAD];
 
   weft_buffer *x = launch_ahead(exe, zeros(weft_platform_device(platform, 0)), defined, MOST_QUEUED);
@@ -353,10 +347,9 @@ TEST(a_host_cannot_run_far_ahead_of_a_busy_device)
 /* They wait for the launching thread itself. */
 TEST(launches_on_what_is_yet_to_come_do_not_wait)
 {
-  if (runs_are_too_slow()) T_SKIP("the emulated GPU under a sanitizer is too slow");
   weft_platform *platform = test_platform(1, 2);
   weft_device *device = weft_platform_device(platform, 0);
-  weft_executable *exe = test_compile(platform, SLOW_STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_executable *exe = test_compile(platform, slow_step(), BUF_TOPOLOGICAL);
   weft_buffer *promise, *x = zeros(device), *last;
   weft_event *defined[AHEAD];
   int64_t began_ns = weft_now_ns();

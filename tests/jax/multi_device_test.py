@@ -25,7 +25,7 @@ if not os.path.exists(PLUGIN):
 os.environ["PJRT_NAMES_AND_LIBRARY_PATHS"] = f"weft:{PLUGIN}"
 os.environ["JAX_PLATFORMS"] = "weft,cpu"
 os.environ["WEFT_NUM_DEVICES"] = "8"
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 
 import itertools  # noqa: E402
 
