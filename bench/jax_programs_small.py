@@ -767,11 +767,13 @@ def singular_values_of_a_batch():
 
 @program
 def solves_and_factors():
-    """One of each, of a few hundred rows: what LAPACK does with blocks."""
+    """One of each, of a few hundred rows: what LAPACK does with blocks.  One after the other: under `chrt -f`, two calls of jaxlib's
+    OpenBLAS at once can wait for each other without end."""
     def run(a, b):
         q, r = jnp.linalg.qr(a[:, :200])
-        l = jnp.linalg.cholesky(a @ a.T + len(a) * jnp.eye(len(a)))
-        return q @ r, l @ l.T, a @ jnp.linalg.solve(a, b)
+        of = q @ r
+        l = jnp.linalg.cholesky(of.T @ of + len(a) * jnp.eye(200))
+        return l @ l.T, a @ jnp.linalg.solve(a + l[0, 0] * jnp.eye(len(a)), b)
 
     return run, (normal(0, 300, 300) + 20 * np.eye(300, dtype=np.float32), normal(1, 300, 8))
 
@@ -810,7 +812,7 @@ def half_precision_attention_gradient():
 
 @program
 def splats_along_rays_gradient():
-    """Transmittance: the gradient of a cumulative product."""
+    """Transmittance: the gradient of a cumulative product.  Wide splats: narrow ones are denormal far away (docs/performance.md)."""
     yx = np.stack(np.meshgrid(*[np.linspace(0, 1, 48, dtype=np.float32)] * 2, indexing="ij"), -1)
 
     def run(parameters, image):
@@ -823,7 +825,7 @@ def splats_along_rays_gradient():
             return jnp.mean(((alpha * left) @ jax.nn.sigmoid(colour) - image) ** 2)
         return jax.value_and_grad(loss)(parameters)
 
-    return run, ((normal(0, 100, 2), normal(1, 100, 2) + 5, normal(2, 100, 3), normal(3, 100)), normal(4, 48, 48, 3))
+    return run, ((normal(0, 100, 2), normal(1, 100, 2) / 2, normal(2, 100, 3), normal(3, 100)), normal(4, 48, 48, 3))
 
 
 if __name__ == "__main__":

@@ -94,8 +94,8 @@ static const char *find_threads(void *handle)
   return its.max_threads && its.set_threads ? NULL : "its OpenMP is not found";
 }
 
-/* Has the library keep to the instructions that this process may use, if it may not use all (processor.h). It does not hear if it has
- * computed for another part of the process before. */
+/* Has the library keep to the instructions that this process may use, if it may not use all (processor.h). It does not
+ * hear if it has computed for another part of the process before. */
 static void limit_instructions(void *handle)
 {
   char missing[64];

@@ -4,11 +4,11 @@
  * does: a swapped operand is a transposed one.  Dimensions are merged by reshapes; an operand that is itself a
  * transpose is read without that transpose if no other one is needed then; and an operand is transposed only if no GEMM
  * can address it as it is. A transpose of a transpose becomes one first. Canonical dots whose operands are transposes
- * are folded too, so the pass is run again after simplification. A dot whose result is only read transposed (JAX writes the gradient of a weight so) becomes the dot
- * of the swapped operands where that gives the same result: the transpose of a product is the product of the transposes
- * in the opposite order. So does a dot of batches if the transpose of the swapped one's result keeps the innermost
- * dimension, and the other did not (attention writes its result [batch, heads, features, queries], and reads it
- * [batch, queries, heads, features]).
+ * are folded too, so the pass is run again after simplification. A dot whose result is only read transposed (JAX writes
+ * the gradient of a weight so) becomes the dot of the swapped operands where that gives the same result: the transpose
+ * of a product is the product of the transposes in the opposite order. So does a dot of batches if the transpose of the
+ * swapped one's result keeps the innermost dimension, and the other did not (attention writes its result [batch, heads,
+ * features, queries], and reads it [batch, queries, heads, features]).
  * Where the transpose only reorders dimensions of one operand, or those of the batch, and the operands are small, these
  * are transposed instead of the result. A large operand that is a transpose is read without that one, and the result,
  * which is small, is transposed where free dimensions come in another order then (gradients of grouped heads).

@@ -263,7 +263,9 @@ static double asked_by(const planner *p, const hlo_instr *user, const hlo_instr 
     for (int d = to->rank - 1; d >= 0 && !pass_ints_contain(user->dims, d); d--) repeats *= (double)to->dims[d];
     return WEFT_MAX(t / WEFT_MAX(repeats / lanes, 1), WEFT_MIN(t, elems(instr)));
   }
-  case HLO_PAD: case HLO_CONCATENATE: return t * ratio;
+  case HLO_PAD: /* between elements: computed for all, and then chosen */
+    return to->rank > 0 && user->u.pad.dims[to->rank - 1].interior > 0 ? t : t * ratio;
+  case HLO_CONCATENATE: return t * ratio;
   case HLO_REDUCE: return t * ratio;
   case HLO_REDUCE_WINDOW: {
     double window = 1;

@@ -413,6 +413,33 @@ TEST(narrow_floats_are_converted_by_arithmetic)
   }
 }
 
+/* Rows of every length around a vector's, both ways; what lies behind a row stays as it is. */
+TEST(rows_of_floats_become_narrow_ones)
+{
+  static const weft_dtype types[] = {WEFT_F16, WEFT_BF16, WEFT_F8E4M3FN};
+  float from[80];
+  uint8_t to[2 * 80 + 2];
+
+  for (int i = 0; i < 80; i++) /* exact, halfway, subnormal in f16, too large for it, and special numbers */
+    from[i] = i % 9 == 0 ? (i % 2 ? NAN : -INFINITY)
+                         : ldexpf(1 + (float)(i * 37 % 64) / 4096, i - 45) * (i % 3 ? 1 : -1);
+  for (size_t t = 0; t < WEFT_COUNT(types); t++)
+    for (int64_t step = 1; step < 3; step++)
+      for (int64_t count = 0; count <= 40; count++) {
+        size_t bytes = weft_dtype_bytes(types[t]);
+        memset(to, 0x55, sizeof to);
+        cpu_convert(types[t], to, WEFT_F32, from, step, count);
+        for (int64_t i = 0; i < count; i++) {
+          uint64_t got = 0, want = weft_float_encode(types[t], from[i * step]);
+          memcpy(&got, to + bytes * (size_t)i, bytes);
+          if (isnan(from[i * step]) ? !isnan(weft_float_decode(types[t], got)) : got != want)
+            fail_msg("%a is %s 0x%x, not 0x%x", (double)from[i * step], weft_dtype_name(types[t]), (unsigned)got,
+                     (unsigned)want);
+        }
+        T_EQ_INT(to[bytes * (size_t)count], 0x55);
+      }
+}
+
 TEST(products_of_few_rows_are_exact)
 {
   static const weft_dtype bytes[] = {WEFT_S8, WEFT_U8, WEFT_S4, WEFT_U4, WEFT_F8E4M3FN, WEFT_F8E5M2, WEFT_F16, WEFT_BF16, WEFT_S16};

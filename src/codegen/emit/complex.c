@@ -74,8 +74,8 @@ gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b)
   return infinite_over_finite(e, a, b, (gen_value){re, im});
 }
 
-/* The greater or the less of two numbers without a sign, whose bits are in their order: one instruction, where an extremum of floats takes
- * some more for NaN and for zeros of two signs. NaN counts as greater than all. */
+/* The greater or the less of two numbers without a sign, whose bits are in their order: one instruction, where an
+ * extremum of floats takes some more for NaN and for zeros of two signs. NaN counts as greater than all. */
 static gen_ssa extreme(gen_emit *e, const char *name, gen_ssa x, gen_ssa y)
 {
   LLVMTypeRef type = gen_scalar_type(x), bits = type == e->part->f64 ? e->part->i64 : e->part->i32;

@@ -76,8 +76,9 @@ const char *gen_level_names(void) { return "x86-64, x86-64-v2, x86-64-v3, x86-64
 enum { SSE4_2, AVX, AVX2, AVX512, AVX512_VNNI, AVX512_BF16, AMX, AMX_FP16, ISAS };
 static const char *const isas[ISAS] = {"SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX", "AMX_FP16"};
 
-/* The least set with a feature whose name begins so; the first line that fits counts. All other features are in SSE4_2. XLA has the same
- * table (cpu_features.cc) but for avx512fp16, which XLA leaves on under AVX512_BF16: no processor without AMX has it. */
+/* The least set with a feature whose name begins so; the first line that fits counts. All other features are in
+ * SSE4_2. XLA sorts them alike (cpu_features.cc), but leaves avx512fp16 on under AVX512_BF16: no processor without AMX
+ * has it. */
 static const struct beginning { const char *text; int isa; } beginnings[] = {
   {"amx-bf16", AMX}, {"amx-int8", AMX}, {"amx-tile", AMX}, {"amx", AMX_FP16}, {"avx10", AMX_FP16}, {"avx512fp16", AMX},
   {"avx512bf16", AVX512_BF16}, {"avx512vnni", AVX512_VNNI}, {"avx512", AVX512}, {"evex512", AVX512}, {"avx2", AVX2},
@@ -206,7 +207,8 @@ static void ask_processor(void)
   if (answers[0][ECX] & 1u << 27) __asm__("xgetbv" : "=a"(saved_state), "=d"(high) : "c"(0)); /* OSXSAVE */
 }
 
-/* True if the processor has the feature, the operating system saves the registers that it needs, and this process may use it. */
+/* True if the processor has the feature, the operating system saves the registers that it needs, and this process may
+ * use it. */
 static bool has(const feature *f)
 {
   static const uint32_t wanted[] = {[PLAIN] = 0, [YMM] = 0x6, [ZMM] = 0xe6, [TILES] = 0x60006};

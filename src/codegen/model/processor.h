@@ -27,9 +27,9 @@ bool gen_processor_has(const char *features, char missing[64]);
 const char *gen_level_features(const char *level);
 /* The levels, for messages: "x86-64, x86-64-v2, ...". */
 const char *gen_level_names(void);
-/* The most that this process may use, by XLA's flag --xla_cpu_max_isa in XLA_FLAGS as it was when it was first asked for: "AVX2",
- * "AVX512_BF16", ...; NULL: all that the processor has. All other functions here, and gen_this_processor, keep to it. Loops that the C
- * compiler has cloned for several levels (cpu/hot.h) do not. */
+/* The most that this process may use, by XLA's flag --xla_cpu_max_isa in XLA_FLAGS as it was when it was first asked
+ * for: "AVX2", "AVX512_BF16", ...; NULL: all that the processor has. All other functions here, and gen_this_processor,
+ * keep to it. Loops that the C compiler has cloned for several levels (cpu/hot.h) do not. */
 const char *gen_isa_limit(void);
 /* True if the flag is given with a name that XLA does not have; there is no limit then, as in XLA. */
 bool gen_isa_limit_is_unknown(void);
