@@ -95,7 +95,7 @@ TESTS += $(check_PROGRAMS)
 TESTS_THAT_WAIT = \
   tests/collective/survive_test tests/security/mitm_test tests/collective/faults_test tests/gpu/ops_gpu_test tests/gpu/survive_test \
   tests/jax/agent_test tests/gpu/collective_faults_test tests/jax/interrupt_test tests/coord/jaxlib_client_test tests/coord/agent_jaxlib_test \
-  tests/security/coord_middle_test tests/jax/survive_test tests/gpu/collective_graphs_test \
+  tests/security/coord_middle_test tests/jax/survive_test tests/gpu/collective_graphs_test tests/gpu/numa_test \
   tests/gpu/transfers_test tests/coord/run_test tests/gpu/jobs_test tests/collective/ops_fabric_test tests/security/coord_memory_test \
   tests/security/coord_strangers_test tests/gpu/clique_split_test tests/gpu/nccl_programs_test tests/coord/allocation_test \
   tests/collective/flight_test tests/gpu/collective_memory_test tests/coord/hosts_test tests/collective/communicator_test \

@@ -1130,7 +1130,7 @@ TEST(sums_of_the_first_part_of_k_leave_out_the_rest)
 }
 
 TEST_MAIN(UNIT(products_of_complex_numbers_are_exact), UNIT(products_of_few_rows_are_exact), UNIT(products_by_weights_with_zero_points_and_scales_are_exact),
-          UNIT(narrow_floats_are_converted_by_arithmetic), UNIT(packed_forms_for_few_rows_give_the_same_bits),
+          UNIT(narrow_floats_are_converted_by_arithmetic), UNIT(rows_of_floats_become_narrow_ones), UNIT(packed_forms_for_few_rows_give_the_same_bits),
           UNIT(products_by_a_vector_are_exact),
           UNIT(a_sum_of_one_factor_is_no_product_by_a_vector), UNIT(products_of_narrow_floats_are_exact), UNIT(products_are_added_to_what_is_there), UNIT(sums_are_rounded_to_bf16_as_conversions_are), UNIT(products_of_bf16_by_pairs_are_exact), UNIT(one_row_of_bf16_has_the_same_bits_with_and_without_a_packed_form), UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
           UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
