@@ -6,33 +6,6 @@
 #include "base/swap.h"
 #include "passes/algebraic.h"
 
-/* True if the dimensions of the two shapes are the same apart from dimensions of 1. */
-static bool same_but_units(const hlo_shape *a, const hlo_shape *b)
-{
-  int i = 0, j = 0;
-
-  for (;;) {
-    while (i < a->rank && a->dims[i] == 1) i++;
-    while (j < b->rank && b->dims[j] == 1) j++;
-    if (i == a->rank || j == b->rank) return i == a->rank && j == b->rank;
-    if (a->dims[i++] != b->dims[j++]) return false;
-  }
-}
-
-/* For each operand dimension over 1, the result dimension of a reshape that only adds or drops dimensions of 1; -1
- * for dimensions of 1. */
-static void map_units(const hlo_shape *from, const hlo_shape *to, int64_t *map)
-{
-  int j = 0;
-
-  for (int i = 0; i < from->rank; i++) {
-    map[i] = -1;
-    if (from->dims[i] == 1) continue;
-    while (to->dims[j] == 1) j++;
-    map[i] = j++;
-  }
-}
-
 static bool is_scalar_broadcast(const hlo_instr *x)
 {
   return x->op == HLO_BROADCAST && hlo_shape_is_scalar(x->operands[0]->shape);
@@ -58,19 +31,19 @@ weft_status *simplify_reshape(simplifier *s, hlo_instr *instr)
   if (x->op == HLO_RESHAPE || x->op == HLO_BITCAST)
     return simplify_built(s, &b, instr, pb_reshape_like(&b, x->operands[0], instr->shape));
   if (is_scalar_broadcast(x)) return simplify_built(s, &b, instr, pb_fill(&b, x->operands[0], instr->shape));
-  if (x->op == HLO_BROADCAST && same_but_units(x->shape, instr->shape)) {
+  if (x->op == HLO_BROADCAST && pass_same_but_units(x->shape, instr->shape)) {
     hlo_instr *v = x->operands[0];
     int64_t map[HLO_MAX_RANK], dims[HLO_MAX_RANK];
     int rank = 0;
-    map_units(x->shape, instr->shape, map);
+    pass_map_units(x->shape, instr->shape, map);
     for (int i = 0; i < v->shape->rank; i++)
       if (v->shape->dims[i] != 1) dims[rank++] = map[x->dims.v[i]];
     return simplify_built(s, &b, instr,
                           pb_broadcast(&b, squeezed(&b, v), instr->shape->rank, instr->shape->dims, dims));
   }
-  if (x->op == HLO_IOTA && same_but_units(x->shape, instr->shape) && x->shape->dims[x->dims.v[0]] != 1) {
+  if (x->op == HLO_IOTA && pass_same_but_units(x->shape, instr->shape) && x->shape->dims[x->dims.v[0]] != 1) {
     int64_t map[HLO_MAX_RANK];
-    map_units(x->shape, instr->shape, map);
+    pass_map_units(x->shape, instr->shape, map);
     return simplify_built(s, &b, instr, pb_iota(&b, instr->shape, map[x->dims.v[0]]));
   }
   return NULL;
@@ -81,16 +54,10 @@ weft_status *simplify_transpose(simplifier *s, hlo_instr *instr)
   hlo_instr *x = instr->operands[0];
   const int64_t *perm = instr->dims.v;
   int rank = instr->shape->rank;
-  int64_t v[HLO_MAX_RANK], last = -1;
-  bool in_order = true; /* only units move */
+  int64_t v[HLO_MAX_RANK];
   pass_build b = PASS_BUILD_AT(instr);
 
-  for (int i = 0; i < rank; i++) {
-    if (instr->shape->dims[i] == 1) continue;
-    in_order &= perm[i] > last;
-    last = perm[i];
-  }
-  if (in_order) return simplify_built(s, &b, instr, pb_reshape_like(&b, x, instr->shape));
+  if (!pass_moves(x->shape, perm)) return simplify_built(s, &b, instr, pb_reshape_like(&b, x, instr->shape));
   if (x->op == HLO_TRANSPOSE) {
     for (int i = 0; i < rank; i++) v[i] = x->dims.v[perm[i]];
     return simplify_built(s, &b, instr, pb_transpose(&b, x->operands[0], v));
@@ -219,12 +186,12 @@ weft_status *simplify_slice(simplifier *s, hlo_instr *instr)
     if (v->shape->rank) v = pb_slice(&b, v, starts, limits, strides);
     return simplify_built(s, &b, instr, pb_broadcast(&b, v, rank, instr->shape->dims, x->dims.v));
   }
-  if (x->op == HLO_RESHAPE && has_unit_strides(instr) && same_but_units(x->operands[0]->shape, x->shape)) {
+  if (x->op == HLO_RESHAPE && has_unit_strides(instr) && pass_same_but_units(x->operands[0]->shape, x->shape)) {
     /* slice(reshape) becomes reshape(slice), so that slices meet the instructions that made the values. */
     hlo_instr *v = x->operands[0];
     int64_t map[HLO_MAX_RANK];
     if (hlo_shape_elems(instr->shape) == 0) return NULL;
-    map_units(v->shape, x->shape, map);
+    pass_map_units(v->shape, x->shape, map);
     for (int i = 0; i < v->shape->rank; i++) {
       starts[i] = map[i] < 0 ? 0 : instr->u.slice->start.v[map[i]];
       limits[i] = map[i] < 0 ? 1 : instr->u.slice->limit.v[map[i]];

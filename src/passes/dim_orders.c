@@ -16,8 +16,8 @@
  *
  * Orders are judged by the bytes that transposes read and write, those that pass dot-canonicalizer makes for the dots
  * at the border included. A net is rewritten where clearly fewer are moved. A reduction of the innermost dimensions
- * remains one. No value changes, apart from the order in which an operation that
- * is free to choose it adds up. */
+ * remains one. No value changes, apart from the order in which an operation that is free to choose it
+ * adds up. */
 #include <config.h>
 
 #include <math.h>
@@ -74,19 +74,6 @@ static const member *member_of(const net *n, const hlo_instr *x)
 
 static double bytes_of(const hlo_instr *x) { return (double)hlo_shape_total_bytes(x->shape); }
 
-/* Do dimensions of more than one element change their order? */
-static bool moves(const hlo_shape *shape, const int64_t *perm)
-{
-  int64_t last = -1;
-
-  for (int i = 0; i < shape->rank; i++) {
-    if (shape->dims[perm[i]] == 1) continue;
-    if (perm[i] < last) return true;
-    last = perm[i];
-  }
-  return false;
-}
-
 /* The dimensions of an array in that order: those of 1 first. */
 static void permutation(int rank, const axes *a, const order *o, int64_t *perm)
 {
@@ -112,19 +99,6 @@ static bool same_axes(const axes *a, const axes *b, int rank) { return memcmp(a-
 
 /* ---- members ----------------------------------------------------------------------------------------------------- */
 
-/* Does the reshape only add or drop dimensions of 1? */
-static bool moves_units_only(const hlo_shape *a, const hlo_shape *b)
-{
-  int i = 0, j = 0;
-
-  for (;; i++, j++) {
-    while (i < a->rank && a->dims[i] == 1) i++;
-    while (j < b->rank && b->dims[j] == 1) j++;
-    if (i == a->rank || j == b->rank) return i == a->rank && j == b->rank;
-    if (a->dims[i] != b->dims[j]) return false;
-  }
-}
-
 /* Has the operand of an elementwise operation the dimensions of the result? Others are scalars. */
 static bool has_dims(const hlo_instr *x, int operand)
 {
@@ -140,7 +114,7 @@ static bool can_be_member(const hlo_instr *x)
   switch (x->op) {
   case HLO_TRANSPOSE: case HLO_BROADCAST: case HLO_IOTA: return true;
   case HLO_REDUCE: return x->operand_count == 2;
-  case HLO_RESHAPE: return moves_units_only(x->shape, x->operands[0]->shape);
+  case HLO_RESHAPE: return pass_same_but_units(x->shape, x->operands[0]->shape);
   default:
     if (!hlo_opcode_is_elementwise(x->op) || hlo_opcode_has_side_effect(x->op) || x->called_count > 0) return false;
     for (int i = 0; i < x->operand_count; i++)
@@ -152,14 +126,12 @@ static bool can_be_member(const hlo_instr *x)
 /* Copies the axes of dimensions over 1, in their order. */
 static void copy_over_units(const hlo_shape *from, const axes *a, const hlo_shape *to, axes *out)
 {
-  int d = 0;
+  int64_t map[HLO_MAX_RANK];
 
-  for (int i = 0; i < to->rank; i++) {
-    out->v[i] = UNIT;
-    if (to->dims[i] == 1) continue;
-    while (from->dims[d] == 1) d++;
-    out->v[i] = a->v[d++];
-  }
+  pass_map_units(from, to, map);
+  for (int d = 0; d < to->rank; d++) out->v[d] = UNIT;
+  for (int d = 0; d < from->rank; d++)
+    if (map[d] >= 0) out->v[map[d]] = a->v[d];
 }
 
 /* The axes that operand i of `x`, of which `a` are the axes, has. False: none, as of a scalar; or they do not follow,
@@ -376,7 +348,7 @@ static double cost_of_result(const hlo_instr *dot, const int64_t *dims, bool is_
   double cost = 0;
 
   for (int i = 0; i < dot->shape->rank; i++) iota[i] = i;
-  if (moves(dot->shape, dims)) {
+  if (pass_moves(dot->shape, dims)) {
     for (int i = 0; i < dot->shape->rank; i++) {
       if (dot->shape->dims[dims[i]] == 1) continue;
       int p = (int)part_of_result(dot, dims[i]);
@@ -465,7 +437,7 @@ static weft_status *cost_before(net *n, double *out)
   for (int d = 0; d < HLO_MAX_RANK; d++) iota[d] = d;
   for (int k = 0; k < n->count; k++) {
     const hlo_instr *x = n->members[k]->instr;
-    if (x->op == HLO_TRANSPOSE && moves(x->operands[0]->shape, x->dims.v)) {
+    if (x->op == HLO_TRANSPOSE && pass_moves(x->operands[0]->shape, x->dims.v)) {
       *out += cost_of_transpose(x);
       continue;
     }
@@ -546,7 +518,7 @@ static weft_status *cost_of_entries(net *n, const member *m, const order *o, dou
     if (!is_new) continue;
     permutation(x->shape->rank, &a, o, perm);
     if (is_plain_dot(x)) *cost += cost_of_result(x, perm, is_read_inside(n, x));
-    else if (moves(x->shape, perm)) *cost += 2 * bytes_of(x);
+    else if (pass_moves(x->shape, perm)) *cost += 2 * bytes_of(x);
   }
   return NULL;
 }
@@ -571,7 +543,7 @@ static weft_status *cost_after(net *n, const order *o, double *out)
       for (int side = 0; is_plain_dot(user) && side < 2; side++)
         if (user->operands[side] == x) *out += cost_of_reading(user, side, perm);
     }
-    if (moves(x->shape, perm) && is_read_as_it_is(n, m)) *out += 2 * bytes_of(x);
+    if (pass_moves(x->shape, perm) && is_read_as_it_is(n, m)) *out += 2 * bytes_of(x);
   }
   return NULL;
 }
@@ -646,7 +618,7 @@ static hlo_instr *permuted(pass_build *b, hlo_instr *x, const int64_t *perm)
 {
   int64_t dims[HLO_MAX_RANK];
 
-  if (b->error || moves(x->shape, perm)) return pb_transpose(b, x, perm);
+  if (b->error || pass_moves(x->shape, perm)) return pb_transpose(b, x, perm);
   for (int i = 0; i < x->shape->rank; i++) dims[i] = x->shape->dims[perm[i]];
   return pb_reshape(b, x, x->shape->rank, dims);
 }
@@ -736,10 +708,9 @@ static weft_status *copy_member(net *n, member *m, const order *o)
  * transposed where batch or free dimensions come in another order then. */
 static weft_status *read_copy(hlo_instr *dot, int side, hlo_instr *copy, const int64_t *place)
 {
-  weft_arena *arena = &dot->parent->module->arena;
   pass_build b = PASS_BUILD_AT(dot);
   const hlo_dot_attrs *from = dot->u.dot;
-  hlo_dot_attrs *attrs = weft_arena_memdup(arena, from, sizeof *attrs);
+  hlo_dot_attrs *attrs = weft_arena_memdup(&dot->parent->module->arena, from, sizeof *attrs);
   int64_t batch[2][HLO_MAX_RANK], sums[HLO_MAX_RANK], perm[HLO_MAX_RANK], dims[HLO_MAX_RANK];
   int64_t order[HLO_MAX_RANK], at[HLO_MAX_RANK]; /* at: of a free dimension of the result, its place in the copy */
   hlo_ints own = side ? from->rhs_batch : from->lhs_batch, other = side ? from->lhs_batch : from->rhs_batch;
@@ -769,19 +740,12 @@ static weft_status *read_copy(hlo_instr *dot, int side, hlo_instr *copy, const i
     perm[order[i]] = i;
     dims[i] = dot->shape->dims[order[i]];
   }
-  const hlo_shape *shape = hlo_shape_array(arena, dot->shape->type, rank, dims);
-  WEFT_TRY_ALLOC(shape);
   attrs->lhs_batch = pb_ints(&b, count, batch[0]);
   attrs->rhs_batch = pb_ints(&b, count, batch[1]);
   *(side ? &attrs->rhs_contracting : &attrs->lhs_contracting) = pb_ints(&b, (int)own_sums.count, sums);
-  hlo_instr *operands[2] = {dot->operands[0], dot->operands[1]}, *result;
-  operands[side] = copy;
-  result = pb_instr(&b, HLO_DOT, shape, 2, operands);
-  if (result) {
-    result->u.dot = attrs;
-    result->extra = dot->extra;
-    result->metadata = dot->metadata;
-  }
+  hlo_instr *lhs = side ? dot->operands[0] : copy, *rhs = side ? copy : dot->operands[1];
+  hlo_instr *result = pb_dot_like(&b, dot, lhs, rhs, dot->shape->type, dims);
+  if (result) result->u.dot = attrs;
   return pass_build_replace(&b, dot, permuted(&b, result, perm));
 }
 
@@ -854,7 +818,7 @@ static weft_status *find_nets(hlo_computation *comp, pass_ctx *ctx, pass_map *of
   int low, ids, count = 0, used = 0;
 
   HLO_FOREACH(x, comp)
-    count += x->op == HLO_TRANSPOSE && bytes_of(x) >= LEAST_BYTES && moves(x->operands[0]->shape, x->dims.v);
+    count += x->op == HLO_TRANSPOSE && bytes_of(x) >= LEAST_BYTES && pass_moves(x->operands[0]->shape, x->dims.v);
   *out_count = 0;
   if (count == 0) return NULL;
   hlo_id_range(comp, &low, &ids);
@@ -862,7 +826,7 @@ static weft_status *find_nets(hlo_computation *comp, pass_ctx *ctx, pass_map *of
   net *nets = WEFT_ARENA_ARRAY(ctx->scratch, net, count);
   WEFT_TRY_ALLOC(members && nets);
   HLO_FOREACH(x, comp) {
-    if (x->op != HLO_TRANSPOSE || bytes_of(x) < LEAST_BYTES || !moves(x->operands[0]->shape, x->dims.v) ||
+    if (x->op != HLO_TRANSPOSE || bytes_of(x) < LEAST_BYTES || !pass_moves(x->operands[0]->shape, x->dims.v) ||
         !can_be_member(x) || pass_map_get(of, x->id))
       continue;
     net *n = &nets[(*out_count)++];

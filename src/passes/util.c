@@ -114,6 +114,42 @@ weft_status *pass_sequential(const hlo_module *module, weft_arena *arena, pass_c
   return NULL;
 }
 
+bool pass_same_but_units(const hlo_shape *a, const hlo_shape *b)
+{
+  int i = 0, j = 0;
+
+  for (;;) {
+    while (i < a->rank && a->dims[i] == 1) i++;
+    while (j < b->rank && b->dims[j] == 1) j++;
+    if (i == a->rank || j == b->rank) return i == a->rank && j == b->rank;
+    if (a->dims[i++] != b->dims[j++]) return false;
+  }
+}
+
+void pass_map_units(const hlo_shape *from, const hlo_shape *to, int64_t *map)
+{
+  int j = 0;
+
+  for (int i = 0; i < from->rank; i++) {
+    map[i] = -1;
+    if (from->dims[i] == 1) continue;
+    while (to->dims[j] == 1) j++;
+    map[i] = j++;
+  }
+}
+
+bool pass_moves(const hlo_shape *shape, const int64_t *permutation)
+{
+  int64_t last = -1;
+
+  for (int i = 0; i < shape->rank; i++) {
+    if (shape->dims[permutation[i]] == 1) continue;
+    if (permutation[i] < last) return true;
+    last = permutation[i];
+  }
+  return false;
+}
+
 bool pass_is_identity(hlo_opcode op, const hlo_instr *value)
 {
   weft_dtype type = value->shape->type;

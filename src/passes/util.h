@@ -18,6 +18,13 @@ static inline bool pass_ints_contain(hlo_ints ints, int64_t v)
   return false;
 }
 
+/* True if the dimensions of the two shapes are the same apart from dimensions of 1. */
+bool pass_same_but_units(const hlo_shape *a, const hlo_shape *b);
+/* For each dimension over 1 of `from`, the one of `to`, which only has other dimensions of 1; -1 for those of 1. */
+void pass_map_units(const hlo_shape *from, const hlo_shape *to, int64_t *map);
+/* Does a transpose of an array of that shape change the order of dimensions over 1? */
+bool pass_moves(const hlo_shape *shape, const int64_t *permutation);
+
 /* A map from ids (of instructions or computations) to pointers; NULL if nothing was set. It grows with the ids, so
  * that instructions made during the pass may be keys. Its array covers the range of ids that were set: those of one
  * computation lie close together. */

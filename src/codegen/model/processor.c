@@ -125,7 +125,8 @@ const char *gen_isa_names(void) { return "SSE4_2, AVX, AVX2, AVX512, AVX512_VNNI
 
 bool gen_isa_limit_is_unknown(void) { return most_isa() == ISAS && is_given; }
 
-bool gen_isa_allows(const char *feature, size_t length)
+/* False for a feature (its first `length` characters) above the limit. */
+static bool is_allowed(const char *feature, size_t length)
 {
   for (size_t i = 0; i < WEFT_COUNT(beginnings); i++) {
     size_t n = strlen(beginnings[i].text);
@@ -138,7 +139,7 @@ void gen_limit_features(char *list)
 {
   for (char *at = list; *at;) {
     size_t length = strcspn(at, ",");
-    if (*at == '+' && !gen_isa_allows(at + 1, length - 1)) *at = '-';
+    if (*at == '+' && !is_allowed(at + 1, length - 1)) *at = '-';
     at += length + (at[length] == ',');
   }
 }
@@ -218,7 +219,7 @@ static bool has(const feature *f)
   pthread_once(&once, ask_processor);
   while (leaves[leaf].number != f->leaf || leaves[leaf].sub != f->subleaf) leaf++;
   return (answers[leaf][f->reg] & 1u << f->bit) && (saved_state & wanted[f->state]) == wanted[f->state] &&
-         gen_isa_allows(f->name, strlen(f->name));
+         is_allowed(f->name, strlen(f->name));
 }
 #else
 static bool has(const feature *f)

@@ -3,7 +3,6 @@
 #define WEFT_CODEGEN_MODEL_PROCESSOR_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 /* The vector instructions of this processor by which library kernels are chosen; all false on machines other than
  * x86-64. Tiles of AMX are not among them: a process must be given them first (gemm_amx.c). */
@@ -35,8 +34,6 @@ const char *gen_isa_limit(void);
 bool gen_isa_limit_is_unknown(void);
 /* The names, for messages: "SSE4_2, AVX, ...". */
 const char *gen_isa_names(void);
-/* False for a feature (its first `length` characters) above the limit. */
-bool gen_isa_allows(const char *feature, size_t length);
 /* Takes the features above the limit out of LLVM's list: "+avx512f" becomes "-avx512f". */
 void gen_limit_features(char *list);
 /* Writes those features of LLVM's list ("+avx2,-avx512f") that generated code can depend on. */
