@@ -8,6 +8,7 @@ libweftrun_la_SOURCES += \
   %D%/codegen.h \
   %D%/model/columns.c \
   %D%/model/cost.c %D%/model/cost.h \
+  %D%/model/element_loop.c \
   %D%/model/gpus.def \
   %D%/model/keys.c %D%/model/keys.h \
   %D%/model/library.c %D%/model/library.h \
@@ -27,6 +28,7 @@ libweftcore_la_SOURCES += \
   %D%/emit/columns.c \
   %D%/emit/complex.c \
   %D%/emit/dot.c \
+  %D%/emit/element_loop.c \
   %D%/emit/elemental.c \
   %D%/emit/elementwise.c \
   %D%/emit/emit.h \

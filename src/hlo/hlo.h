@@ -447,6 +447,7 @@ bool hlo_is_constant_scalar(const hlo_instr *instr,
 /* True for the same opcode, shape, attributes, operands (the same instructions) and called computations (equal
  * content).  Names, metadata and control edges are not compared. */
 bool hlo_instr_equal(const hlo_instr *a, const hlo_instr *b);
+bool hlo_instr_alike(const hlo_instr *a, const hlo_instr *b); /* the same, but for which operands they have */
 bool hlo_computation_equal(const hlo_computation *a, const hlo_computation *b);
 /* equal instructions have equal hashes; operands count by id */
 uint64_t hlo_instr_hash(const hlo_instr *instr);

@@ -195,6 +195,8 @@ static bool same_but_operands(const hlo_instr *a, const hlo_instr *b, int depth,
   return true;
 }
 
+bool hlo_instr_alike(const hlo_instr *a, const hlo_instr *b) { return same_but_operands(a, b, 0, &(int){0}); }
+
 bool hlo_instr_equal(const hlo_instr *a, const hlo_instr *b)
 {
   if (a == b) return true;

@@ -31,6 +31,7 @@ libweftcore_la_SOURCES += \
   %D%/rng_expander.c \
   %D%/scan_expander.c %D%/scatter_sorter.c \
   %D%/schedule.c \
+  %D%/element_loops.c \
   %D%/small_loops.c \
   %D%/sort_simplifier.c %D%/strategies.c %D%/dot_rounding.c %D%/strip_groups.c %D%/strips.c \
   %D%/custom_partitioner.h %D%/spmd/axes.c %D%/spmd/axes.h %D%/spmd/custom.c %D%/spmd/custom.h %D%/spmd/rule.c \

@@ -114,15 +114,13 @@ static weft_status *share_buffers(hlo_instr *fusion)
   return NULL;
 }
 
-static weft_status *make_kernel(while_loop *w, pass_map *map, bool *changed)
+/* *out is NULL if nothing of the loop is used. */
+static weft_status *make_kernel(while_loop *w, pass_map *map, hlo_instr **out)
 {
-  hlo_instr *fusion;
-
-  WEFT_TRY(while_outline(w, map, "loop_fusion", &fusion));
-  if (!fusion) return NULL;
-  *changed = true;
-  WEFT_TRY(pass_fusion_classify(fusion, "loop"));
-  return share_buffers(fusion);
+  WEFT_TRY(while_outline(w, map, "loop_fusion", false, out));
+  if (!*out) return NULL;
+  WEFT_TRY(pass_fusion_classify(*out, "loop"));
+  return share_buffers(*out);
 }
 
 static weft_status *small_loops_run(hlo_module *module, pass_ctx *ctx, bool *changed)
@@ -134,12 +132,17 @@ static weft_status *small_loops_run(hlo_module *module, pass_ctx *ctx, bool *cha
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
   for (int i = 0; i < comps.count; i++) {
     bool found = false;
-    HLO_FOREACH(instr, comps.v[i]) {
+    for (hlo_instr *instr = comps.v[i]->first, *next, *fusion; instr; instr = next) {
       while_loop w;
       bool is_tuple;
+      next = instr->next;
       if (instr->op != HLO_WHILE || pass_has_control_edges(instr)) continue;
       WEFT_TRY(while_open(instr, ctx->scratch, &w, &is_tuple));
-      if (is_tuple && has_short_body(&w, most_work) && has_small_state(&w)) WEFT_TRY(make_kernel(&w, &map, &found));
+      if (!is_tuple || !has_short_body(&w, most_work) || !has_small_state(&w)) continue;
+      WEFT_TRY(make_kernel(&w, &map, &fusion));
+      if (!fusion) continue;
+      next = fusion->next; /* what stood behind the loop is gone */
+      found = true;
     }
     if (found) WEFT_TRY(hlo_computation_sort(comps.v[i]));
     *changed |= found;

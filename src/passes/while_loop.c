@@ -147,11 +147,25 @@ weft_status *while_add_invariants(while_loop *w, int count, hlo_instr **values)
   return set_state_shape(w);
 }
 
-weft_status *while_outline(while_loop *w, pass_map *map, const char *name, hlo_instr **out_fusion)
+/* Appends the initial values that are made of one number, or of none. */
+static int take_made(const while_loop *w, hlo_instr **members)
 {
-  hlo_instr **members = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, w->count + 2);
-  hlo_instr **outputs = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, w->count);
   int count = 0;
+
+  for (int i = 0; i < w->count; i++) {
+    hlo_instr *x = while_init(w, i);
+    bool is_made = x->op == HLO_IOTA || (x->op == HLO_BROADCAST && hlo_shape_is_scalar(x->operands[0]->shape)), is_new = true;
+    for (int k = 0; k < count; k++) is_new = is_new && members[k] != x;
+    if (is_made && is_new && !pass_has_control_edges(x)) members[count++] = x;
+  }
+  return count;
+}
+
+weft_status *while_outline(while_loop *w, pass_map *map, const char *name, bool with_made, hlo_instr **out_fusion)
+{
+  hlo_instr **members = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, 2 * w->count + 2);
+  hlo_instr **outputs = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, w->count);
+  int count = 0, made;
 
   *out_fusion = NULL;
   WEFT_TRY_ALLOC(members);
@@ -162,10 +176,11 @@ weft_status *while_outline(while_loop *w, pass_map *map, const char *name, hlo_i
     hlo_move_before(w->after[i], w->loop->next); /* the list has them behind the loop, the last one first */
   }
   if (count == 0) return NULL;
-  members[0] = w->loop->operands[0];
-  members[1] = w->loop;
-  for (int i = 0; i < count; i++) members[2 + i] = outputs[count - 1 - i];
-  return pass_outline(members, count + 2, outputs, count, map, name, out_fusion);
+  made = with_made ? take_made(w, members) : 0;
+  members[made] = w->loop->operands[0];
+  members[made + 1] = w->loop;
+  for (int i = 0; i < count; i++) members[made + 2 + i] = outputs[count - 1 - i];
+  return pass_outline(members, made + count + 2, outputs, count, map, name, out_fusion);
 }
 
 /* ---- trip count -------------------------------------------------------------------------------------------------- */

@@ -37,8 +37,10 @@ WEFT_NODISCARD weft_status *while_keep(while_loop *w, const bool *keep);
 WEFT_NODISCARD weft_status *while_add_invariants(while_loop *w, int count, hlo_instr **values);
 
 /* Moves the loop and its initial tuple into a fusion, whose results are the elements that are used after the loop.
- * If there are none, *out_fusion is NULL and nothing changes. `map` is as for pass_outline. */
-WEFT_NODISCARD weft_status *while_outline(while_loop *w, pass_map *map, const char *name, hlo_instr **out_fusion);
+ * If there are none, *out_fusion is NULL and nothing changes. `map` is as for pass_outline. `with_made`: initial values
+ * that are made of one number, or of none (broadcasts, iotas), are made in the fusion. */
+WEFT_NODISCARD weft_status *while_outline(while_loop *w, pass_map *map, const char *name, bool with_made,
+                                          hlo_instr **out_fusion);
 
 /* The number of iterations of a counted loop, with constant start and step and a comparison with a constant; -1 if
  * it is unknown. */

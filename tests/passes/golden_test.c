@@ -13,7 +13,7 @@
 static const hlo_pass *const passes[] = {
   &pass_algebraic_simplifier, &pass_all_gather_combiner, &pass_all_reduce_combiner, &pass_batch_norm_expander, &pass_call_inliner, &pass_conditional_simplifier,
   &pass_constant_folding, &pass_conv_blocks, &pass_conv_canonicalizer, &pass_cse, &pass_dce, &pass_dim_orders, &pass_dot_canonicalizer, &pass_dot_expander, &pass_dot_groups, &pass_dot_joins, &pass_dot_parts, &pass_dot_rounding, &pass_dynamic_dimensions,
-  &pass_eigenvalues, &pass_elementwise_expander, &pass_erfc, &pass_features_last, &pass_flatten, &pass_fusion, &pass_licm, &pass_loop_pairs, &pass_map_inliner, &pass_multi_output_fusion, &pass_narrow_weights,
+  &pass_eigenvalues, &pass_element_loops, &pass_elementwise_expander, &pass_erfc, &pass_features_last, &pass_flatten, &pass_fusion, &pass_licm, &pass_loop_pairs, &pass_map_inliner, &pass_multi_output_fusion, &pass_narrow_weights,
   &pass_normalize_layouts, &pass_one_form, &pass_reduce_scatter_combiner, &pass_reduce_splitter, &pass_reduce_window_rewriter, &pass_regions, &pass_remove_annotations, &pass_remove_barriers,
   &pass_rng_expander, &pass_scan_expander, &pass_schedule, &pass_scopes, &pass_small_loops, &pass_sort_simplifier, &pass_strip_groups, &pass_strips, &pass_triangular_calls, &pass_tuple_simplifier, &pass_while_simplifier, &pass_wrap,
   &pass_zero_sized,

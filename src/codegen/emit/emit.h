@@ -580,6 +580,13 @@ WEFT_NODISCARD weft_status *gen_columns_finish(gen_frame *f, gen_emit *e, gen_af
 /* Emits the whole kernel of a while with little state. One thread runs it. */
 WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec);
 
+/* ---- loops by elements (element_loop.c) ------------------------------------------------------------------------- */
+
+/* The values of a gen_element_loop at `idx`, one for each element of its state; NULL for those that do not change.
+ * Errors: UNIMPLEMENTED for any other while. */
+WEFT_NODISCARD weft_status *gen_emit_element_loop(gen_emit *e, gen_env *env, const hlo_instr *loop,
+                                                  const gen_index *idx, gen_value *out);
+
 /* ---- regions (region.c) ---------------------------------------------------------------------------------------- */
 
 /* Emits the whole kernel of control flow around kernels. */

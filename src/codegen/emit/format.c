@@ -329,6 +329,8 @@ int gen_widest_bytes(const hlo_computation *comp)
   int widest = 1;
 
   HLO_FOREACH(x, comp) {
+    for (int i = 0; x->op == HLO_WHILE && i < x->called_count; i++)
+      widest = WEFT_MAX(widest, gen_widest_bytes(x->called[i]));
     if (!hlo_shape_is_array(x->shape)) continue;
     weft_dtype type = weft_dtype_component(x->shape->type);
     int bytes = weft_dtype_is_float(type) && type != WEFT_F64 && !raw ? 4 : (int)weft_dtype_bytes(type);

@@ -9,6 +9,10 @@ enum {
   SUMS_AT_ONCE = 4,
   CHAINS_AT_ONCE = 2,
   MOST_FUNCTIONS = 4, /* of a kernel that is computed in CHAINS_AT_ONCE vectors */
+  /* loops by elements: operations of a round, those of a transcendental one, elements of a unit */
+  SHORT_ROUND = 60,
+  LONG_CHAIN = 20,
+  ELEMENTS_AT_ONCE = 256,
 };
 
 /* Is the fusion little more than a dot whose right operand has `least` columns or more side by side? */
@@ -85,6 +89,19 @@ static bool is_lanewise_bf16(const gen_frame *f)
   return true;
 }
 
+/* How the elements of a loop by elements are walked. Operations of a round wait for each other, and a round for the one
+ * before; short rounds are made for two vectors at once. Units are small, since a round is repeated. */
+static void walk_rounds(const hlo_computation *comp, gen_nest *nest)
+{
+  int work = 0;
+
+  HLO_FOREACH(x, gen_small_loop_of(comp)->called[0])
+    if (hlo_shape_is_array(x->shape) && x->shape->rank > 0 && hlo_opcode_is_elementwise(x->op))
+      work += hlo_opcode_is_transcendental(x->op) ? LONG_CHAIN : 1;
+  nest->vectors = work <= SHORT_ROUND ? CHAINS_AT_ONCE : 1;
+  nest->block = ELEMENTS_AT_ONCE;
+}
+
 /* The walk of the host: nested loops. Units are pieces of the outermost ones. A kernel in a region is one unit, whose
  * bounds are constants: the elements that do not fill a vector are then computed in narrower ones. */
 weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
@@ -99,6 +116,7 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
   int widest = gen_widest_bytes(f->comp), vector = f->e.part->target->vector_bytes / widest;
   /* a vector's sum waits for its last product to be added; other vectors are added up meanwhile */
   if (w->period == 1 && is_dot_of_columns(f->comp, 2 * vector)) nest.vectors = SUMS_AT_ONCE;
+  else if (gen_small_loop_of(f->comp)) walk_rounds(f->comp, &nest);
   else if (f->e.part->target->has_avx512 && widest == 4 && pays_in_pairs(f)) nest.vectors = CHAINS_AT_ONCE;
   gen_ssa begin = split && !f->nested ? f->begin : NULL;
   f->e.even_odd = nest.vectors == CHAINS_AT_ONCE && w->period == 1 && is_lanewise_bf16(f);

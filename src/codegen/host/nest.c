@@ -158,7 +158,7 @@ weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, 
   nest_walk w = {nest, widest, body, ctx, gen_affine_const(0), begin, end, 0};
   int last = nest->count - 1, folded = 1;
   int64_t inner = nest->extent[last], outer = 1, product;
-  int64_t block = e->part->target->block_bytes / widest_bytes / WEFT_MAX(nest->period, 1);
+  int64_t block = nest->block ? nest->block : e->part->target->block_bytes / widest_bytes / WEFT_MAX(nest->period, 1);
 
   block = WEFT_MAX(block / MOST_LANES * MOST_LANES, MOST_LANES);
   for (int g = 0; g < last; g++) outer *= nest->extent[g];

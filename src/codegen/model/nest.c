@@ -129,6 +129,13 @@ static void marks_of(const hlo_instr *x, marks *const *known, marks *m)
     for (int i = 0; i < known[x->operands[0]->id]->count; i++) mark(m, known[x->operands[0]->id]->v[i]);
     return;
   case HLO_IOTA: mark_dim(m, out, x->dims.v[0], true); return;
+  case HLO_GET_TUPLE_ELEMENT: /* of a loop by elements */
+    if (x->operands[0]->op == HLO_WHILE) {
+      for (int i = 0; i < known[x->operands[0]->id]->count; i++) mark(m, known[x->operands[0]->id]->v[i]);
+      return;
+    }
+    mark_all(m, out);
+    return;
   default:
     if (as_it_is) {
       for (int k = 0; k < x->operand_count; k++) {
@@ -143,6 +150,43 @@ static void marks_of(const hlo_instr *x, marks *const *known, marks *m)
   }
   carry(known[x->operands[0]->id], in, m, out, to);
   mark_breaks(m, out, from, in);
+}
+
+static weft_status *know_marks(weft_arena *arena, const hlo_computation *comp, marks *const *state, marks ***out);
+
+/* What a loop by elements needs apart: all that its start, its body and its condition need. */
+static weft_status *loop_marks(weft_arena *arena, const hlo_instr *loop, marks *const *known, marks *m)
+{
+  const hlo_instr *init = loop->operands[0];
+  marks **state = WEFT_ARENA_ARRAY(arena, marks *, init->operand_count), **inside;
+
+  WEFT_TRY_ALLOC(state);
+  for (int k = 0; k < init->operand_count; k++) state[k] = known[init->operands[k]->id];
+  for (int c = 0; c < loop->called_count; c++) {
+    WEFT_TRY(know_marks(arena, loop->called[c], state, &inside));
+    HLO_FOREACH(x, loop->called[c])
+      for (int i = 0; i < inside[x->id]->count; i++) mark(m, inside[x->id]->v[i]);
+  }
+  return NULL;
+}
+
+/* The marks of each instruction, by its id. `state`: those of the elements of the parameter of a loop's body, or NULL. */
+static weft_status *know_marks(weft_arena *arena, const hlo_computation *comp, marks *const *state, marks ***out)
+{
+  int low, count;
+
+  hlo_id_range(comp, &low, &count);
+  marks **known = WEFT_ARENA_ARRAY(arena, marks *, count);
+  WEFT_TRY_ALLOC(known);
+  known -= low;
+  HLO_FOREACH(x, comp) {
+    WEFT_TRY_ALLOC(known[x->id] = WEFT_ARENA_NEW(arena, marks));
+    if (state && x->op == HLO_GET_TUPLE_ELEMENT) *known[x->id] = *state[x->u.tuple_index];
+    else if (x->op == HLO_WHILE) WEFT_TRY(loop_marks(arena, x, known, known[x->id]));
+    else if (!state || x->op != HLO_TUPLE) marks_of(x, known, known[x->id]);
+  }
+  *out = known;
+  return NULL;
 }
 
 /* ---- cuts: where a loop over the root meets the seam of a concatenate or the edge of a pad --------------------- */
@@ -216,19 +260,12 @@ static int descending(const void *a, const void *b) { return -by_value(a, b); }
 weft_status *gen_nest_of(weft_arena *arena, const hlo_computation *comp, const hlo_instr *const *roots, int root_count,
                          const hlo_shape *shape, gen_nest *nest)
 {
-  int low = INT32_MAX, high = 0, have = 0;
-  marks all = {0};
+  int have = 0;
+  marks all = {0}, **known;
   seams *found = WEFT_ARENA_NEW(arena, seams);
 
   WEFT_TRY_ALLOC(found);
-  HLO_FOREACH(x, comp) low = WEFT_MIN(low, x->id), high = WEFT_MAX(high, x->id);
-  marks **known = WEFT_ARENA_ARRAY(arena, marks *, high - low + 1);
-  WEFT_TRY_ALLOC(known);
-  known -= low;
-  HLO_FOREACH(x, comp) {
-    WEFT_TRY_ALLOC(known[x->id] = WEFT_ARENA_NEW(arena, marks));
-    marks_of(x, known, known[x->id]);
-  }
+  WEFT_TRY(know_marks(arena, comp, NULL, &known));
   for (int i = 0; i < root_count; i++) {
     for (int k = 0; k < known[roots[i]->id]->count; k++) mark(&all, known[roots[i]->id]->v[k]);
     find_seams(roots[i], found, 0);

@@ -13,6 +13,7 @@ typedef struct gen_nest {
   const int64_t *cuts[HLO_MAX_RANK];   /* ascending, within (0, extent) */
   int period;                          /* elements that one step of the innermost loop makes, side by side; 0 means 1 */
   int vectors;                         /* vectors of the target in one step of the innermost loop; 0 means 1 */
+  int64_t block;                       /* elements that one unit makes at most; 0: as many as the target says */
 } gen_nest;
 WEFT_NODISCARD weft_status *gen_nest_of(weft_arena *arena, const hlo_computation *comp, const hlo_instr *const *roots,
                                         int root_count, const hlo_shape *shape, gen_nest *out);

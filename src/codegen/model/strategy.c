@@ -80,6 +80,18 @@ static weft_status *decide_walk(const gen_target *target, weft_arena *arena, con
   return NULL;
 }
 
+/* A loop by elements is walked as its results are. */
+static weft_status *decide_loop(const gen_target *target, weft_arena *arena, const hlo_computation *comp,
+                                gen_strategy *out)
+{
+  gen_element_loop form;
+  bool by_elements = false;
+
+  if (target->block_threads <= 1) WEFT_TRY(gen_element_loop_in(arena, comp, &form, &by_elements));
+  *out = by_elements ? GEN_STRATEGY_LOOP : GEN_STRATEGY_SMALL_LOOP;
+  return NULL;
+}
+
 weft_status *gen_decide(const gen_target *target, weft_arena *arena, const hlo_instr *fusion, gen_strategy *out)
 {
   const hlo_computation *comp = fusion->called[0];
@@ -90,7 +102,7 @@ weft_status *gen_decide(const gen_target *target, weft_arena *arena, const hlo_i
   if (fusion->u.fusion.strategy) return *out = (gen_strategy)fusion->u.fusion.strategy, NULL;
   if (config && strcmp(config, "region") == 0)
     return *out = GEN_STRATEGY_REGION, NULL; /* how the text of a program names a region */
-  if (gen_small_loop_of(comp)) return *out = GEN_STRATEGY_SMALL_LOOP, NULL;
+  if (gen_small_loop_of(comp)) return decide_loop(target, arena, comp, out);
   if (root->op == HLO_SCATTER) return *out = GEN_STRATEGY_SCATTER, NULL;
   if (root->op == HLO_SELECT_AND_SCATTER) return *out = GEN_STRATEGY_PICK, NULL;
   if (updates_slices(fusion, root, &all)) return *out = all ? GEN_STRATEGY_UPDATE : GEN_STRATEGY_LOOP, NULL;

@@ -51,6 +51,32 @@ const hlo_instr *gen_updated_leaf(const hlo_computation *comp, int leaf);
 /* The while loop of which every result is an element; NULL if the computation has another form. */
 const hlo_instr *gen_small_loop_of(const hlo_computation *comp);
 
+/* ---- loops by elements (element_loop.c) ------------------------------------------------------------------------ */
+
+/* A while that changes arrays of one shape element by element, and scalars that do not depend on them. A round of an
+ * element needs no other element, so each vector of elements can make all of its rounds by itself. Either the condition
+ * asks for scalars alone, or also whether any element goes on (`any`, a reduce by `or` in the condition); then the body
+ * keeps an element as it is once it is done. */
+typedef struct gen_element_loop {
+  const hlo_instr *loop;
+  const hlo_shape *shape;
+  const hlo_instr *any;   /* or NULL */
+} gen_element_loop;
+/* Is `loop` such a while? Its state must be a tuple that is read by get-tuple-element. */
+WEFT_NODISCARD weft_status *gen_element_loop_of(weft_arena *arena, const hlo_instr *loop, gen_element_loop *out,
+                                                bool *is_one);
+/* Is the fused computation such a while, whose results are all arrays that it changes? */
+WEFT_NODISCARD weft_status *gen_element_loop_in(weft_arena *arena, const hlo_computation *comp, gen_element_loop *out,
+                                                bool *is_one);
+/* Does the loop change element `k` of its state? */
+static inline bool gen_element_loop_changes(const gen_element_loop *l, int k)
+{
+  const hlo_instr *next = l->loop->called[0]->root->operands[k];
+
+  return next->op != HLO_GET_TUPLE_ELEMENT || next->operands[0] != l->loop->called[0]->params[0] ||
+         next->u.tuple_index != k;
+}
+
 /* ---- rows (rows.c) --------------------------------------------------------------------------------------------- */
 
 /* Are all dimensions that `reduce` reduces behind all that it keeps (ignoring dimensions of size 1)? Then it has

@@ -1,0 +1,213 @@
+/* codegen/model/element_loop.c -- loops of which each element could be run by itself. */
+#include <config.h>
+
+#include "base/arena.h"
+#include "codegen/model/strategy.h"
+
+enum {
+  LEAST_ELEMENTS = 8,       /* fewer do not fill a vector */
+  MOST_STATE = 32,          /* arrays that change: each takes a register */
+  MOST_INSTRUCTIONS = 600,  /* of body and condition */
+  MOST_COMPARED = 2000,     /* instructions that are visited, for a predicate that the condition and the body compute */
+  LANES_OF_A_SCALAR = 8,    /* what a scalar costs is paid once a vector */
+  MOST_ARRAY_BYTES = 4 << 20, /* of an array that is read from another place in each round */
+};
+
+typedef struct finder {
+  const hlo_instr *loop;
+  const hlo_computation *body, *cond;
+  const hlo_shape *shape;   /* of the arrays that change; NULL: none was met */
+  const hlo_instr *any;     /* in the condition: does any element go on? NULL: the condition asks for scalars alone */
+  double scalar_cost, array_cost;
+  int compared;
+} finder;
+
+/* The element of the state that `x` is, in the body or in the condition; -1 if it is none. */
+static int element_of(const hlo_instr *x)
+{
+  const hlo_instr *from = x->op == HLO_GET_TUPLE_ELEMENT ? x->operands[0] : NULL;
+
+  return from && from->op == HLO_PARAMETER ? (int)x->u.tuple_index : -1;
+}
+
+static bool changes(const finder *f, int k) { return element_of(f->body->root->operands[k]) != k; }
+
+static bool is_read_by_element(const hlo_computation *comp)
+{
+  const hlo_instr *state = comp->params[0];
+
+  for (int i = 0; i < state->user_count; i++)
+    if (state->users[i]->op != HLO_GET_TUPLE_ELEMENT) return false;
+  return comp->param_count == 1;
+}
+
+static bool has_plain_state(finder *f)
+{
+  const hlo_instr *init = f->loop->operands[0];
+  int arrays = 0;
+
+  if (init->op != HLO_TUPLE || f->body->root->op != HLO_TUPLE) return false;
+  if (!is_read_by_element(f->body) || !is_read_by_element(f->cond)) return false;
+  if (f->body->instr_count + f->cond->instr_count > MOST_INSTRUCTIONS) return false;
+  for (int k = 0; k < init->operand_count; k++) {
+    const hlo_shape *shape = init->operands[k]->shape;
+    if (!hlo_shape_is_array(shape) || hlo_shape_is_dynamic(shape)) return false;
+    if (!changes(f, k) || hlo_shape_is_scalar(shape)) continue;
+    if (f->shape && !hlo_shape_same_dims(shape, f->shape)) return false;
+    f->shape = shape;
+    arrays++;
+  }
+  return arrays > 0 && arrays <= MOST_STATE && hlo_shape_elems(f->shape) >= LEAST_ELEMENTS;
+}
+
+/* ---- what is computed in a round --------------------------------------------------------------------------------- */
+
+static double cost_of(const hlo_instr *x)
+{
+  if (hlo_opcode_is_transcendental(x->op)) return 20;
+  return x->op == HLO_DIVIDE || x->op == HLO_REMAINDER ? 4 : hlo_opcode_is_elementwise(x->op) ? 1 : 0;
+}
+
+/* An operation on elements of the state, which reads them at the place of its result. */
+static bool is_pointwise(const finder *f, const hlo_instr *x)
+{
+  if (!hlo_opcode_is_elementwise(x->op) || x->called_count > 0 || !hlo_shape_is_array(x->shape)) return false;
+  if (!hlo_shape_same_dims(x->shape, f->shape)) return false;
+  for (int i = 0; i < x->operand_count; i++)
+    if (!hlo_shape_is_scalar(x->operands[i]->shape) && !hlo_shape_same_dims(x->operands[i]->shape, f->shape))
+      return false;
+  return true;
+}
+
+/* An operation on scalars, and on arrays that the loop does not change. */
+static bool is_beside(const hlo_instr *x)
+{
+  if (!hlo_shape_is_array(x->shape) || hlo_shape_is_dynamic(x->shape) || x->called_count > 0) return false;
+  switch (x->op) {
+  case HLO_CONSTANT: case HLO_BROADCAST: case HLO_IOTA: case HLO_RESHAPE: case HLO_BITCAST: case HLO_SLICE:
+  case HLO_TRANSPOSE: case HLO_REVERSE: return true;
+  case HLO_DYNAMIC_SLICE:
+    return hlo_shape_is_scalar(x->shape) || hlo_shape_bytes(x->operands[0]->shape) <= MOST_ARRAY_BYTES;
+  default: return hlo_opcode_is_elementwise(x->op);
+  }
+}
+
+/* Does `x` reduce elements to one that is true if any of them is? */
+static bool asks_any(const finder *f, const hlo_instr *x)
+{
+  return x->op == HLO_REDUCE && x->operand_count == 2 && x->shape->type == WEFT_PRED && hlo_shape_is_scalar(x->shape) &&
+         hlo_shape_same_dims(x->operands[0]->shape, f->shape) && hlo_reducer_op(x->called[0]) == HLO_OR &&
+         hlo_is_constant_scalar(x->operands[1], 0);
+}
+
+/* Looks at all that a computation of the loop computes. varies[id]: it depends on elements that change. */
+static bool look_at(finder *f, const hlo_computation *comp, bool *varies)
+{
+  HLO_FOREACH(x, comp) {
+    int k = element_of(x);
+    bool of_elements = false;
+    if (x->op == HLO_PARAMETER || (x == comp->root && x->op == HLO_TUPLE)) continue;
+    if (x->control->pred_count || x->control->succ_count) return false;
+    if (k >= 0) {
+      varies[x->id] = changes(f, k) && !hlo_shape_is_scalar(x->shape);
+      continue;
+    }
+    for (int i = 0; i < x->operand_count; i++) of_elements = of_elements || varies[x->operands[i]->id];
+    if (of_elements && comp == f->cond && asks_any(f, x)) {
+      if (f->any) return false;
+      f->any = x;
+      continue;
+    }
+    if (of_elements ? !is_pointwise(f, x) : !is_beside(x)) return false;
+    varies[x->id] = of_elements;
+    *(hlo_shape_is_scalar(x->shape) ? &f->scalar_cost : &f->array_cost) += cost_of(x);
+  }
+  return true;
+}
+
+/* The condition is a conjunction, one of whose terms may ask for any element. */
+static bool is_conjunction(finder *f, const hlo_instr *x)
+{
+  if (x == f->any) return true;
+  return --f->compared > 0 && x->op == HLO_AND && (is_conjunction(f, x->operands[0]) || is_conjunction(f, x->operands[1]));
+}
+
+static weft_status *look_inside(finder *f, weft_arena *arena, bool *fits)
+{
+  const hlo_computation *comps[] = {f->body, f->cond};
+
+  *fits = false;
+  for (int c = 0; c < 2; c++) {
+    int low, count;
+    hlo_id_range(comps[c], &low, &count);
+    bool *varies = WEFT_ARENA_ARRAY(arena, bool, count);
+    WEFT_TRY_ALLOC(varies);
+    if (!look_at(f, comps[c], varies - low)) return NULL;
+    for (int k = 0; c == 0 && k < f->body->root->operand_count; k++)
+      if (hlo_shape_is_scalar(f->body->root->operands[k]->shape) && varies[f->body->root->operands[k]->id - low])
+        return NULL;
+  }
+  *fits = (!f->any || is_conjunction(f, f->cond->root)) && f->scalar_cost <= LANES_OF_A_SCALAR * f->array_cost;
+  return NULL;
+}
+
+/* ---- elements that are done -------------------------------------------------------------------------------------- */
+
+/* Does `x` of the body compute what `y` of the condition does? */
+static bool is_same(finder *f, const hlo_instr *x, const hlo_instr *y)
+{
+  int k = element_of(y);
+
+  if (--f->compared < 0) return false;
+  if (k >= 0) return element_of(x) == k;
+  if (!hlo_instr_alike(x, y)) return false;
+  for (int i = 0; i < x->operand_count; i++)
+    if (!is_same(f, x->operands[i], y->operands[i])) return false;
+  return true;
+}
+
+/* Is `x` false wherever the condition finds that an element is done? */
+static bool is_false_when_done(finder *f, const hlo_instr *x)
+{
+  return is_same(f, x, f->any->operands[0]) ||
+         (x->op == HLO_AND && f->compared > 0 &&
+          (is_false_when_done(f, x->operands[0]) || is_false_when_done(f, x->operands[1])));
+}
+
+/* Is `x` the old value of element `k` of the state wherever an element is done? */
+static bool is_kept_when_done(finder *f, const hlo_instr *x, int k)
+{
+  if (element_of(x) == k) return true;
+  if (x->op == HLO_SELECT && is_kept_when_done(f, x->operands[2], k)) return is_false_when_done(f, x->operands[0]);
+  /* the element itself says whether it is done */
+  return element_of(f->any->operands[0]) == k && is_false_when_done(f, x);
+}
+
+weft_status *gen_element_loop_of(weft_arena *arena, const hlo_instr *loop, gen_element_loop *out, bool *is_one)
+{
+  finder f = {.loop = loop, .body = loop->called[0], .cond = loop->called[1], .compared = MOST_COMPARED};
+
+  *is_one = false;
+  if (loop->op != HLO_WHILE || !has_plain_state(&f)) return NULL;
+  WEFT_TRY(look_inside(&f, arena, is_one));
+  for (int k = 0; *is_one && f.any && k < f.body->root->operand_count; k++)
+    if (changes(&f, k) && !hlo_shape_is_scalar(f.body->root->operands[k]->shape))
+      *is_one = is_kept_when_done(&f, f.body->root->operands[k], k);
+  *out = (gen_element_loop){loop, f.shape, f.any};
+  return NULL;
+}
+
+weft_status *gen_element_loop_in(weft_arena *arena, const hlo_computation *comp, gen_element_loop *out, bool *is_one)
+{
+  const hlo_instr *loop = gen_small_loop_of(comp), *root = comp->root;
+  int results = root->op == HLO_TUPLE ? root->operand_count : 1;
+
+  *is_one = false;
+  if (!loop || results > HLO_MAX_RANK) return NULL;
+  WEFT_TRY(gen_element_loop_of(arena, loop, out, is_one));
+  for (int r = 0; *is_one && r < results; r++) {
+    const hlo_instr *result = root->op == HLO_TUPLE ? root->operands[r] : root;
+    *is_one = gen_element_loop_changes(out, (int)result->u.tuple_index) && !hlo_shape_is_scalar(result->shape);
+  }
+  return NULL;
+}
