@@ -865,7 +865,6 @@ static weft_status *emit_one(gen_emit *e, gen_env *env, const hlo_instr *instr, 
   case HLO_REDUCE_WINDOW: return emit_reduce_window(e, env, instr, idx, out);
   case HLO_DOT: return gen_emit_dot(e, env, instr, idx, out);
   case HLO_MAP: return emit_map(e, env, instr, idx, out);
-  case HLO_WHILE: return gen_emit_element_loop(e, env, instr, idx, out);
   case HLO_CALL: case HLO_FUSION: return emit_called(e, env, instr, idx, out);
   case HLO_GET_DIMENSION_SIZE:
     out->re = LLVMConstInt(gen_register_type(e->part, instr->shape->type),

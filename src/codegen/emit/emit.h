@@ -467,6 +467,8 @@ typedef struct gen_walk {
   int period;              /* how many neighbours of each leaf one call of gen_walk_body makes */
   int places;              /* at how many places; 0 means 1 */
   int64_t apart;           /* elements from one place to the next */
+  gen_body_fn *body;       /* is called in the place of gen_walk_body, with the gen_walk as ctx; or NULL */
+  const hlo_shape *shape;  /* what is walked, or NULL: leaf `first` */
 } gen_walk;
 /* Makes and stores the elements at the linear index `at`, and those at the places behind it; ctx is the gen_walk. All
  * values are made before the first is stored, since a result may lie on an operand. */
@@ -582,10 +584,8 @@ WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kerne
 
 /* ---- loops by elements (element_loop.c) ------------------------------------------------------------------------- */
 
-/* The values of a gen_element_loop at `idx`, one for each element of its state; NULL for those that do not change.
- * Errors: UNIMPLEMENTED for any other while. */
-WEFT_NODISCARD weft_status *gen_emit_element_loop(gen_emit *e, gen_env *env, const hlo_instr *loop,
-                                                  const gen_index *idx, gen_value *out);
+/* Emits the whole kernel of a while that changes arrays element by element. */
+WEFT_NODISCARD weft_status *gen_emit_element_loop_kernel(gen_part *part, gen_kernel_spec *spec);
 
 /* ---- regions (region.c) ---------------------------------------------------------------------------------------- */
 

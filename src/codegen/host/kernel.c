@@ -9,9 +9,12 @@ enum {
   SUMS_AT_ONCE = 4,
   CHAINS_AT_ONCE = 2,
   MOST_FUNCTIONS = 4, /* of a kernel that is computed in CHAINS_AT_ONCE vectors */
-  /* loops by elements: operations of a round, those of a transcendental one, elements of a unit */
-  SHORT_ROUND = 60,
+  /* loops by elements: vectors at once, operations of their round, those of a transcendental one; registers for what is
+   * no state; elements of a unit */
+  MOST_AT_ONCE = 4,
+  MOST_WORK = 200,
   LONG_CHAIN = 20,
+  SPARE_REGISTERS = 3,
   ELEMENTS_AT_ONCE = 256,
 };
 
@@ -89,17 +92,24 @@ static bool is_lanewise_bf16(const gen_frame *f)
   return true;
 }
 
-/* How the elements of a loop by elements are walked. Operations of a round wait for each other, and a round for the one
- * before; short rounds are made for two vectors at once. Units are small, since a round is repeated. */
-static void walk_rounds(const hlo_computation *comp, gen_nest *nest)
+/* How the elements of a loop by elements are walked. Operations of a round wait for each other, and each round for the
+ * one before, so short rounds are made of several vectors at once, as many as have registers. Units are small, since
+ * rounds are many. */
+static void walk_rounds(const gen_frame *f, const hlo_instr *loop, gen_nest *nest)
 {
-  int work = 0;
+  const hlo_instr *state = loop->operands[0];
+  int work = 0, arrays = SPARE_REGISTERS, registers = f->e.part->target->has_avx512 ? 32 : 16;
 
-  HLO_FOREACH(x, gen_small_loop_of(comp)->called[0])
+  HLO_FOREACH(x, loop->called[0])
     if (hlo_shape_is_array(x->shape) && x->shape->rank > 0 && hlo_opcode_is_elementwise(x->op))
       work += hlo_opcode_is_transcendental(x->op) ? LONG_CHAIN : 1;
-  nest->vectors = work <= SHORT_ROUND ? CHAINS_AT_ONCE : 1;
+  for (int k = 0; k < state->operand_count; k++) arrays += !hlo_shape_is_scalar(state->operands[k]->shape);
+  if (!f->e.part->target->has_avx512) arrays *= 2; /* a vector of the target has two registers */
+  nest->vectors = 1;
+  while (nest->vectors < MOST_AT_ONCE && 2 * nest->vectors * arrays <= registers && 2 * nest->vectors * work <= MOST_WORK)
+    nest->vectors *= 2;
   nest->block = ELEMENTS_AT_ONCE;
+  nest->overlaps = true;
 }
 
 /* The walk of the host: nested loops. Units are pieces of the outermost ones. A kernel in a region is one unit, whose
@@ -110,17 +120,18 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
   weft_arena *arena = f->e.arena;
   gen_nest nest;
 
-  WEFT_TRY(gen_nest_of(arena, f->comp, w->roots, w->count, hlo_shape_leaf(f->fusion->shape, w->first), &nest));
+  WEFT_TRY(gen_nest_of(arena, f->comp, w->roots, w->count,
+                       w->shape ? w->shape : hlo_shape_leaf(f->fusion->shape, w->first), &nest));
   WEFT_TRY(gen_nest_join(arena, f->comp, w->roots, w->count, &nest));
   w->period = WEFT_MAX(nest.period, 1);
   int widest = gen_widest_bytes(f->comp), vector = f->e.part->target->vector_bytes / widest;
   /* a vector's sum waits for its last product to be added; other vectors are added up meanwhile */
   if (w->period == 1 && is_dot_of_columns(f->comp, 2 * vector)) nest.vectors = SUMS_AT_ONCE;
-  else if (gen_small_loop_of(f->comp)) walk_rounds(f->comp, &nest);
+  else if (w->body) walk_rounds(f, w->roots[0], &nest);
   else if (f->e.part->target->has_avx512 && widest == 4 && pays_in_pairs(f)) nest.vectors = CHAINS_AT_ONCE;
   gen_ssa begin = split && !f->nested ? f->begin : NULL;
   f->e.even_odd = nest.vectors == CHAINS_AT_ONCE && w->period == 1 && is_lanewise_bf16(f);
-  weft_status *st = gen_emit_nest(&f->e, &nest, widest, begin, f->end, units, gen_walk_body, w);
+  weft_status *st = gen_emit_nest(&f->e, &nest, widest, begin, f->end, units, w->body ? w->body : gen_walk_body, w);
   f->e.even_odd = false;
   return st;
 }
@@ -131,6 +142,7 @@ static weft_status *emit_by_strategy(gen_part *part, gen_kernel_spec *spec)
   switch (spec->info->strategy) {
   case GEN_STRATEGY_REGION: return gen_emit_region_kernel(part, spec);
   case GEN_STRATEGY_SMALL_LOOP: part->unrolled_scalars = true; return gen_emit_small_loop_kernel(part, spec);
+  case GEN_STRATEGY_ELEMENT_LOOP: return gen_emit_element_loop_kernel(part, spec);
   case GEN_STRATEGY_SCATTER: return gen_emit_scatter_kernel(part, spec);
   case GEN_STRATEGY_PICK: return gen_emit_select_and_scatter_kernel(part, spec);
   case GEN_STRATEGY_UPDATE: return gen_emit_dus_kernel(part, spec);

@@ -101,14 +101,39 @@ static gen_ssa const_min(gen_emit *e, gen_ssa a, int64_t b)
 
 static weft_status *walk_level(gen_emit *e, nest_walk *w, int g);
 
+/* The elements [lo, hi) of a loop over [0, end) in whole vectors, the last of which may begin within the one before. Only
+ * where hi is `end` is it no multiple of `lanes`, and there are at least `lanes` elements. */
+static weft_status *walk_overlapping(gen_emit *e, nest_walk *w, gen_ssa lo, gen_ssa hi, int64_t end, int lanes)
+{
+  gen_loop loop;
+  int outer_lanes = e->lanes;
+
+  gen_loop_begin(e, &loop, lo, hi, lanes, 0, end, 1);
+  gen_ssa first = gen_intrinsic2(e, "llvm.smin", e->vars[loop.var].value, gen_i64(e, end - lanes));
+  int var = gen_add_var(e, (gen_var){.value = first, .lo = 0, .hi = end, .align = 1, .lane = true});
+  int mark = gen_memo_push(e);
+  e->lanes = lanes;
+  WEFT_TRY(lanes_body(w, e, gen_affine_var(e, var)));
+  e->lanes = outer_lanes;
+  e->vars[var].lane = false;
+  gen_memo_pop(e, mark);
+  gen_loop_end(e, &loop);
+  return NULL;
+}
+
 /* The elements [lo, hi) of the piece [from, to) of the innermost loop. Which elements share a vector must not depend on
  * the ranges that units are divided into, since a value may be summed in another order in a vector (emit/dot.c). Blocks
  * begin at multiples of every vector. A piece may begin elsewhere: then its first elements are computed one by one. */
 static weft_status *walk_lanes(gen_emit *e, nest_walk *w, gen_ssa lo, gen_ssa hi, int64_t from, int64_t to,
                                int64_t align)
 {
-  int lanes = gen_choose_lanes(e->part->target, w->widest, w->block ? WEFT_MIN(to - from, w->block) : to - from);
+  int64_t extent = w->block ? WEFT_MIN(to - from, w->block) : to - from;
+  int lanes = gen_choose_lanes(e->part->target, w->widest, extent);
 
+  if (w->nest->overlaps) {
+    for (lanes = e->part->target->vector_bytes / w->widest; lanes > extent;) lanes /= 2;
+    if (lanes > 1 && from == 0) return walk_overlapping(e, w, lo, hi, to, lanes);
+  }
   if (from % lanes == 0) return gen_emit_lanes(e, lo, hi, from, to, lanes, from ? 1 : align, lanes_body, w);
   if (is_fixed(lo) && is_fixed(hi)) return gen_emit_lanes(e, lo, hi, from, to, lanes, 1, lanes_body, w);
   gen_ssa seam = gen_intrinsic2(e, "llvm.smax", lo, gen_i64(e, WEFT_ALIGN_UP(from, lanes)));

@@ -1,6 +1,8 @@
 /* codegen/model/element_loop.c -- loops of which each element could be run by itself. */
 #include <config.h>
 
+#include <stdlib.h>
+
 #include "base/arena.h"
 #include "codegen/model/strategy.h"
 
@@ -11,6 +13,7 @@ enum {
   MOST_COMPARED = 2000,     /* instructions that are visited, for a predicate that the condition and the body compute */
   LANES_OF_A_SCALAR = 8,    /* what a scalar costs is paid once a vector */
   MOST_ARRAY_BYTES = 4 << 20, /* of an array that is read from another place in each round */
+  MOST_DEPTH = 8,           /* of the arithmetic on a counter */
 };
 
 typedef struct finder {
@@ -18,6 +21,7 @@ typedef struct finder {
   const hlo_computation *body, *cond;
   const hlo_shape *shape;   /* of the arrays that change; NULL: none was met */
   const hlo_instr *any;     /* in the condition: does any element go on? NULL: the condition asks for scalars alone */
+  bool has_stacks;
   double scalar_cost, array_cost;
   int compared;
 } finder;
@@ -31,6 +35,65 @@ static int element_of(const hlo_instr *x)
 }
 
 static bool changes(const finder *f, int k) { return element_of(f->body->root->operands[k]) != k; }
+
+static const hlo_instr *stack_of(const hlo_instr *loop, int k)
+{
+  const hlo_instr *next = loop->called[0]->root->operands[k];
+  bool is_stack = next->op == HLO_DYNAMIC_UPDATE_SLICE && element_of(next->operands[0]) == k &&
+                  next->operand_count == 2 + next->shape->rank && next->operands[0]->user_count == 1;
+
+  return is_stack ? next : NULL;
+}
+
+const hlo_instr *gen_element_loop_stack(const gen_element_loop *l, int k) { return stack_of(l->loop, k); }
+
+/* Is `x` a constant? Then *out is its value. */
+static bool is_integer(const hlo_instr *x, int64_t *out)
+{
+  if (x->op != HLO_CONSTANT || !hlo_shape_is_scalar(x->shape) || !weft_dtype_is_integer(x->shape->type)) return false;
+  return *out = hlo_literal_get_s64(x->u.literal, 0), true;
+}
+
+/* Is `x` factor * counter + offset, where the counter is an element of the state that begins at 0 and grows by 1? */
+static bool counts_rounds(const finder *f, const hlo_instr *x, int64_t *factor, int64_t *offset, int depth)
+{
+  int k = element_of(x);
+  int64_t a, b, c, d, value;
+
+  if (k >= 0) {
+    const hlo_instr *next = f->body->root->operands[k];
+    *factor = 1, *offset = 0;
+    return is_integer(f->loop->operands[0]->operands[k], &value) && value == 0 && next->op == HLO_ADD &&
+           ((element_of(next->operands[0]) == k && is_integer(next->operands[1], &value)) ||
+            (element_of(next->operands[1]) == k && is_integer(next->operands[0], &value))) &&
+           value == 1;
+  }
+  if (is_integer(x, offset)) return *factor = 0, true;
+  if ((x->op != HLO_ADD && x->op != HLO_SUBTRACT) || depth == 0) return false;
+  if (!counts_rounds(f, x->operands[0], &a, &b, depth - 1) || !counts_rounds(f, x->operands[1], &c, &d, depth - 1))
+    return false;
+  if (WEFT_MAX(WEFT_MAX(llabs(a), llabs(b)), WEFT_MAX(llabs(c), llabs(d))) > INT32_MAX) return false;
+  *factor = x->op == HLO_ADD ? a + c : a - c;
+  *offset = x->op == HLO_ADD ? b + d : b - d;
+  return true;
+}
+
+/* Do the rounds write all rows of the stack, each by an array of `f->shape`? */
+static bool is_stack(finder *f, const hlo_instr *update)
+{
+  const hlo_shape *stack = update->shape, *row = update->operands[1]->shape;
+  int64_t factor, offset;
+  hlo_shape of_row;
+
+  if (stack->rank == 0 || row->dims[0] != 1) return false;
+  of_row = *row, of_row.rank--, of_row.dims++;
+  if (!f->shape || !hlo_shape_same_dims(&of_row, f->shape)) return false;
+  for (int d = 1; d < stack->rank; d++)
+    if (stack->dims[d] != row->dims[d]) return false;
+  return hlo_known_trip_count(f->loop) == stack->dims[0] &&
+         counts_rounds(f, update->operands[2], &factor, &offset, MOST_DEPTH) &&
+         ((factor == 1 && offset == 0) || (factor == -1 && offset == stack->dims[0] - 1));
+}
 
 static bool is_read_by_element(const hlo_computation *comp)
 {
@@ -52,10 +115,15 @@ static bool has_plain_state(finder *f)
   for (int k = 0; k < init->operand_count; k++) {
     const hlo_shape *shape = init->operands[k]->shape;
     if (!hlo_shape_is_array(shape) || hlo_shape_is_dynamic(shape)) return false;
-    if (!changes(f, k) || hlo_shape_is_scalar(shape)) continue;
+    if (!changes(f, k) || hlo_shape_is_scalar(shape) || stack_of(f->loop, k)) continue;
     if (f->shape && !hlo_shape_same_dims(shape, f->shape)) return false;
     f->shape = shape;
     arrays++;
+  }
+  for (int k = 0; f->shape && k < init->operand_count; k++) {
+    const hlo_instr *update = stack_of(f->loop, k);
+    if (update && !is_stack(f, update)) return false;
+    f->has_stacks = f->has_stacks || update;
   }
   return arrays > 0 && arrays <= MOST_STATE && hlo_shape_elems(f->shape) >= LEAST_ELEMENTS;
 }
@@ -92,6 +160,17 @@ static bool is_beside(const hlo_instr *x)
   }
 }
 
+/* A row of a stack, which is written, or elements in the shape of one. */
+static bool is_row(const finder *f, const hlo_instr *x)
+{
+  if (x->op == HLO_DYNAMIC_UPDATE_SLICE) return element_of(x->operands[0]) >= 0 && stack_of(f->loop, element_of(x->operands[0])) == x;
+  if ((x->op != HLO_RESHAPE && x->op != HLO_BITCAST) || x->shape->type != x->operands[0]->shape->type) return false;
+  for (int i = 0; i < x->user_count; i++)
+    if (x->users[i]->op != HLO_DYNAMIC_UPDATE_SLICE || x->users[i]->operands[1] != x || !is_row(f, x->users[i]))
+      return false;
+  return hlo_shape_same_dims(x->operands[0]->shape, f->shape);
+}
+
 /* Does `x` reduce elements to one that is true if any of them is? */
 static bool asks_any(const finder *f, const hlo_instr *x)
 {
@@ -110,6 +189,7 @@ static bool look_at(finder *f, const hlo_computation *comp, bool *varies)
     if (x->control->pred_count || x->control->succ_count) return false;
     if (k >= 0) {
       varies[x->id] = changes(f, k) && !hlo_shape_is_scalar(x->shape);
+      if (comp == f->cond && stack_of(f->loop, k)) return false;
       continue;
     }
     for (int i = 0; i < x->operand_count; i++) of_elements = of_elements || varies[x->operands[i]->id];
@@ -118,7 +198,7 @@ static bool look_at(finder *f, const hlo_computation *comp, bool *varies)
       f->any = x;
       continue;
     }
-    if (of_elements ? !is_pointwise(f, x) : !is_beside(x)) return false;
+    if (of_elements ? !is_pointwise(f, x) && !is_row(f, x) : !is_beside(x)) return false;
     varies[x->id] = of_elements;
     *(hlo_shape_is_scalar(x->shape) ? &f->scalar_cost : &f->array_cost) += cost_of(x);
   }
@@ -147,7 +227,7 @@ static weft_status *look_inside(finder *f, weft_arena *arena, bool *fits)
       if (hlo_shape_is_scalar(f->body->root->operands[k]->shape) && varies[f->body->root->operands[k]->id - low])
         return NULL;
   }
-  *fits = (!f->any || is_conjunction(f, f->cond->root)) && f->scalar_cost <= LANES_OF_A_SCALAR * f->array_cost;
+  *fits = (!f->any || (!f->has_stacks && is_conjunction(f, f->cond->root))) && f->scalar_cost <= LANES_OF_A_SCALAR * f->array_cost;
   return NULL;
 }
 

@@ -14,6 +14,8 @@ typedef struct gen_nest {
   int period;                          /* elements that one step of the innermost loop makes, side by side; 0 means 1 */
   int vectors;                         /* vectors of the target in one step of the innermost loop; 0 means 1 */
   int64_t block;                       /* elements that one unit makes at most; 0: as many as the target says */
+  /* the elements that do not fill a vector are made with some of those before them, which are made twice */
+  bool overlaps;
 } gen_nest;
 WEFT_NODISCARD weft_status *gen_nest_of(weft_arena *arena, const hlo_computation *comp, const hlo_instr *const *roots,
                                         int root_count, const hlo_shape *shape, gen_nest *out);

@@ -88,7 +88,7 @@ static weft_status *decide_loop(const gen_target *target, weft_arena *arena, con
   bool by_elements = false;
 
   if (target->block_threads <= 1) WEFT_TRY(gen_element_loop_in(arena, comp, &form, &by_elements));
-  *out = by_elements ? GEN_STRATEGY_LOOP : GEN_STRATEGY_SMALL_LOOP;
+  *out = by_elements ? GEN_STRATEGY_ELEMENT_LOOP : GEN_STRATEGY_SMALL_LOOP;
   return NULL;
 }
 

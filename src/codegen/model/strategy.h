@@ -21,6 +21,7 @@
   X(UPDATE, update, "updates slices of its operands")                             \
   X(PICK, pick, "select-and-scatter")                                             \
   X(SMALL_LOOP, small_loop, "a while whose state is in registers")                \
+  X(ELEMENT_LOOP, element_loop, "a while, vector by vector of its arrays")        \
   X(REGION, region, "control flow around kernels")
 typedef enum gen_strategy {
 #define GEN_STRATEGY(upper, lower, does) GEN_STRATEGY_##upper,
@@ -56,7 +57,9 @@ const hlo_instr *gen_small_loop_of(const hlo_computation *comp);
 /* A while that changes arrays of one shape element by element, and scalars that do not depend on them. A round of an
  * element needs no other element, so each vector of elements can make all of its rounds by itself. Either the condition
  * asks for scalars alone, or also whether any element goes on (`any`, a reduce by `or` in the condition); then the body
- * keeps an element as it is once it is done. */
+ * keeps an element as it is once it is done.
+ * Other arrays of the state may be stacks: each round writes one row of that shape, by a dynamic-update-slice, and the
+ * rounds write all rows. No round reads a stack. */
 typedef struct gen_element_loop {
   const hlo_instr *loop;
   const hlo_shape *shape;
@@ -65,9 +68,11 @@ typedef struct gen_element_loop {
 /* Is `loop` such a while? Its state must be a tuple that is read by get-tuple-element. */
 WEFT_NODISCARD weft_status *gen_element_loop_of(weft_arena *arena, const hlo_instr *loop, gen_element_loop *out,
                                                 bool *is_one);
-/* Is the fused computation such a while, whose results are all arrays that it changes? */
+/* Is the fused computation such a while, whose results are all arrays that it changes, or stacks? */
 WEFT_NODISCARD weft_status *gen_element_loop_in(weft_arena *arena, const hlo_computation *comp, gen_element_loop *out,
                                                 bool *is_one);
+/* The dynamic-update-slice that writes a row of element `k`, a stack; NULL: it is none. */
+const hlo_instr *gen_element_loop_stack(const gen_element_loop *l, int k);
 /* Does the loop change element `k` of its state? */
 static inline bool gen_element_loop_changes(const gen_element_loop *l, int k)
 {
