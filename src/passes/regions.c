@@ -12,12 +12,15 @@
 
 #include "buffer/flow.h"
 #include "codegen/model/library.h"
+#include "codegen/model/strategy.h"
 #include "passes/fusion.h"
 #include "passes/passes.h"
 
 enum {
   /* elements computed by one kernel of the body: with more, a dispatch costs nothing in comparison */
   MOST_WORK = 1 << 13,
+  SMALL_ARRAY = 32,           /* elements that a loop in one kernel computes one by one (small_loops.c) */
+  GUESSED_ROUNDS = 16,
   MOST_INSTRS = 4000,         /* most instructions of a region, without those inside kernels */
   MOST_BLOCK_INSTRS = 1000,   /* most instructions including those: on a GPU a whole region is one function */
   /* bytes of a changing array that is not used after the loop: it lives in scratch memory */
@@ -28,6 +31,7 @@ enum {
 /* The elements that the kernel computes: the largest array inside, without what an in-place update leaves alone. */
 static int64_t kernel_work(const hlo_instr *fusion)
 {
+  const hlo_instr *loop = gen_small_loop_of(fusion->called[0]);
   int64_t work = 0;
 
   HLO_FOREACH(x, fusion->called[0]) {
@@ -39,6 +43,8 @@ static int64_t kernel_work(const hlo_instr *fusion)
       work = WEFT_MAX(work, hlo_shape_elems(x->operands[i]->shape));
     if (x->op == HLO_DOT) work = WEFT_MAX(work, hlo_shape_elems(x->shape) * 4);
   }
+  /* an inner loop over arrays computes them in each of its rounds, and threads may share them */
+  if (loop && work > SMALL_ARRAY) work *= hlo_known_trip_count(loop) >= 0 ? WEFT_MIN(hlo_known_trip_count(loop), MOST_WORK) : GUESSED_ROUNDS;
   return work;
 }
 

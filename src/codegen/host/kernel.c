@@ -10,12 +10,14 @@ enum {
   CHAINS_AT_ONCE = 2,
   MOST_FUNCTIONS = 4, /* of a kernel that is computed in CHAINS_AT_ONCE vectors */
   /* loops by elements: vectors at once, operations of their round, those of a transcendental one; registers for what is
-   * no state; elements of a unit */
+   * no state; units, if there are elements enough, and elements of a unit */
   MOST_AT_ONCE = 4,
   MOST_WORK = 200,
   LONG_CHAIN = 20,
   SPARE_REGISTERS = 3,
-  ELEMENTS_AT_ONCE = 256,
+  GOOD_UNITS = 16,
+  LEAST_ELEMENTS = 64,
+  MOST_ELEMENTS = 256,
 };
 
 /* Is the fusion little more than a dot whose right operand has `least` columns or more side by side? */
@@ -95,7 +97,7 @@ static bool is_lanewise_bf16(const gen_frame *f)
 /* How the elements of a loop by elements are walked. Operations of a round wait for each other, and each round for the
  * one before, so short rounds are made of several vectors at once, as many as have registers. Units are small, since
  * rounds are many. */
-static void walk_rounds(const gen_frame *f, const hlo_instr *loop, gen_nest *nest)
+static void walk_rounds(const gen_frame *f, const hlo_instr *loop, int64_t elems, gen_nest *nest)
 {
   const hlo_instr *state = loop->operands[0];
   int work = 0, arrays = SPARE_REGISTERS, registers = f->e.part->target->has_avx512 ? 32 : 16;
@@ -108,7 +110,7 @@ static void walk_rounds(const gen_frame *f, const hlo_instr *loop, gen_nest *nes
   nest->vectors = 1;
   while (nest->vectors < MOST_AT_ONCE && 2 * nest->vectors * arrays <= registers && 2 * nest->vectors * work <= MOST_WORK)
     nest->vectors *= 2;
-  nest->block = ELEMENTS_AT_ONCE;
+  nest->block = WEFT_MIN(WEFT_ALIGN_UP(elems / GOOD_UNITS + 1, LEAST_ELEMENTS), MOST_ELEMENTS);
   nest->overlaps = true;
 }
 
@@ -127,7 +129,7 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
   int widest = gen_widest_bytes(f->comp), vector = f->e.part->target->vector_bytes / widest;
   /* a vector's sum waits for its last product to be added; other vectors are added up meanwhile */
   if (w->period == 1 && is_dot_of_columns(f->comp, 2 * vector)) nest.vectors = SUMS_AT_ONCE;
-  else if (w->body) walk_rounds(f, w->roots[0], &nest);
+  else if (w->body) walk_rounds(f, w->roots[0], hlo_shape_elems(w->shape), &nest);
   else if (f->e.part->target->has_avx512 && widest == 4 && pays_in_pairs(f)) nest.vectors = CHAINS_AT_ONCE;
   gen_ssa begin = split && !f->nested ? f->begin : NULL;
   f->e.even_odd = nest.vectors == CHAINS_AT_ONCE && w->period == 1 && is_lanewise_bf16(f);

@@ -12,7 +12,6 @@ enum {
   MOST_INSTRUCTIONS = 600,  /* of body and condition */
   MOST_COMPARED = 2000,     /* instructions that are visited, for a predicate that the condition and the body compute */
   LANES_OF_A_SCALAR = 8,    /* what a scalar costs is paid once a vector */
-  MOST_ARRAY_BYTES = 4 << 20, /* of an array that is read from another place in each round */
   MOST_DEPTH = 8,           /* of the arithmetic on a counter */
 };
 
@@ -153,9 +152,7 @@ static bool is_beside(const hlo_instr *x)
   if (!hlo_shape_is_array(x->shape) || hlo_shape_is_dynamic(x->shape) || x->called_count > 0) return false;
   switch (x->op) {
   case HLO_CONSTANT: case HLO_BROADCAST: case HLO_IOTA: case HLO_RESHAPE: case HLO_BITCAST: case HLO_SLICE:
-  case HLO_TRANSPOSE: case HLO_REVERSE: return true;
-  case HLO_DYNAMIC_SLICE:
-    return hlo_shape_is_scalar(x->shape) || hlo_shape_bytes(x->operands[0]->shape) <= MOST_ARRAY_BYTES;
+  case HLO_TRANSPOSE: case HLO_REVERSE: case HLO_DYNAMIC_SLICE: return true;
   default: return hlo_opcode_is_elementwise(x->op);
   }
 }
