@@ -11,29 +11,54 @@ typedef struct element_walk {
   int count;            /* elements of the state */
 } element_walk;
 
-/* The rounds of the elements at some neighbouring places. */
+/* The rounds of the elements at some neighbouring places. A number of an element's state is one of a row, or, if there are
+ * no rows, of one of the places. */
 typedef struct rounds {
   element_walk *w;
   gen_env *outer;       /* of the fusion */
   int places;
   gen_affine first;     /* linear index of the first place */
-  const gen_index **at; /* by place */
-  gen_value *slots;     /* by place, then by element of the state: what changes; re NULL: it does not, or is a stack */
+  const gen_index **at; /* by place: the index of the elements */
+  gen_value **slots;    /* by element of the state, then by number: what changes; NULL: it does not, or is a stack */
 } rounds;
 
-static const hlo_shape *shape_of(const rounds *r, int k)
+static const hlo_instr *init_of(const rounds *r, int k) { return r->w->form.loop->operands[0]->operands[k]; }
+
+/* The dimensions of such an array behind those that number the elements; 0 of a scalar. */
+static int row_dims(const rounds *r, const hlo_shape *shape)
 {
-  return r->w->form.loop->operands[0]->operands[k]->shape;
+  return hlo_shape_is_scalar(shape) ? 0 : shape->rank - r->w->form.shape.rank;
 }
 
-static gen_value *slot_of(rounds *r, int place, int k)
+/* How many numbers of an array belong to one element. */
+static int row_of(const rounds *r, const hlo_shape *shape)
 {
-  return &r->slots[(hlo_shape_is_scalar(shape_of(r, k)) ? 0 : place) * r->w->count + k];
+  int64_t row = 1;
+
+  for (int d = shape->rank - row_dims(r, shape); d < shape->rank; d++) row *= shape->dims[d];
+  return (int)row;
 }
 
-static const gen_index *index_of(gen_emit *e, rounds *r, int place, const hlo_shape *shape)
+/* How many numbers of an array, or of a row of a stack, are made together. */
+static int numbers_of(const rounds *r, const hlo_shape *shape)
 {
-  return hlo_shape_is_scalar(shape) ? gen_index_seal(gen_index_new(e, 0)) : r->at[place];
+  return hlo_shape_is_scalar(shape) ? 1 : r->places * row_of(r, shape);
+}
+
+/* The index of such a number. `leading`: dimensions of one element in front. */
+static const gen_index *index_of(gen_emit *e, const rounds *r, const hlo_shape *shape, int leading, int number)
+{
+  gen_index *idx = gen_index_new(e, shape->rank);
+  int rank = r->w->form.shape.rank, row = 1;
+
+  if (hlo_shape_is_scalar(shape)) return gen_index_seal(idx);
+  for (int d = 0; d < leading; d++) idx->d[d] = gen_affine_const(0);
+  for (int d = shape->rank - 1; d >= leading + rank; d--) {
+    idx->d[d] = gen_affine_const(number / row % shape->dims[d]);
+    row *= (int)shape->dims[d];
+  }
+  for (int d = 0; d < rank; d++) idx->d[leading + d] = r->at[number / row]->d[d];
+  return gen_index_seal(idx);
 }
 
 /* Narrow floats are rounded from one round to the next, as they would be in memory. */
@@ -44,8 +69,6 @@ static void set_state(gen_emit *e, gen_value slot, weft_dtype type, gen_value v)
   gen_acc_set(e, slot, v);
 }
 
-static int places_of(const rounds *r, int k) { return hlo_shape_is_scalar(shape_of(r, k)) ? 1 : r->places; }
-
 /* Elements that do not change are computed here where the body reads them: the loop finds them in the memo. */
 static weft_status *open_state(gen_emit *e, rounds *r)
 {
@@ -53,15 +76,17 @@ static weft_status *open_state(gen_emit *e, rounds *r)
   int lanes = gen_lanes_at(e, r->at[0]);
 
   for (int k = 0; k < r->w->count; k++) {
-    const hlo_shape *shape = shape_of(r, k);
+    const hlo_shape *shape = init_of(r, k)->shape;
     bool is_scalar = hlo_shape_is_scalar(shape), changes = gen_element_loop_changes(form, k);
-    if ((!is_scalar && !hlo_shape_same_dims(shape, form->shape)) || gen_element_loop_stack(form, k)) continue;
-    for (int p = 0; p < places_of(r, k); p++) {
-      gen_value v, *slot = slot_of(r, p, k);
-      WEFT_TRY(gen_emit_leaf(e, r->outer, form->loop->operands[0]->operands[k], 0, index_of(e, r, p, shape), &v));
+    if (gen_element_loop_stack(form, k) || (!is_scalar && !changes && !hlo_shape_same_dims(shape, &form->shape))) continue;
+    int count = numbers_of(r, shape);
+    if (changes) WEFT_TRY_ALLOC(r->slots[k] = WEFT_ARENA_ARRAY(e->arena, gen_value, count));
+    for (int n = 0; n < count; n++) {
+      gen_value v;
+      WEFT_TRY(gen_emit_leaf(e, r->outer, init_of(r, k), 0, index_of(e, r, shape, 0, n), &v));
       if (!changes) continue;
-      *slot = gen_acc_slot(e, shape->type, is_scalar ? 1 : lanes);
-      set_state(e, *slot, shape->type, v);
+      r->slots[k][n] = gen_acc_slot(e, shape->type, is_scalar ? 1 : lanes);
+      set_state(e, r->slots[k][n], shape->type, v);
     }
   }
   return NULL;
@@ -71,19 +96,20 @@ static weft_status *open_state(gen_emit *e, rounds *r)
  * state. */
 static weft_status *open_env(gen_emit *e, rounds *r, int place, const hlo_computation *comp, gen_env **out)
 {
-  const hlo_instr *state = comp->params[0], *init = r->w->form.loop->operands[0];
+  const hlo_instr *state = comp->params[0];
 
   WEFT_TRY_ALLOC(*out = WEFT_ARENA_NEW(e->arena, gen_env));
   gen_env_init(e, *out, comp);
   for (int i = 0; i < state->user_count; i++) {
     const hlo_instr *x = state->users[i];
-    gen_value slot = *slot_of(r, place, (int)x->u.tuple_index);
-    gen_source source = {.kind = GEN_SOURCE_INSTR, .env = r->outer, .instr = init->operands[x->u.tuple_index]};
-    if (slot.re) {
-      gen_value *v = WEFT_ARENA_NEW(e->arena, gen_value);
+    int k = (int)x->u.tuple_index, row = row_of(r, x->shape);
+    gen_source source = {.kind = GEN_SOURCE_INSTR, .env = r->outer, .instr = init_of(r, k)};
+    if (r->slots[k]) {
+      gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, row);
       WEFT_TRY_ALLOC(v);
-      *v = gen_acc_get(e, slot);
-      source = (gen_source){.kind = GEN_SOURCE_VALUE, .values = v};
+      for (int n = 0; n < row; n++)
+        v[n] = gen_acc_get(e, r->slots[k][hlo_shape_is_scalar(x->shape) ? 0 : place * row + n]);
+      source = (gen_source){.kind = GEN_SOURCE_NUMBERS, .values = v, .row_dims = row_dims(r, x->shape)};
     }
     WEFT_TRY(gen_env_bind(e, *out, x, source));
   }
@@ -125,26 +151,34 @@ static int result_of(const gen_frame *f, int k)
   return -1;
 }
 
-/* What a round gives for element `k` at one place: of a stack, the element of its row. */
-static weft_status *emit_next(gen_emit *e, rounds *r, gen_env *env, int place, int k, gen_value *out)
+/* The shape of what a round makes, without the dimensions of one element in front. */
+static hlo_shape made_shape(const hlo_instr *made, int leading)
 {
-  const hlo_instr *x = r->w->form.loop->called[0]->root->operands[k], *stack = gen_element_loop_stack(&r->w->form, k);
+  hlo_shape shape = *made->shape;
 
-  if (stack) {
-    x = stack->operands[1];
-    if ((x->op == HLO_RESHAPE || x->op == HLO_BITCAST) &&
-        hlo_shape_same_dims(x->operands[0]->shape, r->w->form.shape)) /* with the index of the state: the memo has it */
-      return gen_emit_leaf(e, env, x->operands[0], 0, r->at[place], out);
-    gen_index *row = gen_index_new(e, x->shape->rank);
-    row->d[0] = gen_affine_const(0);
-    for (int d = 1; d < x->shape->rank; d++) row->d[d] = r->at[place]->d[d - 1];
-    return gen_emit_leaf(e, env, x, 0, gen_index_seal(row), out);
-  }
-  return gen_emit_leaf(e, env, x, 0, index_of(e, r, place, x->shape), out);
+  shape.rank -= leading, shape.dims += leading;
+  return shape;
 }
 
-/* Stores a row's elements of a stack. */
-static weft_status *store_row(gen_emit *e, rounds *r, gen_env *env, int k, const gen_value *values)
+/* What a round makes of element `k` of the state: the next values, or the row of a stack. `*leading`: as index_of wants
+ * it. */
+static const hlo_instr *made_by_round(const rounds *r, int k, int *leading)
+{
+  const hlo_instr *stack = gen_element_loop_stack(&r->w->form, k), *row;
+
+  *leading = 0;
+  if (!stack) return r->w->form.loop->called[0]->root->operands[k];
+  row = stack->operands[1];
+  *leading = 1;
+  if (row->op != HLO_RESHAPE && row->op != HLO_BITCAST) return row;
+  hlo_shape within = made_shape(row, 1);
+  if (!hlo_shape_same_dims(row->operands[0]->shape, &within)) return row;
+  *leading = 0; /* with the index of the state: the memo has it */
+  return row->operands[0];
+}
+
+/* Stores a row of a stack. */
+static weft_status *store_row(gen_emit *e, rounds *r, gen_env *env, int k, const gen_value *values, int count)
 {
   const hlo_instr *stack = gen_element_loop_stack(&r->w->form, k);
   const gen_frame *f = r->w->walk.f;
@@ -153,31 +187,36 @@ static weft_status *store_row(gen_emit *e, rounds *r, gen_env *env, int k, const
 
   if (result < 0) return NULL;
   WEFT_TRY(gen_emit_starts(e, env, stack, 2, stack->shape, stack->operands[1]->shape->dims, starts));
-  at = gen_affine_add(e, gen_affine_scale(e, starts[0], hlo_shape_elems(r->w->form.shape)), r->first);
-  e->part->walker->store(e, &f->results[result], at, values, r->w->count, r->places);
+  at = gen_affine_scale(e, starts[0], hlo_shape_elems(stack->operands[1]->shape));
+  at = gen_affine_add(e, at, gen_affine_scale(e, r->first, count / r->places));
+  e->part->walker->store(e, &f->results[result], at, values, 1, count);
   return NULL;
 }
 
 static weft_status *emit_round(gen_emit *e, rounds *r)
 {
   const hlo_computation *body = r->w->form.loop->called[0];
-  int count = r->w->count;
-  gen_value *next = WEFT_ARENA_ARRAY(e->arena, gen_value, r->places * count);
-  gen_env *env, *last = NULL;
+  gen_value **next = WEFT_ARENA_ARRAY(e->arena, gen_value *, r->w->count);
+  gen_env **envs = WEFT_ARENA_ARRAY(e->arena, gen_env *, r->places);
 
   WEFT_TRY_ALLOC(next);
-  for (int p = 0; p < r->places; p++) {
-    WEFT_TRY(open_env(e, r, p, body, &env));
-    for (int k = 0; k < count; k++)
-      if ((p < places_of(r, k) && slot_of(r, p, k)->re) || gen_element_loop_stack(&r->w->form, k))
-        WEFT_TRY(emit_next(e, r, env, p, k, &next[p * count + k]));
-    last = env;
+  WEFT_TRY_ALLOC(envs);
+  for (int p = 0; p < r->places; p++) WEFT_TRY(open_env(e, r, p, body, &envs[p]));
+  for (int k = 0; k < r->w->count; k++) {
+    int leading;
+    const hlo_instr *made = made_by_round(r, k, &leading);
+    if (!r->slots[k] && !gen_element_loop_stack(&r->w->form, k)) continue;
+    hlo_shape shape = made_shape(made, leading);
+    int count = numbers_of(r, &shape);
+    WEFT_TRY_ALLOC(next[k] = WEFT_ARENA_ARRAY(e->arena, gen_value, count));
+    for (int n = 0; n < count; n++)
+      WEFT_TRY(gen_emit_leaf(e, envs[n / (count / WEFT_MIN(r->places, count))], made, 0, index_of(e, r, made->shape, leading, n),
+                             &next[k][n]));
+    if (!r->slots[k]) WEFT_TRY(store_row(e, r, envs[0], k, next[k], count));
   }
-  for (int k = 0; k < count; k++) {
-    if (gen_element_loop_stack(&r->w->form, k)) WEFT_TRY(store_row(e, r, last, k, &next[k]));
-    for (int p = 0; p < places_of(r, k) && slot_of(r, p, k)->re; p++)
-      set_state(e, *slot_of(r, p, k), shape_of(r, k)->type, next[p * count + k]);
-  }
+  for (int k = 0; k < r->w->count; k++)
+    for (int n = 0; r->slots[k] && n < numbers_of(r, init_of(r, k)->shape); n++)
+      set_state(e, r->slots[k][n], init_of(r, k)->shape->type, next[k][n]);
   return NULL;
 }
 
@@ -190,10 +229,10 @@ static weft_status *emit_elements(void *ctx, gen_emit *e, gen_affine at)
   gen_ssa goes_on;
 
   r.at = WEFT_ARENA_ARRAY(e->arena, const gen_index *, r.places);
-  r.slots = WEFT_ARENA_ARRAY(e->arena, gen_value, r.places * w->count);
+  r.slots = WEFT_ARENA_ARRAY(e->arena, gen_value *, w->count);
   WEFT_TRY_ALLOC(r.at);
   WEFT_TRY_ALLOC(r.slots);
-  for (int p = 0; p < r.places; p++) r.at[p] = gen_delinearize(e, w->form.shape, gen_affine_offset(at, p));
+  for (int p = 0; p < r.places; p++) r.at[p] = gen_delinearize(e, &w->form.shape, gen_affine_offset(at, p));
   WEFT_TRY(open_state(e, &r));
   gen_while_begin(e, &loop);
   int mark = gen_memo_push(e);
@@ -203,12 +242,12 @@ static weft_status *emit_elements(void *ctx, gen_emit *e, gen_affine at)
   gen_memo_pop(e, mark);
   gen_while_end(e, &loop);
   for (int k = 0; k < w->count; k++) {
-    int result = result_of(f, k);
-    gen_value *values = WEFT_ARENA_ARRAY(e->arena, gen_value, r.places);
+    int result = result_of(f, k), count = numbers_of(&r, init_of(&r, k)->shape);
+    if (result < 0 || !r.slots[k]) continue;
+    gen_value *values = WEFT_ARENA_ARRAY(e->arena, gen_value, count);
     WEFT_TRY_ALLOC(values);
-    if (result < 0 || gen_element_loop_stack(&w->form, k)) continue;
-    for (int p = 0; p < r.places; p++) values[p] = gen_acc_get(e, *slot_of(&r, p, k));
-    e->part->walker->store(e, &f->results[result], at, values, 1, r.places);
+    for (int n = 0; n < count; n++) values[n] = gen_acc_get(e, r.slots[k][n]);
+    e->part->walker->store(e, &f->results[result], gen_affine_scale(e, at, count / r.places), values, 1, count);
   }
   return NULL;
 }
@@ -223,7 +262,8 @@ weft_status *gen_emit_element_loop_kernel(gen_part *part, gen_kernel_spec *spec)
   WEFT_TRY(gen_element_loop_in(part->arena, spec->fusion->called[0], &w.form, &is_one));
   if (!is_one) return gen_wrong_form(spec->info->strategy);
   w.count = w.form.loop->operands[0]->operand_count;
-  w.walk.shape = w.form.shape;
+  w.walk.shape = &w.form.shape;
+  w.walk.is_flat = w.form.has_rows;
   w.walk.roots = &w.form.loop;
   WEFT_TRY(gen_frame_open(part, spec, 0, f));
   WEFT_TRY(part->walker->walk(&w.walk, true, &units));

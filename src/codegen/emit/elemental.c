@@ -932,6 +932,19 @@ static weft_status *emit_pointwise(gen_emit *e, gen_env *env, const hlo_instr *r
   return NULL;
 }
 
+/* The number of an element's row that the index says, which is known. */
+static weft_status *take_number(gen_emit *e, const gen_source *source, const hlo_instr *instr, const gen_index *idx,
+                                const gen_value **out)
+{
+  int64_t number = 0;
+
+  for (int d = instr->shape->rank - source->row_dims; d < instr->shape->rank; d++) {
+    if (idx->d[d].count > 0) return gen_unimplemented(e, instr, "a place in a row that is chosen at run time");
+    number = number * instr->shape->dims[d] + idx->d[d].base;
+  }
+  return *out = &source->values[number], NULL;
+}
+
 weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
                          const gen_value **out_values)
 {
@@ -939,6 +952,7 @@ weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, cons
   weft_status *st = NULL;
 
   if (source && source->kind == GEN_SOURCE_VALUE) return *out_values = source->values, NULL;
+  if (source && source->kind == GEN_SOURCE_NUMBERS) return take_number(e, source, instr, idx, out_values);
   const gen_value *known = memo_get(e, env, instr, idx);
   if (known) return *out_values = known, NULL;
   if (e->depth >= MAX_DEPTH) return gen_unimplemented(e, instr, "nested too deeply");

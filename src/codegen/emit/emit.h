@@ -289,12 +289,14 @@ int gen_lanes_at(gen_emit *e, const gen_index *idx);
 /* The source of an instruction's value (of a parameter, or of an instruction that was computed earlier): a value, an
  * array, or an instruction of another environment. */
 typedef struct gen_source {
-  enum { GEN_SOURCE_NONE, GEN_SOURCE_VALUE, GEN_SOURCE_BUFFER, GEN_SOURCE_INSTR, GEN_SOURCE_ROW } kind;
-  const gen_value *values;   /* VALUE: one per leaf */
+  enum {
+    GEN_SOURCE_NONE, GEN_SOURCE_VALUE, GEN_SOURCE_BUFFER, GEN_SOURCE_INSTR, GEN_SOURCE_ROW, GEN_SOURCE_NUMBERS
+  } kind;
+  const gen_value *values;   /* VALUE: one per leaf; NUMBERS: one for each index of the trailing row_dims dimensions */
   const gen_buffer *buffers; /* BUFFER: one per leaf */
   gen_env *env;              /* INSTR */
   const hlo_instr *instr;
-  int row_dims;              /* ROW: the buffer holds the trailing row_dims dimensions only */
+  int row_dims;              /* ROW: the buffer holds the trailing row_dims dimensions only; NUMBERS: see above */
 } gen_source;
 
 /* A computation being emitted. */
@@ -469,6 +471,7 @@ typedef struct gen_walk {
   int64_t apart;           /* elements from one place to the next */
   gen_body_fn *body;       /* is called in the place of gen_walk_body, with the gen_walk as ctx; or NULL */
   const hlo_shape *shape;  /* what is walked, or NULL: leaf `first` */
+  bool is_flat;            /* in one loop over all its elements */
 } gen_walk;
 /* Makes and stores the elements at the linear index `at`, and those at the places behind it; ctx is the gen_walk. All
  * values are made before the first is stored, since a result may lie on an operand. */

@@ -94,6 +94,13 @@ static bool is_lanewise_bf16(const gen_frame *f)
   return true;
 }
 
+/* Numbers of such an array that belong to one of `elems` elements, but at least 1, and at most as many as a row has. */
+static int numbers_of(const hlo_shape *shape, int64_t elems)
+{
+  enum { MOST_NUMBERS = 16 };
+  return shape->rank == 0 ? 0 : (int)WEFT_MAX(WEFT_MIN(hlo_shape_elems(shape) / elems, MOST_NUMBERS), 1);
+}
+
 /* How the elements of a loop by elements are walked. Operations of a round wait for each other, and each round for the
  * one before, so short rounds are made of several vectors at once, as many as have registers. Units are small, since
  * rounds are many. */
@@ -104,8 +111,8 @@ static void walk_rounds(const gen_frame *f, const hlo_instr *loop, int64_t elems
 
   HLO_FOREACH(x, loop->called[0])
     if (hlo_shape_is_array(x->shape) && x->shape->rank > 0 && hlo_opcode_is_elementwise(x->op))
-      work += hlo_opcode_is_transcendental(x->op) ? LONG_CHAIN : 1;
-  for (int k = 0; k < state->operand_count; k++) arrays += !hlo_shape_is_scalar(state->operands[k]->shape);
+      work += (hlo_opcode_is_transcendental(x->op) ? LONG_CHAIN : 1) * numbers_of(x->shape, elems);
+  for (int k = 0; k < state->operand_count; k++) arrays += numbers_of(state->operands[k]->shape, elems);
   if (!f->e.part->target->has_avx512) arrays *= 2; /* a vector of the target has two registers */
   nest->vectors = 1;
   while (nest->vectors < MOST_AT_ONCE && 2 * nest->vectors * arrays <= registers && 2 * nest->vectors * work <= MOST_WORK)
@@ -124,7 +131,8 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
 
   WEFT_TRY(gen_nest_of(arena, f->comp, w->roots, w->count,
                        w->shape ? w->shape : hlo_shape_leaf(f->fusion->shape, w->first), &nest));
-  WEFT_TRY(gen_nest_join(arena, f->comp, w->roots, w->count, &nest));
+  if (w->is_flat) nest = (gen_nest){.count = 1, .extent[0] = hlo_shape_elems(w->shape), .stride[0] = 1};
+  else WEFT_TRY(gen_nest_join(arena, f->comp, w->roots, w->count, &nest));
   w->period = WEFT_MAX(nest.period, 1);
   int widest = gen_widest_bytes(f->comp), vector = f->e.part->target->vector_bytes / widest;
   /* a vector's sum waits for its last product to be added; other vectors are added up meanwhile */

@@ -1,4 +1,4 @@
-/* codegen/model/element_loop.c -- loops of which each element could be run by itself. */
+/* codegen/model/element_loop.c -- loops of which each element, or each short row of elements, could be run by itself. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -8,7 +8,10 @@
 
 enum {
   LEAST_ELEMENTS = 8,       /* fewer do not fill a vector */
-  MOST_STATE = 32,          /* arrays that change: each takes a register */
+  MOST_STATE = 48,          /* numbers of an element's state that change: each takes a register */
+  MOST_ROW = 16,            /* numbers of one array that belong to an element */
+  MOST_ROW_WORK = 1200,     /* numbers that a round computes of an element, if elements are rows */
+  MOST_SUMMED = 4,          /* numbers of a row that are reduced to one */
   MOST_INSTRUCTIONS = 600,  /* of body and condition */
   MOST_COMPARED = 2000,     /* instructions that are visited, for a predicate that the condition and the body compute */
   LANES_OF_A_SCALAR = 8,    /* what a scalar costs is paid once a vector */
@@ -18,12 +21,35 @@ enum {
 typedef struct finder {
   const hlo_instr *loop;
   const hlo_computation *body, *cond;
-  const hlo_shape *shape;   /* of the arrays that change; NULL: none was met */
+  hlo_shape shape;          /* the dimensions that all arrays that change begin with: an element for each index */
   const hlo_instr *any;     /* in the condition: does any element go on? NULL: the condition asks for scalars alone */
   bool has_stacks;
-  double scalar_cost, array_cost;
+  double scalar_cost, array_cost; /* of an element */
+  int64_t row_work;
   int compared;
 } finder;
+
+static bool begins_alike(const finder *f, const hlo_shape *shape)
+{
+  if (!hlo_shape_is_array(shape) || shape->rank < f->shape.rank) return false;
+  for (int d = 0; d < f->shape.rank; d++)
+    if (shape->dims[d] != f->shape.dims[d]) return false;
+  return true;
+}
+
+/* How many numbers of such an array belong to one element. */
+static int64_t row_of(const finder *f, const hlo_shape *shape)
+{
+  int64_t row = 1;
+
+  for (int d = f->shape.rank; d < shape->rank; d++) row *= shape->dims[d];
+  return row;
+}
+
+static bool has_short_rows(const finder *f, const hlo_shape *shape)
+{
+  return begins_alike(f, shape) && row_of(f, shape) >= 1 && row_of(f, shape) <= MOST_ROW;
+}
 
 /* The element of the state that `x` is, in the body or in the condition; -1 if it is none. */
 static int element_of(const hlo_instr *x)
@@ -77,7 +103,7 @@ static bool counts_rounds(const finder *f, const hlo_instr *x, int64_t *factor, 
   return true;
 }
 
-/* Do the rounds write all rows of the stack, each by an array of `f->shape`? */
+/* Do the rounds write all rows of the stack, each by an array with an element's numbers at each index? */
 static bool is_stack(finder *f, const hlo_instr *update)
 {
   const hlo_shape *stack = update->shape, *row = update->operands[1]->shape;
@@ -86,7 +112,7 @@ static bool is_stack(finder *f, const hlo_instr *update)
 
   if (stack->rank == 0 || row->dims[0] != 1) return false;
   of_row = *row, of_row.rank--, of_row.dims++;
-  if (!f->shape || !hlo_shape_same_dims(&of_row, f->shape)) return false;
+  if (!has_short_rows(f, &of_row)) return false;
   for (int d = 1; d < stack->rank; d++)
     if (stack->dims[d] != row->dims[d]) return false;
   return hlo_known_trip_count(f->loop) == stack->dims[0] &&
@@ -103,28 +129,49 @@ static bool is_read_by_element(const hlo_computation *comp)
   return comp->param_count == 1;
 }
 
-static bool has_plain_state(finder *f)
+static bool has_plain_form(const finder *f)
 {
   const hlo_instr *init = f->loop->operands[0];
-  int arrays = 0;
 
   if (init->op != HLO_TUPLE || f->body->root->op != HLO_TUPLE) return false;
   if (!is_read_by_element(f->body) || !is_read_by_element(f->cond)) return false;
-  if (f->body->instr_count + f->cond->instr_count > MOST_INSTRUCTIONS) return false;
+  for (int k = 0; k < init->operand_count; k++)
+    if (!hlo_shape_is_array(init->operands[k]->shape) || hlo_shape_is_dynamic(init->operands[k]->shape)) return false;
+  return f->body->instr_count + f->cond->instr_count <= MOST_INSTRUCTIONS;
+}
+
+/* The dimensions that all arrays that change have in common, from the first one on; rank 0: there are none. */
+static hlo_shape common_dims(const finder *f)
+{
+  const hlo_instr *init = f->loop->operands[0];
+  hlo_shape common = {.type = WEFT_PRED, .rank = 0};
+  bool found = false;
+
   for (int k = 0; k < init->operand_count; k++) {
     const hlo_shape *shape = init->operands[k]->shape;
-    if (!hlo_shape_is_array(shape) || hlo_shape_is_dynamic(shape)) return false;
+    int rank = 0;
     if (!changes(f, k) || hlo_shape_is_scalar(shape) || stack_of(f->loop, k)) continue;
-    if (f->shape && !hlo_shape_same_dims(shape, f->shape)) return false;
-    f->shape = shape;
-    arrays++;
+    if (!found) common.rank = shape->rank, common.dims = shape->dims;
+    while (rank < common.rank && rank < shape->rank && shape->dims[rank] == common.dims[rank]) rank++;
+    common.rank = rank;
+    found = true;
   }
-  for (int k = 0; f->shape && k < init->operand_count; k++) {
+  return common;
+}
+
+static bool has_plain_state(finder *f)
+{
+  const hlo_instr *init = f->loop->operands[0];
+  int64_t numbers = 0;
+
+  for (int k = 0; k < init->operand_count; k++) {
     const hlo_instr *update = stack_of(f->loop, k);
-    if (update && !is_stack(f, update)) return false;
+    if (!changes(f, k) || hlo_shape_is_scalar(init->operands[k]->shape)) continue;
+    if (update ? !is_stack(f, update) : !has_short_rows(f, init->operands[k]->shape)) return false;
     f->has_stacks = f->has_stacks || update;
+    numbers += update ? 0 : row_of(f, init->operands[k]->shape);
   }
-  return arrays > 0 && arrays <= MOST_STATE && hlo_shape_elems(f->shape) >= LEAST_ELEMENTS;
+  return numbers <= MOST_STATE && hlo_shape_elems(&f->shape) >= LEAST_ELEMENTS;
 }
 
 /* ---- what is computed in a round --------------------------------------------------------------------------------- */
@@ -135,15 +182,54 @@ static double cost_of(const hlo_instr *x)
   return x->op == HLO_DIVIDE || x->op == HLO_REMAINDER ? 4 : hlo_opcode_is_elementwise(x->op) ? 1 : 0;
 }
 
-/* An operation on elements of the state, which reads them at the place of its result. */
+static bool keeps_places(const hlo_instr *x)
+{
+  return hlo_opcode_is_elementwise(x->op) ||
+         (x->op == HLO_BITCAST_CONVERT && hlo_shape_same_dims(x->shape, x->operands[0]->shape));
+}
+
+/* An operation on numbers of the state, which reads them at the place of its result. */
 static bool is_pointwise(const finder *f, const hlo_instr *x)
 {
-  if (!hlo_opcode_is_elementwise(x->op) || x->called_count > 0 || !hlo_shape_is_array(x->shape)) return false;
-  if (!hlo_shape_same_dims(x->shape, f->shape)) return false;
+  if (!keeps_places(x) || x->called_count > 0 || !has_short_rows(f, x->shape)) return false;
   for (int i = 0; i < x->operand_count; i++)
-    if (!hlo_shape_is_scalar(x->operands[i]->shape) && !hlo_shape_same_dims(x->operands[i]->shape, f->shape))
+    if (!hlo_shape_is_scalar(x->operands[i]->shape) && !hlo_shape_same_dims(x->operands[i]->shape, x->shape))
       return false;
   return true;
+}
+
+/* Does dimension i of the operand become dimension i of the result, for the dimensions that number the elements? */
+static bool keeps_dims(const finder *f, const hlo_instr *x)
+{
+  for (int d = 0; d < f->shape.rank; d++)
+    if (x->dims.v[d] != d) return false;
+  return true;
+}
+
+/* An operation that reads, for an element's numbers, numbers of the same element alone, at places that are known. */
+static bool is_within_rows(const finder *f, const hlo_instr *x)
+{
+  int rank = f->shape.rank;
+  bool within = has_short_rows(f, x->shape) && begins_alike(f, x->operands[0]->shape);
+
+  if (!within) return false;
+  switch (x->op) {
+  case HLO_RESHAPE: case HLO_BITCAST: return x->shape->type == x->operands[0]->shape->type;
+  case HLO_BROADCAST: case HLO_TRANSPOSE: return keeps_dims(f, x);
+  case HLO_CONCATENATE: return x->dims.v[0] >= rank;
+  case HLO_SLICE:
+    return true; /* the dimensions that number the elements are as long as before */
+  case HLO_PAD:
+    for (int d = 0; d < rank; d++)
+      within = within && x->u.pad.dims[d].low == 0 && x->u.pad.dims[d].high == 0 && x->u.pad.dims[d].interior == 0;
+    return within && hlo_shape_is_scalar(x->operands[1]->shape);
+  case HLO_REVERSE: case HLO_REDUCE:
+    for (int i = 0; i < x->dims.count; i++) within = within && x->dims.v[i] >= rank;
+    return within && (x->op == HLO_REVERSE ||
+                      (x->operand_count == 2 && hlo_reducer_op(x->called[0]) != HLO_OPCODE_COUNT &&
+                       row_of(f, x->operands[0]->shape) <= MOST_SUMMED * row_of(f, x->shape)));
+  default: return false;
+  }
 }
 
 /* An operation on scalars, and on arrays that the loop does not change. */
@@ -153,11 +239,11 @@ static bool is_beside(const hlo_instr *x)
   switch (x->op) {
   case HLO_CONSTANT: case HLO_BROADCAST: case HLO_IOTA: case HLO_RESHAPE: case HLO_BITCAST: case HLO_SLICE:
   case HLO_TRANSPOSE: case HLO_REVERSE: case HLO_DYNAMIC_SLICE: return true;
-  default: return hlo_opcode_is_elementwise(x->op);
+  default: return keeps_places(x);
   }
 }
 
-/* A row of a stack, which is written, or elements in the shape of one. */
+/* A row of a stack, which is written, or numbers of the elements in the shape of one. */
 static bool is_row(const finder *f, const hlo_instr *x)
 {
   if (x->op == HLO_DYNAMIC_UPDATE_SLICE) return element_of(x->operands[0]) >= 0 && stack_of(f->loop, element_of(x->operands[0])) == x;
@@ -165,14 +251,14 @@ static bool is_row(const finder *f, const hlo_instr *x)
   for (int i = 0; i < x->user_count; i++)
     if (x->users[i]->op != HLO_DYNAMIC_UPDATE_SLICE || x->users[i]->operands[1] != x || !is_row(f, x->users[i]))
       return false;
-  return hlo_shape_same_dims(x->operands[0]->shape, f->shape);
+  return has_short_rows(f, x->operands[0]->shape);
 }
 
 /* Does `x` reduce elements to one that is true if any of them is? */
 static bool asks_any(const finder *f, const hlo_instr *x)
 {
   return x->op == HLO_REDUCE && x->operand_count == 2 && x->shape->type == WEFT_PRED && hlo_shape_is_scalar(x->shape) &&
-         hlo_shape_same_dims(x->operands[0]->shape, f->shape) && hlo_reducer_op(x->called[0]) == HLO_OR &&
+         hlo_shape_same_dims(x->operands[0]->shape, &f->shape) && hlo_reducer_op(x->called[0]) == HLO_OR &&
          hlo_is_constant_scalar(x->operands[1], 0);
 }
 
@@ -195,9 +281,11 @@ static bool look_at(finder *f, const hlo_computation *comp, bool *varies)
       f->any = x;
       continue;
     }
-    if (of_elements ? !is_pointwise(f, x) && !is_row(f, x) : !is_beside(x)) return false;
+    if (of_elements ? !is_pointwise(f, x) && !is_within_rows(f, x) && !is_row(f, x) : !is_beside(x)) return false;
     varies[x->id] = of_elements;
-    *(hlo_shape_is_scalar(x->shape) ? &f->scalar_cost : &f->array_cost) += cost_of(x);
+    if (hlo_shape_is_scalar(x->shape)) f->scalar_cost += cost_of(x);
+    else if (begins_alike(f, x->shape)) f->array_cost += cost_of(x) * (double)row_of(f, x->shape);
+    if (of_elements && x->op != HLO_DYNAMIC_UPDATE_SLICE) f->row_work += row_of(f, x->shape);
   }
   return true;
 }
@@ -224,6 +312,7 @@ static weft_status *look_inside(finder *f, weft_arena *arena, bool *fits)
       if (hlo_shape_is_scalar(f->body->root->operands[k]->shape) && varies[f->body->root->operands[k]->id - low])
         return NULL;
   }
+  if (f->shape.rank < common_dims(f).rank && f->row_work > MOST_ROW_WORK) return NULL;
   *fits = (!f->any || (!f->has_stacks && is_conjunction(f, f->cond->root))) && f->scalar_cost <= LANES_OF_A_SCALAR * f->array_cost;
   return NULL;
 }
@@ -246,6 +335,9 @@ static bool is_same(finder *f, const hlo_instr *x, const hlo_instr *y)
 /* Is `x` false wherever the condition finds that an element is done? */
 static bool is_false_when_done(finder *f, const hlo_instr *x)
 {
+  if ((x->op == HLO_BROADCAST && begins_alike(f, x->operands[0]->shape) && keeps_dims(f, x)) ||
+      ((x->op == HLO_RESHAPE || x->op == HLO_BITCAST) && hlo_shape_same_dims(x->operands[0]->shape, &f->shape)))
+    return is_false_when_done(f, x->operands[0]); /* the numbers of an element's row are all one */
   return is_same(f, x, f->any->operands[0]) ||
          (x->op == HLO_AND && f->compared > 0 &&
           (is_false_when_done(f, x->operands[0]) || is_false_when_done(f, x->operands[1])));
@@ -260,17 +352,35 @@ static bool is_kept_when_done(finder *f, const hlo_instr *x, int k)
   return element_of(f->any->operands[0]) == k && is_false_when_done(f, x);
 }
 
+/* Does an array that changes have several numbers of an element? */
+static bool has_rows(const finder *f)
+{
+  const hlo_instr *next = f->body->root;
+
+  for (int k = 0; k < next->operand_count; k++) {
+    int rank = next->operands[k]->shape->rank - (stack_of(f->loop, k) != NULL);
+    if (changes(f, k) && rank > f->shape.rank) return true;
+  }
+  return false;
+}
+
 weft_status *gen_element_loop_of(weft_arena *arena, const hlo_instr *loop, gen_element_loop *out, bool *is_one)
 {
-  finder f = {.loop = loop, .body = loop->called[0], .cond = loop->called[1], .compared = MOST_COMPARED};
+  finder plain = {.loop = loop, .body = loop->called[0], .cond = loop->called[1]};
 
   *is_one = false;
-  if (loop->op != HLO_WHILE || !has_plain_state(&f)) return NULL;
-  WEFT_TRY(look_inside(&f, arena, is_one));
-  for (int k = 0; *is_one && f.any && k < f.body->root->operand_count; k++)
-    if (changes(&f, k) && !hlo_shape_is_scalar(f.body->root->operands[k]->shape))
-      *is_one = is_kept_when_done(&f, f.body->root->operands[k], k);
-  *out = (gen_element_loop){loop, f.shape, f.any};
+  if (loop->op != HLO_WHILE || !has_plain_form(&plain)) return NULL;
+  plain.shape = common_dims(&plain);
+  for (int rank = plain.shape.rank; rank > 0 && !*is_one; rank--) {
+    finder f = plain;
+    f.shape.rank = rank, f.compared = MOST_COMPARED;
+    if (!has_plain_state(&f)) continue;
+    WEFT_TRY(look_inside(&f, arena, is_one));
+    for (int k = 0; *is_one && f.any && k < f.body->root->operand_count; k++)
+      if (changes(&f, k) && !hlo_shape_is_scalar(f.body->root->operands[k]->shape))
+        *is_one = is_kept_when_done(&f, f.body->root->operands[k], k);
+    *out = (gen_element_loop){loop, f.shape, rank < plain.shape.rank || has_rows(&f), f.any};
+  }
   return NULL;
 }
 

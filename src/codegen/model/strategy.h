@@ -54,15 +54,17 @@ const hlo_instr *gen_small_loop_of(const hlo_computation *comp);
 
 /* ---- loops by elements (element_loop.c) ------------------------------------------------------------------------ */
 
-/* A while that changes arrays of one shape element by element, and scalars that do not depend on them. A round of an
- * element needs no other element, so each vector of elements can make all of its rounds by itself. Either the condition
- * asks for scalars alone, or also whether any element goes on (`any`, a reduce by `or` in the condition); then the body
- * keeps an element as it is once it is done.
- * Other arrays of the state may be stacks: each round writes one row of that shape, by a dynamic-update-slice, and the
- * rounds write all rows. No round reads a stack. */
+/* A while that changes arrays element by element, and scalars that do not depend on them. The arrays begin with the same
+ * dimensions, `shape`; there is an element for each index of these. Further dimensions, if there are any, are the few
+ * numbers of an element (has_rows). A round of an element needs no other element, so each vector of elements can make
+ * all of its rounds by itself. Either the condition asks for scalars alone, or also whether any element goes on (`any`,
+ * a reduce by `or` in the condition); then the body keeps an element as it is once it is done.
+ * Other arrays of the state may be stacks: each round writes one row, with the numbers of all elements, by a
+ * dynamic-update-slice, and the rounds write all rows. No round reads a stack. */
 typedef struct gen_element_loop {
   const hlo_instr *loop;
-  const hlo_shape *shape;
+  hlo_shape shape;
+  bool has_rows;
   const hlo_instr *any;   /* or NULL */
 } gen_element_loop;
 /* Is `loop` such a while? Its state must be a tuple that is read by get-tuple-element. */
