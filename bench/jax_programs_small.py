@@ -828,5 +828,72 @@ def splats_along_rays_gradient():
     return run, ((normal(0, 100, 2), normal(1, 100, 2) / 2, normal(2, 100, 3), normal(3, 100)), normal(4, 48, 48, 3))
 
 
+@program
+def escape_times_by_vmap():
+    """Each point goes on by itself."""
+    x, y = np.meshgrid(np.linspace(-2, 1, 256, dtype=np.float32), np.linspace(-1.2, 1.2, 256, dtype=np.float32))
+
+    def one(x, y):
+        def goes_on(s):
+            return (s[0] * s[0] + s[1] * s[1] < 4) & (s[2] < 200)
+        def step(s):
+            return s[0] * s[0] - s[1] * s[1] + x, 2 * s[0] * s[1] + y, s[2] + 1
+        return lax.while_loop(goes_on, step, (0 * x, 0 * y, 0))[2]
+
+    return jax.vmap(jax.vmap(one)), (x, y)
+
+
+@program
+def keplers_equation():
+    """Newton's method for many equations, until each is solved."""
+    def one(m, e):
+        def goes_on(s):
+            return (jnp.abs(s[1]) > 1e-6) & (s[2] < 50)
+        def step(s):
+            d = (s[0] - e * jnp.sin(s[0]) - m) / (1 - e * jnp.cos(s[0]))
+            return s[0] - d, d, s[2] + 1
+        return lax.while_loop(goes_on, step, (m, jnp.float32(1), 0))[0]
+
+    return jax.vmap(one), (np.abs(normal(0, 10000)) % 3.1, np.abs(normal(1, 10000)) % 0.9)
+
+
+@program
+def spinning_bodies():
+    """States of four numbers."""
+    def one(q, w):
+        def step(_, q):
+            a, b, c, d = q
+            x, y, z = w
+            q = q + 0.005 * jnp.array([-b * x - c * y - d * z, a * x + c * z - d * y, a * y - b * z + d * x,
+                                       a * z + b * y - c * x])
+            return q / jnp.sqrt((q * q).sum())
+        return lax.fori_loop(0, 100, step, q)
+
+    return jax.vmap(one), (normal(0, 2000, 4) + np.float32(0.1), normal(1, 2000, 3))
+
+
+@program
+def random_walks_with_keys():
+    def one(key, x):
+        def step(_, s):
+            key, k = jax.random.split(s[0])
+            return key, s[1] + jax.random.uniform(k) - 0.5
+        return lax.fori_loop(0, 50, step, (key, x))[1]
+
+    return jax.vmap(one), (np.random.RandomState(0).randint(0, 2**32, (2000, 2), dtype=np.uint64).astype(np.uint32), normal(1, 2000))
+
+
+@program
+def leaky_filter_gradient():
+    """A scan that writes rows, and its gradient, which reads and writes them backwards."""
+    def loss(x):
+        def step(c, t):
+            c = jnp.tanh(0.9 * c + 0.1 * t)
+            return c, c * c
+        return lax.scan(step, x[0], x)[1].sum()
+
+    return jax.grad(loss), (normal(0, 200, 2048),)
+
+
 if __name__ == "__main__":
     main("Small programs of JAX's users, Weft beside XLA:CPU")

@@ -43,7 +43,8 @@ extern const hlo_pass pass_while_simplifier, pass_licm;
 
 /* Towards the machine. */
 extern const hlo_pass pass_all_reduce_combiner, pass_all_gather_combiner, pass_reduce_scatter_combiner;
-extern const hlo_pass pass_small_loops, pass_element_loops, pass_fusion, pass_multi_output_fusion, pass_wrap, pass_schedule;
+extern const hlo_pass pass_small_loops, pass_element_loops, pass_fusion, pass_multi_output_fusion, pass_wrap,
+  pass_schedule;
 extern const hlo_pass pass_copy_insertion, pass_regions, pass_loop_pairs, pass_strategies;
 
 #endif

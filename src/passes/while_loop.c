@@ -154,7 +154,8 @@ static int take_made(const while_loop *w, hlo_instr **members)
 
   for (int i = 0; i < w->count; i++) {
     hlo_instr *x = while_init(w, i);
-    bool is_made = x->op == HLO_IOTA || (x->op == HLO_BROADCAST && hlo_shape_is_scalar(x->operands[0]->shape)), is_new = true;
+    bool is_made = x->op == HLO_IOTA || (x->op == HLO_BROADCAST && hlo_shape_is_scalar(x->operands[0]->shape)),
+         is_new = true;
     for (int k = 0; k < count; k++) is_new = is_new && members[k] != x;
     if (is_made && is_new && !pass_has_control_edges(x)) members[count++] = x;
   }

@@ -99,50 +99,49 @@ TEST(counted_loops_of_every_type_and_several_shapes)
 }
 
 /* As jax.vmap makes of a while_loop: each element goes on until it is done by itself, at the latest after n rounds. */
-static const char any[] =
-  "HloModule t\n"
-  "or { a = pred[] parameter(0)\n"
-  "  b = pred[] parameter(1)\n"
-  "  ROOT r = pred[] or(a, b) }\n"
-  "body { s = (s32[], @[#], s32[#], @[#]) parameter(0)\n"
-  "  i = s32[] get-tuple-element(s), index=0\n"
-  "  x = @[#] get-tuple-element(s), index=1\n"
-  "  k = s32[#] get-tuple-element(s), index=2\n"
-  "  c = @[#] get-tuple-element(s), index=3\n"
-  "  one = s32[] constant(1)\n"
-  "  j = s32[] add(i, one)\n"
-  "  ones = s32[#] broadcast(one), dimensions={}\n"
-  "  l = s32[#] add(k, ones)\n"
-  "  y = @[#] add(x, c)\n"
-  "  limit = @[] constant(40)\n"
-  "  limits = @[#] broadcast(limit), dimensions={}\n"
-  "  goes = pred[#] compare(x, limits), direction=LT\n"
-  "  z = @[#] select(goes, y, x)\n"
-  "  m = s32[#] select(goes, l, k)\n"
-  "  ROOT t = (s32[], @[#], s32[#], @[#]) tuple(j, z, m, c) }\n"
-  "cond { s = (s32[], @[#], s32[#], @[#]) parameter(0)\n"
-  "  i = s32[] get-tuple-element(s), index=0\n"
-  "  x = @[#] get-tuple-element(s), index=1\n"
-  "  limit = @[] constant(40)\n"
-  "  limits = @[#] broadcast(limit), dimensions={}\n"
-  "  goes = pred[#] compare(x, limits), direction=LT\n"
-  "  no = pred[] constant(false)\n"
-  "  any = pred[] reduce(goes, no), dimensions={DIMS}, to_apply=or\n"
-  "  n = s32[] constant($)\n"
-  "  more = pred[] compare(i, n), direction=LT\n"
-  "  ROOT r = pred[] and(more, any) }\n"
-  "f { x = @[#] parameter(0)\n"
-  "  c = @[#] parameter(1)\n"
-  "  zero = s32[] constant(0)\n"
-  "  zeros = s32[#] broadcast(zero), dimensions={}\n"
-  "  s = (s32[], @[#], s32[#], @[#]) tuple(zero, x, zeros, c)\n"
-  "  w = (s32[], @[#], s32[#], @[#]) while(s), condition=cond, body=body\n"
-  "  a = @[#] get-tuple-element(w), index=1\n"
-  "  b = s32[#] get-tuple-element(w), index=2\n"
-  "  ROOT t = (@[#], s32[#]) tuple(a, b) }\n"
-  "ENTRY e { x = @[#] parameter(0)\n"
-  "  c = @[#] parameter(1)\n"
-  "  ROOT r = (@[#], s32[#]) fusion(x, c), kind=kCustom, calls=f, backend_config=\"loop\" }\n";
+static const char any[] = "HloModule t\n"
+                          "or { a = pred[] parameter(0)\n"
+                          "  b = pred[] parameter(1)\n"
+                          "  ROOT r = pred[] or(a, b) }\n"
+                          "body { s = (s32[], @[#], s32[#], @[#]) parameter(0)\n"
+                          "  i = s32[] get-tuple-element(s), index=0\n"
+                          "  x = @[#] get-tuple-element(s), index=1\n"
+                          "  k = s32[#] get-tuple-element(s), index=2\n"
+                          "  c = @[#] get-tuple-element(s), index=3\n"
+                          "  one = s32[] constant(1)\n"
+                          "  j = s32[] add(i, one)\n"
+                          "  ones = s32[#] broadcast(one), dimensions={}\n"
+                          "  l = s32[#] add(k, ones)\n"
+                          "  y = @[#] add(x, c)\n"
+                          "  limit = @[] constant(40)\n"
+                          "  limits = @[#] broadcast(limit), dimensions={}\n"
+                          "  goes = pred[#] compare(x, limits), direction=LT\n"
+                          "  z = @[#] select(goes, y, x)\n"
+                          "  m = s32[#] select(goes, l, k)\n"
+                          "  ROOT t = (s32[], @[#], s32[#], @[#]) tuple(j, z, m, c) }\n"
+                          "cond { s = (s32[], @[#], s32[#], @[#]) parameter(0)\n"
+                          "  i = s32[] get-tuple-element(s), index=0\n"
+                          "  x = @[#] get-tuple-element(s), index=1\n"
+                          "  limit = @[] constant(40)\n"
+                          "  limits = @[#] broadcast(limit), dimensions={}\n"
+                          "  goes = pred[#] compare(x, limits), direction=LT\n"
+                          "  no = pred[] constant(false)\n"
+                          "  any = pred[] reduce(goes, no), dimensions={DIMS}, to_apply=or\n"
+                          "  n = s32[] constant($)\n"
+                          "  more = pred[] compare(i, n), direction=LT\n"
+                          "  ROOT r = pred[] and(more, any) }\n"
+                          "f { x = @[#] parameter(0)\n"
+                          "  c = @[#] parameter(1)\n"
+                          "  zero = s32[] constant(0)\n"
+                          "  zeros = s32[#] broadcast(zero), dimensions={}\n"
+                          "  s = (s32[], @[#], s32[#], @[#]) tuple(zero, x, zeros, c)\n"
+                          "  w = (s32[], @[#], s32[#], @[#]) while(s), condition=cond, body=body\n"
+                          "  a = @[#] get-tuple-element(w), index=1\n"
+                          "  b = s32[#] get-tuple-element(w), index=2\n"
+                          "  ROOT t = (@[#], s32[#]) tuple(a, b) }\n"
+                          "ENTRY e { x = @[#] parameter(0)\n"
+                          "  c = @[#] parameter(1)\n"
+                          "  ROOT r = (@[#], s32[#]) fusion(x, c), kind=kCustom, calls=f, backend_config=\"loop\" }\n";
 
 /* The form with the dimensions that the condition reduces, and with one part replaced if `from` is not NULL. */
 static const char *varied(const char *form, const char *dims, const char *from, const char *to)
@@ -204,7 +203,7 @@ static const char scan[] =
   "  ROOT t = (s32[], @[#], @[$,#], @[$,#], @[$,#]) tuple(j, y, in, next, others) }\n"
   "cond { s = (s32[], @[#], @[$,#], @[$,#], @[$,#]) parameter(0)\n"
   "  i = s32[] get-tuple-element(s), index=0\n"
-  "  n = s32[] constant($)\n"
+  "  n = s32[] constant(ROUNDS)\n"
   "  ROOT r = pred[] compare(i, n), direction=LT }\n"
   "f { x = @[#] parameter(0)\n"
   "  in = @[$,#] parameter(1)\n"
@@ -224,7 +223,7 @@ static const char scan[] =
   "  out = @[$,#] parameter(2)\n"
   "  ROOT r = (@[$,#], @[#], @[$,#]) fusion(x, in, out), kind=kCustom, calls=f, backend_config=\"loop\" }\n";
 
-/* The scan with indices for arrays of that rank; `rounds`: what it says of its number of rounds. */
+/* The scan with indices for arrays of that rank. */
 static const char *scan_of(const char *dims, int rows, int rounds, bool backwards)
 {
   static char out[16384];
@@ -279,12 +278,145 @@ TEST(rows_that_are_shared)
   }
 }
 
+/* Elements of three numbers, as jax.vmap makes of a function of a vector: the numbers are taken apart, put together in
+ * another order of dimensions, and added up; and two kinds of rows are written. */
+static const char rows[] =
+  "HloModule t\n"
+  "plus { a = @[] parameter(0)\n"
+  "  b = @[] parameter(1)\n"
+  "  ROOT r = @[] add(a, b) }\n"
+  "body { s = (s32[], @[#,3], @[#], @[$,#,3], @[$,3,#], @[#]) parameter(0)\n"
+  "  i = s32[] get-tuple-element(s), index=0\n"
+  "  x = @[#,3] get-tuple-element(s), index=1\n"
+  "  u = @[#] get-tuple-element(s), index=2\n"
+  "  out = @[$,#,3] get-tuple-element(s), index=3\n"
+  "  turned = @[$,3,#] get-tuple-element(s), index=4\n"
+  "  fixed = @[#] get-tuple-element(s), index=5\n"
+  "  one = s32[] constant(1)\n"
+  "  zero = s32[] constant(0)\n"
+  "  none = @[] constant(0)\n"
+  "  j = s32[] add(i, one)\n"
+  "  a = @[#,1] slice(x), slice={[0:#],[0:1]}\n"
+  "  b = @[#,1] slice(x), slice={[0:#],[1:2]}\n"
+  "  c = @[#,1] slice(x), slice={[0:#],[2:3]}\n"
+  "  sum = @[#] reduce(x, none), dimensions={1}, to_apply=plus\n"
+  "  d = @[#] subtract(sum, u)\n"
+  "  e = @[1,#] reshape(d)\n"
+  "  f = @[1,#] reshape(c)\n"
+  "  g = @[1,#] reshape(a)\n"
+  "  put = @[3,#] concatenate(e, f, g), dimensions={0}\n"
+  "  back = @[#,3] transpose(put), dimensions={1,0}\n"
+  "  spread = @[#,3] broadcast(fixed), dimensions={0}\n"
+  "  y = @[#,3] subtract(back, spread)\n"
+  "  reversed = @[#,3] reverse(y), dimensions={1}\n"
+  "  row = @[1,#,3] reshape(reversed)\n"
+  "  out2 = @[$,#,3] dynamic-update-slice(out, row, i, zero, zero)\n"
+  "  row2 = @[1,3,#] reshape(put)\n"
+  "  turned2 = @[$,3,#] dynamic-update-slice(turned, row2, i, zero, zero)\n"
+  "  v = @[#] reshape(b)\n"
+  "  ROOT t = (s32[], @[#,3], @[#], @[$,#,3], @[$,3,#], @[#]) tuple(j, y, v, out2, turned2, fixed) }\n"
+  "cond { s = (s32[], @[#,3], @[#], @[$,#,3], @[$,3,#], @[#]) parameter(0)\n"
+  "  i = s32[] get-tuple-element(s), index=0\n"
+  "  n = s32[] constant($)\n"
+  "  ROOT r = pred[] compare(i, n), direction=LT }\n"
+  "f { x = @[#,3] parameter(0)\n"
+  "  u = @[#] parameter(1)\n"
+  "  out = @[$,#,3] parameter(2)\n"
+  "  turned = @[$,3,#] parameter(3)\n"
+  "  fixed = @[#] parameter(4)\n"
+  "  zero = s32[] constant(0)\n"
+  "  s = (s32[], @[#,3], @[#], @[$,#,3], @[$,3,#], @[#]) tuple(zero, x, u, out, turned, fixed)\n"
+  "  w = (s32[], @[#,3], @[#], @[$,#,3], @[$,3,#], @[#]) while(s), condition=cond, body=body\n"
+  "  a = @[#,3] get-tuple-element(w), index=1\n"
+  "  b = @[#] get-tuple-element(w), index=2\n"
+  "  c = @[$,#,3] get-tuple-element(w), index=3\n"
+  "  d = @[$,3,#] get-tuple-element(w), index=4\n"
+  "  ROOT t = (@[#,3], @[$,3,#], @[#], @[$,#,3]) tuple(a, d, b, c) }\n"
+  "ENTRY e { x = @[#,3] parameter(0)\n"
+  "  u = @[#] parameter(1)\n"
+  "  out = @[$,#,3] parameter(2)\n"
+  "  turned = @[$,3,#] parameter(3)\n"
+  "  fixed = @[#] parameter(4)\n"
+  "  ROOT r = (@[#,3], @[$,3,#], @[#], @[$,#,3]) fusion(x, u, out, turned, fixed), kind=kCustom, calls=f, "
+  "backend_config=\"loop\" }\n";
+
+TEST(elements_of_several_numbers)
+{
+  static const char *const lengths[] = {"8", "9", "33", "64", "100", "257", "1000"};
+  static const char *const types[] = {"f32", "s32", "f64", "bf16", "c64", "u8"};
+
+  for (size_t d = 0; d < WEFT_COUNT(lengths); d++) {
+    check_loop(rows, "s32", lengths[d], 5, NULL);
+    check_loop(rows, "f32", lengths[d], 5, &(kernel_check){.rtol = 1e-5, .atol = 1e-5}); /* sums that cancel */
+  }
+  for (size_t t = 0; t < WEFT_COUNT(types); t++) check_loop(rows, types[t], "40", 3, NULL);
+}
+
+/* An element of two numbers that stays as it is: the predicate is one for both. */
+TEST(elements_of_several_numbers_that_are_done)
+{
+  static const char *const changes[][2] = {
+    {"  c = @[#] get-tuple-element(s), index=3\n",
+     "  c = @[#] get-tuple-element(s), index=3\n"
+     "  pair = @[2,#] get-tuple-element(s), index=4\n"
+     "  twice = @[2,#] broadcast(c), dimensions={1}\n"
+     "  other = @[2,#] reverse(pair), dimensions={0}\n"
+     "  moved = @[2,#] add(other, twice)\n"},
+    {"  m = s32[#] select(goes, l, k)\n",
+     "  m = s32[#] select(goes, l, k)\n"
+     "  both = pred[2,#] broadcast(goes), dimensions={1}\n"
+     "  kept = @[2,#] select(both, moved, pair)\n"},
+    {"tuple(j, z, m, c)", "tuple(j, z, m, c, kept)"},
+    {"  s = (s32[], @[#], s32[#], @[#]) tuple(zero, x, zeros, c)\n",
+     "  start = @[2,#] broadcast(c), dimensions={1}\n"
+     "  s = (s32[], @[#], s32[#], @[#]) tuple(zero, x, zeros, c, start)\n"},
+    {"  b = s32[#] get-tuple-element(w), index=2\n  ROOT t = (@[#], s32[#]) tuple(a, b)",
+     "  b = s32[#] get-tuple-element(w), index=2\n"
+     "  d = @[2,#] get-tuple-element(w), index=4\n  ROOT t = (@[2,#], s32[#]) tuple(d, b)"},
+    {"  ROOT r = (@[#], s32[#]) fusion", "  ROOT r = (@[2,#], s32[#]) fusion"},
+  };
+  static char form[16384], old[16384];
+  static const kernel_check how = {.low = -2, .high = 4, .int_low = 1, .int_high = 5};
+
+  snprintf(form, sizeof form, "%s", varied(any, "100", NULL, NULL));
+  for (size_t i = 0; i < WEFT_COUNT(changes); i++)
+    snprintf(form, sizeof form, "%s", varied(memcpy(old, form, sizeof form), "100", changes[i][0], changes[i][1]));
+  for (char *at = form; (at = strstr(at, "(s32[], @[#], s32[#], @[#])")); at++) { /* the state has one array more */
+    snprintf(old, sizeof old, "%s", at + strlen("(s32[], @[#], s32[#], @[#])"));
+    snprintf(at, sizeof form - (size_t)(at - form), "(s32[], @[#], s32[#], @[#], @[2,#])%s", old);
+  }
+  for (int n = 0; n < 50; n += 7) check_loop(form, n % 2 ? "f32" : "s32", "100", n, &how);
+}
+
+static const char square[] = "HloModule t\n"
+                             "body { s = (s32[], @[16,16]) parameter(0)\n"
+                             "  i = s32[] get-tuple-element(s), index=0\n"
+                             "  x = @[16,16] get-tuple-element(s), index=1\n"
+                             "  one = s32[] constant(1)\n"
+                             "  j = s32[] add(i, one)\n"
+                             "  back = @[16,16] add(x, x)\n"
+                             "  y = @[16,16] subtract(x, back)\n"
+                             "  ROOT t = (s32[], @[16,16]) tuple(j, y) }\n"
+                             "cond { s = (s32[], @[16,16]) parameter(0)\n"
+                             "  i = s32[] get-tuple-element(s), index=0\n"
+                             "  n = s32[] constant($)\n"
+                             "  ROOT r = pred[] compare(i, n), direction=LT }\n"
+                             "f { x = @[16,16] parameter(0)\n"
+                             "  zero = s32[] constant(0)\n"
+                             "  s = (s32[], @[16,16]) tuple(zero, x)\n"
+                             "  w = (s32[], @[16,16]) while(s), condition=cond, body=body\n"
+                             "  ROOT r = @[16,16] get-tuple-element(w), index=1 }\n"
+                             "ENTRY e { x = @[16,16] parameter(0)\n"
+                             "  ROOT r = @[16,16] fusion(x), kind=kCustom, calls=f, backend_config=\"loop\" }\n";
+
 /* Loops that are none by elements. */
 TEST(loops_whose_elements_need_each_other)
 {
   static const struct { const char *what, *form, *from, *to; } cases[] = {
     {"reads another element", counted, "  u = @[#] subtract(c, x)\n",
      "  back = @[#] reverse(x), dimensions={0}\n  u = @[#] subtract(c, back)\n"},
+    {"another element's number, by a turned array", square, "  back = @[16,16] add(x, x)\n",
+     "  back = @[16,16] transpose(x), dimensions={1,0}\n"},
     {"a sum of all elements", counted, "  of_i = @[] convert(i)\n",
      "  none = @[] constant(0)\n  of_i = @[] reduce(x, none), dimensions={0}, to_apply=plus\n"},
     {"goes on when it is done", any, "  z = @[#] select(goes, y, x)\n", "  z = @[#] add(y, x)\n"},
@@ -304,7 +436,8 @@ TEST(loops_whose_elements_need_each_other)
       snprintf(rest, sizeof rest, "%s", strchr(text, '\n'));
       snprintf(text, sizeof text,
                "HloModule t\nplus { a = s32[] parameter(0)\n  b = s32[] parameter(1)\n"
-               "  ROOT r = s32[] add(a, b) }\n%.*s", (int)sizeof text - 200, rest);
+               "  ROOT r = s32[] add(a, b) }\n%.*s",
+               (int)sizeof text - 200, rest);
     }
     if (strategy_of(text) == GEN_STRATEGY_ELEMENT_LOOP) fail_msg("%s: a loop by elements:\n%s", cases[i].what, text);
   }
@@ -318,7 +451,8 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(counted_loops_of_every_type_and_several_shapes), UNIT(elements_that_are_done_stay_as_they_are),
-    UNIT(rows_of_stacks_are_written), UNIT(rows_that_are_shared), UNIT(loops_whose_elements_need_each_other),
+    UNIT(rows_of_stacks_are_written), UNIT(rows_that_are_shared), UNIT(elements_of_several_numbers),
+    UNIT(elements_of_several_numbers_that_are_done), UNIT(loops_whose_elements_need_each_other),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }

@@ -24,19 +24,10 @@ typedef struct rounds {
 
 static const hlo_instr *init_of(const rounds *r, int k) { return r->w->form.loop->operands[0]->operands[k]; }
 
-/* The dimensions of such an array behind those that number the elements; 0 of a scalar. */
-static int row_dims(const rounds *r, const hlo_shape *shape)
-{
-  return hlo_shape_is_scalar(shape) ? 0 : shape->rank - r->w->form.shape.rank;
-}
-
 /* How many numbers of an array belong to one element. */
 static int row_of(const rounds *r, const hlo_shape *shape)
 {
-  int64_t row = 1;
-
-  for (int d = shape->rank - row_dims(r, shape); d < shape->rank; d++) row *= shape->dims[d];
-  return (int)row;
+  return hlo_shape_is_scalar(shape) ? 1 : (int)(hlo_shape_elems(shape) / hlo_shape_elems(&r->w->form.elements));
 }
 
 /* How many numbers of an array, or of a row of a stack, are made together. */
@@ -45,20 +36,35 @@ static int numbers_of(const rounds *r, const hlo_shape *shape)
   return hlo_shape_is_scalar(shape) ? 1 : r->places * row_of(r, shape);
 }
 
-/* The index of such a number. `leading`: dimensions of one element in front. */
-static const gen_index *index_of(gen_emit *e, const rounds *r, const hlo_shape *shape, int leading, int number)
+/* The index of such a number; `place`: the first of the dimensions that number the elements. */
+static const gen_index *index_of(gen_emit *e, const rounds *r, const hlo_shape *shape, int place, int number)
 {
   gen_index *idx = gen_index_new(e, shape->rank);
-  int rank = r->w->form.shape.rank, row = 1;
+  int rank = r->w->form.elements.rank, row = 1;
 
   if (hlo_shape_is_scalar(shape)) return gen_index_seal(idx);
-  for (int d = 0; d < leading; d++) idx->d[d] = gen_affine_const(0);
-  for (int d = shape->rank - 1; d >= leading + rank; d--) {
+  for (int d = shape->rank - 1; d >= 0; d--) {
+    if (d >= place && d < place + rank) continue;
     idx->d[d] = gen_affine_const(number / row % shape->dims[d]);
     row *= (int)shape->dims[d];
   }
-  for (int d = 0; d < rank; d++) idx->d[leading + d] = r->at[number / row]->d[d];
+  for (int d = 0; d < rank; d++) idx->d[place + d] = r->at[number / row]->d[d];
   return gen_index_seal(idx);
+}
+
+/* Stores numbers that were made together to an array of `shape`, the first element of which is `base` of the buffer. */
+static void store_numbers(gen_emit *e, const rounds *r, const gen_buffer *to, gen_affine base, const hlo_shape *shape,
+                          int place, const gen_value *values)
+{
+  int64_t behind = 1, elems = hlo_shape_elems(&r->w->form.elements);
+  int count = numbers_of(r, shape);
+
+  for (int d = place + r->w->form.elements.rank; d < shape->rank; d++) behind *= shape->dims[d];
+  int together = (int)behind * r->places; /* they lie side by side */
+  for (int n = 0; n < count; n += together) {
+    gen_affine at = gen_affine_offset(gen_affine_scale(e, r->first, behind), n / together * elems * behind);
+    e->part->walker->store(e, to, gen_affine_add(e, base, at), values + n, 1, together);
+  }
 }
 
 /* Narrow floats are rounded from one round to the next, as they would be in memory. */
@@ -78,12 +84,14 @@ static weft_status *open_state(gen_emit *e, rounds *r)
   for (int k = 0; k < r->w->count; k++) {
     const hlo_shape *shape = init_of(r, k)->shape;
     bool is_scalar = hlo_shape_is_scalar(shape), changes = gen_element_loop_changes(form, k);
-    if (gen_element_loop_stack(form, k) || (!is_scalar && !changes && !hlo_shape_same_dims(shape, &form->shape))) continue;
+    if (gen_element_loop_stack(form, k) || (!is_scalar && !changes && !hlo_shape_same_dims(shape, &form->elements)))
+      continue;
     int count = numbers_of(r, shape);
     if (changes) WEFT_TRY_ALLOC(r->slots[k] = WEFT_ARENA_ARRAY(e->arena, gen_value, count));
     for (int n = 0; n < count; n++) {
       gen_value v;
-      WEFT_TRY(gen_emit_leaf(e, r->outer, init_of(r, k), 0, index_of(e, r, shape, 0, n), &v));
+      WEFT_TRY(
+        gen_emit_leaf(e, r->outer, init_of(r, k), 0, index_of(e, r, shape, changes ? form->where[k] : 0, n), &v));
       if (!changes) continue;
       r->slots[k][n] = gen_acc_slot(e, shape->type, is_scalar ? 1 : lanes);
       set_state(e, r->slots[k][n], shape->type, v);
@@ -109,7 +117,10 @@ static weft_status *open_env(gen_emit *e, rounds *r, int place, const hlo_comput
       WEFT_TRY_ALLOC(v);
       for (int n = 0; n < row; n++)
         v[n] = gen_acc_get(e, r->slots[k][hlo_shape_is_scalar(x->shape) ? 0 : place * row + n]);
-      source = (gen_source){.kind = GEN_SOURCE_NUMBERS, .values = v, .row_dims = row_dims(r, x->shape)};
+      source = (gen_source){.kind = GEN_SOURCE_NUMBERS,
+                            .values = v,
+                            .place = r->w->form.where[k],
+                            .element_dims = r->w->form.elements.rank};
     }
     WEFT_TRY(gen_env_bind(e, *out, x, source));
   }
@@ -151,45 +162,29 @@ static int result_of(const gen_frame *f, int k)
   return -1;
 }
 
-/* The shape of what a round makes, without the dimensions of one element in front. */
-static hlo_shape made_shape(const hlo_instr *made, int leading)
+/* What a round makes of element `k` of the state: the next values, or the row of a stack, with the place of the elements'
+ * dimensions in it. */
+static const hlo_instr *made_by_round(const rounds *r, int k, int *place)
 {
-  hlo_shape shape = *made->shape;
+  const hlo_instr *stack = gen_element_loop_stack(&r->w->form, k);
 
-  shape.rank -= leading, shape.dims += leading;
-  return shape;
-}
-
-/* What a round makes of element `k` of the state: the next values, or the row of a stack. `*leading`: as index_of wants
- * it. */
-static const hlo_instr *made_by_round(const rounds *r, int k, int *leading)
-{
-  const hlo_instr *stack = gen_element_loop_stack(&r->w->form, k), *row;
-
-  *leading = 0;
-  if (!stack) return r->w->form.loop->called[0]->root->operands[k];
-  row = stack->operands[1];
-  *leading = 1;
-  if (row->op != HLO_RESHAPE && row->op != HLO_BITCAST) return row;
-  hlo_shape within = made_shape(row, 1);
-  if (!hlo_shape_same_dims(row->operands[0]->shape, &within)) return row;
-  *leading = 0; /* with the index of the state: the memo has it */
-  return row->operands[0];
+  *place = r->w->form.where[k] + (stack != NULL);
+  return stack ? stack->operands[1] : r->w->form.loop->called[0]->root->operands[k];
 }
 
 /* Stores a row of a stack. */
-static weft_status *store_row(gen_emit *e, rounds *r, gen_env *env, int k, const gen_value *values, int count)
+static weft_status *store_row(gen_emit *e, rounds *r, gen_env *env, int k, const gen_value *values)
 {
   const hlo_instr *stack = gen_element_loop_stack(&r->w->form, k);
+  const hlo_shape *row = stack->operands[1]->shape;
   const gen_frame *f = r->w->walk.f;
-  gen_affine starts[HLO_MAX_RANK], at;
+  gen_affine starts[HLO_MAX_RANK];
   int result = result_of(f, k);
 
   if (result < 0) return NULL;
-  WEFT_TRY(gen_emit_starts(e, env, stack, 2, stack->shape, stack->operands[1]->shape->dims, starts));
-  at = gen_affine_scale(e, starts[0], hlo_shape_elems(stack->operands[1]->shape));
-  at = gen_affine_add(e, at, gen_affine_scale(e, r->first, count / r->places));
-  e->part->walker->store(e, &f->results[result], at, values, 1, count);
+  WEFT_TRY(gen_emit_starts(e, env, stack, 2, stack->shape, row->dims, starts));
+  store_numbers(e, r, &f->results[result], gen_affine_scale(e, starts[0], hlo_shape_elems(row)), row,
+                r->w->form.where[k] + 1, values);
   return NULL;
 }
 
@@ -203,16 +198,15 @@ static weft_status *emit_round(gen_emit *e, rounds *r)
   WEFT_TRY_ALLOC(envs);
   for (int p = 0; p < r->places; p++) WEFT_TRY(open_env(e, r, p, body, &envs[p]));
   for (int k = 0; k < r->w->count; k++) {
-    int leading;
-    const hlo_instr *made = made_by_round(r, k, &leading);
+    int place;
+    const hlo_instr *made = made_by_round(r, k, &place);
     if (!r->slots[k] && !gen_element_loop_stack(&r->w->form, k)) continue;
-    hlo_shape shape = made_shape(made, leading);
-    int count = numbers_of(r, &shape);
+    int count = numbers_of(r, made->shape);
     WEFT_TRY_ALLOC(next[k] = WEFT_ARENA_ARRAY(e->arena, gen_value, count));
     for (int n = 0; n < count; n++)
-      WEFT_TRY(gen_emit_leaf(e, envs[n / (count / WEFT_MIN(r->places, count))], made, 0, index_of(e, r, made->shape, leading, n),
-                             &next[k][n]));
-    if (!r->slots[k]) WEFT_TRY(store_row(e, r, envs[0], k, next[k], count));
+      WEFT_TRY(gen_emit_leaf(e, envs[n / (count / WEFT_MIN(r->places, count))], made, 0,
+                             index_of(e, r, made->shape, place, n), &next[k][n]));
+    if (!r->slots[k]) WEFT_TRY(store_row(e, r, envs[0], k, next[k]));
   }
   for (int k = 0; k < r->w->count; k++)
     for (int n = 0; r->slots[k] && n < numbers_of(r, init_of(r, k)->shape); n++)
@@ -232,7 +226,7 @@ static weft_status *emit_elements(void *ctx, gen_emit *e, gen_affine at)
   r.slots = WEFT_ARENA_ARRAY(e->arena, gen_value *, w->count);
   WEFT_TRY_ALLOC(r.at);
   WEFT_TRY_ALLOC(r.slots);
-  for (int p = 0; p < r.places; p++) r.at[p] = gen_delinearize(e, &w->form.shape, gen_affine_offset(at, p));
+  for (int p = 0; p < r.places; p++) r.at[p] = gen_delinearize(e, &w->form.elements, gen_affine_offset(at, p));
   WEFT_TRY(open_state(e, &r));
   gen_while_begin(e, &loop);
   int mark = gen_memo_push(e);
@@ -247,7 +241,7 @@ static weft_status *emit_elements(void *ctx, gen_emit *e, gen_affine at)
     gen_value *values = WEFT_ARENA_ARRAY(e->arena, gen_value, count);
     WEFT_TRY_ALLOC(values);
     for (int n = 0; n < count; n++) values[n] = gen_acc_get(e, r.slots[k][n]);
-    e->part->walker->store(e, &f->results[result], gen_affine_scale(e, at, count / r.places), values, 1, count);
+    store_numbers(e, &r, &f->results[result], gen_affine_const(0), init_of(&r, k)->shape, w->form.where[k], values);
   }
   return NULL;
 }
@@ -262,7 +256,7 @@ weft_status *gen_emit_element_loop_kernel(gen_part *part, gen_kernel_spec *spec)
   WEFT_TRY(gen_element_loop_in(part->arena, spec->fusion->called[0], &w.form, &is_one));
   if (!is_one) return gen_wrong_form(spec->info->strategy);
   w.count = w.form.loop->operands[0]->operand_count;
-  w.walk.shape = &w.form.shape;
+  w.walk.shape = &w.form.elements;
   w.walk.is_flat = w.form.has_rows;
   w.walk.roots = &w.form.loop;
   WEFT_TRY(gen_frame_open(part, spec, 0, f));

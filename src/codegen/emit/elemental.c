@@ -938,7 +938,8 @@ static weft_status *take_number(gen_emit *e, const gen_source *source, const hlo
 {
   int64_t number = 0;
 
-  for (int d = instr->shape->rank - source->row_dims; d < instr->shape->rank; d++) {
+  for (int d = 0; d < instr->shape->rank; d++) {
+    if (d >= source->place && d < source->place + source->element_dims) continue;
     if (idx->d[d].count > 0) return gen_unimplemented(e, instr, "a place in a row that is chosen at run time");
     number = number * instr->shape->dims[d] + idx->d[d].base;
   }

@@ -292,11 +292,13 @@ typedef struct gen_source {
   enum {
     GEN_SOURCE_NONE, GEN_SOURCE_VALUE, GEN_SOURCE_BUFFER, GEN_SOURCE_INSTR, GEN_SOURCE_ROW, GEN_SOURCE_NUMBERS
   } kind;
-  const gen_value *values;   /* VALUE: one per leaf; NUMBERS: one for each index of the trailing row_dims dimensions */
+  const gen_value *values;   /* VALUE: one per leaf; NUMBERS: one for each index of the other dimensions than
+                              * the element_dims ones from `place` on, whose indices do not count */
   const gen_buffer *buffers; /* BUFFER: one per leaf */
   gen_env *env;              /* INSTR */
   const hlo_instr *instr;
-  int row_dims;              /* ROW: the buffer holds the trailing row_dims dimensions only; NUMBERS: see above */
+  int row_dims;              /* ROW: the buffer holds the trailing row_dims dimensions only */
+  int place, element_dims;   /* NUMBERS */
 } gen_source;
 
 /* A computation being emitted. */

@@ -115,7 +115,8 @@ static void walk_rounds(const gen_frame *f, const hlo_instr *loop, int64_t elems
   for (int k = 0; k < state->operand_count; k++) arrays += numbers_of(state->operands[k]->shape, elems);
   if (!f->e.part->target->has_avx512) arrays *= 2; /* a vector of the target has two registers */
   nest->vectors = 1;
-  while (nest->vectors < MOST_AT_ONCE && 2 * nest->vectors * arrays <= registers && 2 * nest->vectors * work <= MOST_WORK)
+  while (nest->vectors < MOST_AT_ONCE && 2 * nest->vectors * arrays <= registers &&
+         2 * nest->vectors * work <= MOST_WORK)
     nest->vectors *= 2;
   nest->block = WEFT_MIN(WEFT_ALIGN_UP(elems / GOOD_UNITS + 1, LEAST_ELEMENTS), MOST_ELEMENTS);
   nest->overlaps = true;

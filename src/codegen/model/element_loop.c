@@ -18,37 +18,48 @@ enum {
   MOST_DEPTH = 8,           /* of the arithmetic on a counter */
 };
 
+/* An array has `elements.rank` neighbouring dimensions that number the elements; those before and behind them number
+ * what belongs to one element. A place is the first of these dimensions. */
+enum { NOWHERE = -1 };
+
 typedef struct finder {
   const hlo_instr *loop;
   const hlo_computation *body, *cond;
-  hlo_shape shape;          /* the dimensions that all arrays that change begin with: an element for each index */
+  hlo_shape elements;       /* dimensions that all arrays that change have */
+  int8_t *where;            /* by element of the state: the place in what changes (of a stack, in its rows) */
   const hlo_instr *any;     /* in the condition: does any element go on? NULL: the condition asks for scalars alone */
-  bool has_stacks;
+  bool has_stacks, has_rows;
   double scalar_cost, array_cost; /* of an element */
   int64_t row_work;
   int compared;
 } finder;
 
-static bool begins_alike(const finder *f, const hlo_shape *shape)
+static bool is_at(const finder *f, const hlo_shape *shape, int place)
 {
-  if (!hlo_shape_is_array(shape) || shape->rank < f->shape.rank) return false;
-  for (int d = 0; d < f->shape.rank; d++)
-    if (shape->dims[d] != f->shape.dims[d]) return false;
+  if (!hlo_shape_is_array(shape) || place < 0 || shape->rank < place + f->elements.rank) return false;
+  for (int d = 0; d < f->elements.rank; d++)
+    if (shape->dims[place + d] != f->elements.dims[d]) return false;
   return true;
 }
 
 /* How many numbers of such an array belong to one element. */
 static int64_t row_of(const finder *f, const hlo_shape *shape)
 {
-  int64_t row = 1;
-
-  for (int d = f->shape.rank; d < shape->rank; d++) row *= shape->dims[d];
-  return row;
+  return hlo_shape_elems(shape) / hlo_shape_elems(&f->elements);
 }
 
-static bool has_short_rows(const finder *f, const hlo_shape *shape)
+/* Numbers of the elements, few of each, at that place? */
+static bool has_elements(const finder *f, const hlo_shape *shape, int place)
 {
-  return begins_alike(f, shape) && row_of(f, shape) >= 1 && row_of(f, shape) <= MOST_ROW;
+  return is_at(f, shape, place) && row_of(f, shape) >= 1 && row_of(f, shape) <= MOST_ROW;
+}
+
+/* The place in an array of the state: the first one, if there are several. */
+static int place_in(const finder *f, const hlo_shape *shape)
+{
+  for (int place = 0; place + f->elements.rank <= shape->rank; place++)
+    if (has_elements(f, shape, place)) return place;
+  return NOWHERE;
 }
 
 /* The element of the state that `x` is, in the body or in the condition; -1 if it is none. */
@@ -103,19 +114,35 @@ static bool counts_rounds(const finder *f, const hlo_instr *x, int64_t *factor, 
   return true;
 }
 
-/* Do the rounds write all rows of the stack, each by an array with an element's numbers at each index? */
-static bool is_stack(finder *f, const hlo_instr *update)
+/* Are there exactly `rounds` rounds, counted by a counter as above? */
+static bool makes_rounds(const finder *f, int64_t rounds)
+{
+  const hlo_instr *x = f->cond->root;
+  int64_t factor, offset, most;
+
+  return x->op == HLO_COMPARE && x->u.compare.direction == HLO_LT && is_integer(x->operands[1], &most) &&
+         most == rounds && element_of(x->operands[0]) >= 0 && counts_rounds(f, x->operands[0], &factor, &offset, 0);
+}
+
+static hlo_shape behind_first(const hlo_shape *shape)
+{
+  hlo_shape rest = *shape;
+
+  rest.rank--, rest.dims++;
+  return rest;
+}
+
+/* Do the rounds write all rows of the stack, each with numbers of the elements? Notes their place. */
+static bool is_stack(finder *f, int k, const hlo_instr *update)
 {
   const hlo_shape *stack = update->shape, *row = update->operands[1]->shape;
   int64_t factor, offset;
-  hlo_shape of_row;
 
   if (stack->rank == 0 || row->dims[0] != 1) return false;
-  of_row = *row, of_row.rank--, of_row.dims++;
-  if (!has_short_rows(f, &of_row)) return false;
-  for (int d = 1; d < stack->rank; d++)
-    if (stack->dims[d] != row->dims[d]) return false;
-  return hlo_known_trip_count(f->loop) == stack->dims[0] &&
+  hlo_shape of_row = behind_first(row), of_stack = behind_first(stack);
+  if (!hlo_shape_same_dims(&of_row, &of_stack)) return false;
+  f->where[k] = (int8_t)place_in(f, &of_row);
+  return f->where[k] >= 0 && makes_rounds(f, stack->dims[0]) &&
          counts_rounds(f, update->operands[2], &factor, &offset, MOST_DEPTH) &&
          ((factor == 1 && offset == 0) || (factor == -1 && offset == stack->dims[0] - 1));
 }
@@ -140,23 +167,18 @@ static bool has_plain_form(const finder *f)
   return f->body->instr_count + f->cond->instr_count <= MOST_INSTRUCTIONS;
 }
 
-/* The dimensions that all arrays that change have in common, from the first one on; rank 0: there are none. */
-static hlo_shape common_dims(const finder *f)
+/* The array that changes and has the fewest dimensions; NULL: there is none. */
+static const hlo_shape *plainest(const finder *f)
 {
   const hlo_instr *init = f->loop->operands[0];
-  hlo_shape common = {.type = WEFT_PRED, .rank = 0};
-  bool found = false;
+  const hlo_shape *least = NULL;
 
   for (int k = 0; k < init->operand_count; k++) {
     const hlo_shape *shape = init->operands[k]->shape;
-    int rank = 0;
     if (!changes(f, k) || hlo_shape_is_scalar(shape) || stack_of(f->loop, k)) continue;
-    if (!found) common.rank = shape->rank, common.dims = shape->dims;
-    while (rank < common.rank && rank < shape->rank && shape->dims[rank] == common.dims[rank]) rank++;
-    common.rank = rank;
-    found = true;
+    if (!least || shape->rank < least->rank) least = shape;
   }
-  return common;
+  return least;
 }
 
 static bool has_plain_state(finder *f)
@@ -166,12 +188,17 @@ static bool has_plain_state(finder *f)
 
   for (int k = 0; k < init->operand_count; k++) {
     const hlo_instr *update = stack_of(f->loop, k);
+    const hlo_shape *shape = update ? update->operands[1]->shape : init->operands[k]->shape;
+    f->where[k] = NOWHERE;
     if (!changes(f, k) || hlo_shape_is_scalar(init->operands[k]->shape)) continue;
-    if (update ? !is_stack(f, update) : !has_short_rows(f, init->operands[k]->shape)) return false;
+    if (update && !is_stack(f, k, update)) return false;
+    if (!update) f->where[k] = (int8_t)place_in(f, shape);
+    if (f->where[k] < 0) return false;
+    f->has_rows = f->has_rows || shape->rank - (update != NULL) > f->elements.rank;
     f->has_stacks = f->has_stacks || update;
-    numbers += update ? 0 : row_of(f, init->operands[k]->shape);
+    numbers += update ? 0 : row_of(f, shape);
   }
-  return numbers <= MOST_STATE && hlo_shape_elems(&f->shape) >= LEAST_ELEMENTS;
+  return numbers <= MOST_STATE && hlo_shape_elems(&f->elements) >= LEAST_ELEMENTS;
 }
 
 /* ---- what is computed in a round --------------------------------------------------------------------------------- */
@@ -182,54 +209,84 @@ static double cost_of(const hlo_instr *x)
   return x->op == HLO_DIVIDE || x->op == HLO_REMAINDER ? 4 : hlo_opcode_is_elementwise(x->op) ? 1 : 0;
 }
 
-static bool keeps_places(const hlo_instr *x)
+static bool is_pointwise(const hlo_instr *x)
 {
   return hlo_opcode_is_elementwise(x->op) ||
          (x->op == HLO_BITCAST_CONVERT && hlo_shape_same_dims(x->shape, x->operands[0]->shape));
 }
 
-/* An operation on numbers of the state, which reads them at the place of its result. */
-static bool is_pointwise(const finder *f, const hlo_instr *x)
+/* The place in the result of a reshape: as many numbers lie before and behind. */
+static int place_after_reshape(const finder *f, const hlo_instr *x, int place)
 {
-  if (!keeps_places(x) || x->called_count > 0 || !has_short_rows(f, x->shape)) return false;
-  for (int i = 0; i < x->operand_count; i++)
-    if (!hlo_shape_is_scalar(x->operands[i]->shape) && !hlo_shape_same_dims(x->operands[i]->shape, x->shape))
-      return false;
-  return true;
+  const hlo_shape *in = x->operands[0]->shape, *out = x->shape;
+  int64_t before = 1, sum = 1;
+
+  for (int d = 0; d < place; d++) before *= in->dims[d];
+  for (int d = 0; d + f->elements.rank <= out->rank; sum *= out->dims[d++])
+    if (sum == before && is_at(f, out, d) && row_of(f, in) == row_of(f, out)) return d;
+  return NOWHERE;
 }
 
-/* Does dimension i of the operand become dimension i of the result, for the dimensions that number the elements? */
-static bool keeps_dims(const finder *f, const hlo_instr *x)
+/* Dimension place + i of the operand is dimension q + i of the result, for the dimensions that number the elements: q.
+ * `of_result`: x->dims says for the dimensions of the operand which they are in the result; else the other way round. */
+static int place_after_move(const finder *f, const hlo_instr *x, int place, bool of_result)
 {
-  for (int d = 0; d < f->shape.rank; d++)
-    if (x->dims.v[d] != d) return false;
-  return true;
-}
+  int q = NOWHERE;
 
-/* An operation that reads, for an element's numbers, numbers of the same element alone, at places that are known. */
-static bool is_within_rows(const finder *f, const hlo_instr *x)
-{
-  int rank = f->shape.rank;
-  bool within = has_short_rows(f, x->shape) && begins_alike(f, x->operands[0]->shape);
-
-  if (!within) return false;
-  switch (x->op) {
-  case HLO_RESHAPE: case HLO_BITCAST: return x->shape->type == x->operands[0]->shape->type;
-  case HLO_BROADCAST: case HLO_TRANSPOSE: return keeps_dims(f, x);
-  case HLO_CONCATENATE: return x->dims.v[0] >= rank;
-  case HLO_SLICE:
-    return true; /* the dimensions that number the elements are as long as before */
-  case HLO_PAD:
-    for (int d = 0; d < rank; d++)
-      within = within && x->u.pad.dims[d].low == 0 && x->u.pad.dims[d].high == 0 && x->u.pad.dims[d].interior == 0;
-    return within && hlo_shape_is_scalar(x->operands[1]->shape);
-  case HLO_REVERSE: case HLO_REDUCE:
-    for (int i = 0; i < x->dims.count; i++) within = within && x->dims.v[i] >= rank;
-    return within && (x->op == HLO_REVERSE ||
-                      (x->operand_count == 2 && hlo_reducer_op(x->called[0]) != HLO_OPCODE_COUNT &&
-                       row_of(f, x->operands[0]->shape) <= MOST_SUMMED * row_of(f, x->shape)));
-  default: return false;
+  for (int i = 0; i < f->elements.rank; i++) {
+    int to = of_result ? (int)x->dims.v[place + i] : 0;
+    while (!of_result && x->dims.v[to] != place + i) to++;
+    if (i == 0) q = to;
+    if (to != q + i) return NOWHERE;
   }
+  return q;
+}
+
+static bool is_among(const finder *f, int64_t dim, int place) { return dim >= place && dim < place + f->elements.rank; }
+
+/* The place in the result of an operation that reads, for an element's numbers, numbers of the same element alone, at
+ * indices that are known. `place`: in its operands. NOWHERE: it is none. */
+static int place_after(const finder *f, const hlo_instr *x, int place)
+{
+  int q = place;
+
+  if (x->called_count > 0 && x->op != HLO_REDUCE) return NOWHERE;
+  switch (x->op) {
+  case HLO_RESHAPE: case HLO_BITCAST:
+    if (x->shape->type != x->operands[0]->shape->type) return NOWHERE;
+    q = place_after_reshape(f, x, place);
+    break;
+  case HLO_BROADCAST: q = place_after_move(f, x, place, true); break;
+  case HLO_TRANSPOSE: q = place_after_move(f, x, place, false); break;
+  case HLO_CONCATENATE:
+    if (is_among(f, x->dims.v[0], place)) return NOWHERE;
+    for (int i = 0; i < x->operand_count; i++)
+      if (!is_at(f, x->operands[i]->shape, place)) return NOWHERE;
+    break;
+  case HLO_SLICE: break; /* the dimensions that number the elements are as long as before */
+  case HLO_PAD:
+    for (int d = 0; d < f->elements.rank; d++) {
+      const hlo_pad_dim *p = &x->u.pad.dims[place + d];
+      if (p->low || p->high || p->interior) return NOWHERE;
+    }
+    break;
+  case HLO_REVERSE: case HLO_REDUCE:
+    for (int i = 0; i < x->dims.count; i++) {
+      if (is_among(f, x->dims.v[i], place)) return NOWHERE;
+      q -= x->op == HLO_REDUCE && x->dims.v[i] < place;
+    }
+    if (x->op == HLO_REVERSE) break;
+    if (x->operand_count != 2 || hlo_reducer_op(x->called[0]) == HLO_OPCODE_COUNT || !has_elements(f, x->shape, q) ||
+        row_of(f, x->operands[0]->shape) > MOST_SUMMED * row_of(f, x->shape))
+      return NOWHERE;
+    break;
+  default:
+    if (!is_pointwise(x)) return NOWHERE;
+    for (int i = 0; i < x->operand_count; i++)
+      if (!hlo_shape_is_scalar(x->operands[i]->shape) && !hlo_shape_same_dims(x->operands[i]->shape, x->shape))
+        return NOWHERE;
+  }
+  return has_elements(f, x->shape, q) ? q : NOWHERE;
 }
 
 /* An operation on scalars, and on arrays that the loop does not change. */
@@ -239,53 +296,76 @@ static bool is_beside(const hlo_instr *x)
   switch (x->op) {
   case HLO_CONSTANT: case HLO_BROADCAST: case HLO_IOTA: case HLO_RESHAPE: case HLO_BITCAST: case HLO_SLICE:
   case HLO_TRANSPOSE: case HLO_REVERSE: case HLO_DYNAMIC_SLICE: return true;
-  default: return keeps_places(x);
+  default: return is_pointwise(x);
   }
 }
 
-/* A row of a stack, which is written, or numbers of the elements in the shape of one. */
-static bool is_row(const finder *f, const hlo_instr *x)
+/* The stack that `x` writes a row of; -1: it is none. */
+static int writes_row(const finder *f, const hlo_instr *x)
 {
-  if (x->op == HLO_DYNAMIC_UPDATE_SLICE) return element_of(x->operands[0]) >= 0 && stack_of(f->loop, element_of(x->operands[0])) == x;
-  if ((x->op != HLO_RESHAPE && x->op != HLO_BITCAST) || x->shape->type != x->operands[0]->shape->type) return false;
-  for (int i = 0; i < x->user_count; i++)
-    if (x->users[i]->op != HLO_DYNAMIC_UPDATE_SLICE || x->users[i]->operands[1] != x || !is_row(f, x->users[i]))
-      return false;
-  return has_short_rows(f, x->operands[0]->shape);
+  int k = x->op == HLO_DYNAMIC_UPDATE_SLICE ? element_of(x->operands[0]) : -1;
+
+  return k >= 0 && stack_of(f->loop, k) == x ? k : -1;
 }
 
 /* Does `x` reduce elements to one that is true if any of them is? */
 static bool asks_any(const finder *f, const hlo_instr *x)
 {
   return x->op == HLO_REDUCE && x->operand_count == 2 && x->shape->type == WEFT_PRED && hlo_shape_is_scalar(x->shape) &&
-         hlo_shape_same_dims(x->operands[0]->shape, &f->shape) && hlo_reducer_op(x->called[0]) == HLO_OR &&
+         hlo_shape_same_dims(x->operands[0]->shape, &f->elements) && hlo_reducer_op(x->called[0]) == HLO_OR &&
          hlo_is_constant_scalar(x->operands[1], 0);
 }
 
-/* Looks at all that a computation of the loop computes. varies[id]: it depends on elements that change. */
-static bool look_at(finder *f, const hlo_computation *comp, bool *varies)
+/* The place of elements that change in the operands of `x`; NOWHERE: none of them has any. *agree: it is the same in all
+ * of them. */
+static int place_of_operands(const hlo_instr *x, const int8_t *places, bool *agree)
+{
+  int place = NOWHERE;
+
+  *agree = true;
+  for (int i = 0; i < x->operand_count; i++) {
+    int other = places[x->operands[i]->id];
+    if (place >= 0 && other >= 0) *agree = *agree && place == other;
+    place = WEFT_MAX(place, other);
+  }
+  return place;
+}
+
+/* Looks at all that a computation of the loop computes. places[id]: of elements that change. */
+static bool look_at(finder *f, const hlo_computation *comp, int8_t *places)
 {
   HLO_FOREACH(x, comp) {
-    int k = element_of(x);
-    bool of_elements = false;
+    int k = element_of(x), stack = writes_row(f, x), place;
+    bool agree;
+    places[x->id] = NOWHERE;
     if (x->op == HLO_PARAMETER || (x == comp->root && x->op == HLO_TUPLE)) continue;
     if (x->control->pred_count || x->control->succ_count) return false;
     if (k >= 0) {
-      varies[x->id] = changes(f, k) && !hlo_shape_is_scalar(x->shape);
-      if (comp == f->cond && stack_of(f->loop, k)) return false;
+      if (stack_of(f->loop, k) && comp == f->cond) return false;
+      places[x->id] = stack_of(f->loop, k) ? NOWHERE : f->where[k];
       continue;
     }
-    for (int i = 0; i < x->operand_count; i++) of_elements = of_elements || varies[x->operands[i]->id];
-    if (of_elements && comp == f->cond && asks_any(f, x)) {
+    if (stack >= 0) { /* a row that does not change has its place, too */
+      place = places[x->operands[1]->id];
+      if (place >= 0 && place != f->where[stack] + 1) return false;
+      continue;
+    }
+    place = place_of_operands(x, places, &agree);
+    if (place >= 0 && comp == f->cond && asks_any(f, x)) {
       if (f->any) return false;
       f->any = x;
       continue;
     }
-    if (of_elements ? !is_pointwise(f, x) && !is_within_rows(f, x) && !is_row(f, x) : !is_beside(x)) return false;
-    varies[x->id] = of_elements;
+    if (place >= 0) {
+      place = agree ? place_after(f, x, place) : NOWHERE;
+      if (place < 0) return false;
+      places[x->id] = (int8_t)place;
+      f->row_work += row_of(f, x->shape);
+    } else if (!is_beside(x)) {
+      return false;
+    }
     if (hlo_shape_is_scalar(x->shape)) f->scalar_cost += cost_of(x);
-    else if (begins_alike(f, x->shape)) f->array_cost += cost_of(x) * (double)row_of(f, x->shape);
-    if (of_elements && x->op != HLO_DYNAMIC_UPDATE_SLICE) f->row_work += row_of(f, x->shape);
+    else if (place_in(f, x->shape) >= 0) f->array_cost += cost_of(x) * (double)row_of(f, x->shape);
   }
   return true;
 }
@@ -294,26 +374,31 @@ static bool look_at(finder *f, const hlo_computation *comp, bool *varies)
 static bool is_conjunction(finder *f, const hlo_instr *x)
 {
   if (x == f->any) return true;
-  return --f->compared > 0 && x->op == HLO_AND && (is_conjunction(f, x->operands[0]) || is_conjunction(f, x->operands[1]));
+  return --f->compared > 0 && x->op == HLO_AND &&
+         (is_conjunction(f, x->operands[0]) || is_conjunction(f, x->operands[1]));
 }
 
 static weft_status *look_inside(finder *f, weft_arena *arena, bool *fits)
 {
   const hlo_computation *comps[] = {f->body, f->cond};
+  const hlo_instr *next = f->body->root;
 
   *fits = false;
   for (int c = 0; c < 2; c++) {
     int low, count;
     hlo_id_range(comps[c], &low, &count);
-    bool *varies = WEFT_ARENA_ARRAY(arena, bool, count);
-    WEFT_TRY_ALLOC(varies);
-    if (!look_at(f, comps[c], varies - low)) return NULL;
-    for (int k = 0; c == 0 && k < f->body->root->operand_count; k++)
-      if (hlo_shape_is_scalar(f->body->root->operands[k]->shape) && varies[f->body->root->operands[k]->id - low])
-        return NULL;
+    int8_t *places = WEFT_ARENA_ARRAY(arena, int8_t, count);
+    WEFT_TRY_ALLOC(places);
+    places -= low;
+    if (!look_at(f, comps[c], places)) return NULL;
+    for (int k = 0; c == 0 && k < next->operand_count; k++) {
+      int place = places[next->operands[k]->id];
+      if (changes(f, k) && place >= 0 && place != f->where[k]) return NULL; /* of a scalar: nowhere */
+    }
   }
-  if (f->shape.rank < common_dims(f).rank && f->row_work > MOST_ROW_WORK) return NULL;
-  *fits = (!f->any || (!f->has_stacks && is_conjunction(f, f->cond->root))) && f->scalar_cost <= LANES_OF_A_SCALAR * f->array_cost;
+  if (f->has_rows && f->row_work > MOST_ROW_WORK) return NULL;
+  *fits = (!f->any || (!f->has_stacks && is_conjunction(f, f->cond->root))) &&
+          f->scalar_cost <= LANES_OF_A_SCALAR * f->array_cost;
   return NULL;
 }
 
@@ -335,9 +420,10 @@ static bool is_same(finder *f, const hlo_instr *x, const hlo_instr *y)
 /* Is `x` false wherever the condition finds that an element is done? */
 static bool is_false_when_done(finder *f, const hlo_instr *x)
 {
-  if ((x->op == HLO_BROADCAST && begins_alike(f, x->operands[0]->shape) && keeps_dims(f, x)) ||
-      ((x->op == HLO_RESHAPE || x->op == HLO_BITCAST) && hlo_shape_same_dims(x->operands[0]->shape, &f->shape)))
-    return is_false_when_done(f, x->operands[0]); /* the numbers of an element's row are all one */
+  bool spreads = x->op == HLO_BROADCAST || x->op == HLO_RESHAPE || x->op == HLO_BITCAST;
+
+  if (spreads && hlo_shape_same_dims(x->operands[0]->shape, &f->elements)) /* one number for all of an element */
+    return is_false_when_done(f, x->operands[0]);
   return is_same(f, x, f->any->operands[0]) ||
          (x->op == HLO_AND && f->compared > 0 &&
           (is_false_when_done(f, x->operands[0]) || is_false_when_done(f, x->operands[1])));
@@ -352,35 +438,26 @@ static bool is_kept_when_done(finder *f, const hlo_instr *x, int k)
   return element_of(f->any->operands[0]) == k && is_false_when_done(f, x);
 }
 
-/* Does an array that changes have several numbers of an element? */
-static bool has_rows(const finder *f)
-{
-  const hlo_instr *next = f->body->root;
-
-  for (int k = 0; k < next->operand_count; k++) {
-    int rank = next->operands[k]->shape->rank - (stack_of(f->loop, k) != NULL);
-    if (changes(f, k) && rank > f->shape.rank) return true;
-  }
-  return false;
-}
-
 weft_status *gen_element_loop_of(weft_arena *arena, const hlo_instr *loop, gen_element_loop *out, bool *is_one)
 {
-  finder plain = {.loop = loop, .body = loop->called[0], .cond = loop->called[1]};
+  finder plain = {.loop = loop, .body = loop->called[0], .cond = loop->called[1], .compared = MOST_COMPARED};
+  const hlo_shape *least;
 
   *is_one = false;
-  if (loop->op != HLO_WHILE || !has_plain_form(&plain)) return NULL;
-  plain.shape = common_dims(&plain);
-  for (int rank = plain.shape.rank; rank > 0 && !*is_one; rank--) {
-    finder f = plain;
-    f.shape.rank = rank, f.compared = MOST_COMPARED;
-    if (!has_plain_state(&f)) continue;
-    WEFT_TRY(look_inside(&f, arena, is_one));
-    for (int k = 0; *is_one && f.any && k < f.body->root->operand_count; k++)
-      if (changes(&f, k) && !hlo_shape_is_scalar(f.body->root->operands[k]->shape))
-        *is_one = is_kept_when_done(&f, f.body->root->operands[k], k);
-    *out = (gen_element_loop){loop, f.shape, rank < plain.shape.rank || has_rows(&f), f.any};
-  }
+  if (loop->op != HLO_WHILE || !has_plain_form(&plain) || !(least = plainest(&plain))) return NULL;
+  plain.where = WEFT_ARENA_ARRAY(arena, int8_t, loop->operands[0]->operand_count);
+  WEFT_TRY_ALLOC(plain.where);
+  for (int rank = least->rank; rank > 0 && !*is_one; rank--)
+    for (int place = 0; place + rank <= least->rank && !*is_one; place++) {
+      finder f = plain;
+      f.elements = *least, f.elements.rank = rank, f.elements.dims += place;
+      if (!has_plain_state(&f)) continue;
+      WEFT_TRY(look_inside(&f, arena, is_one));
+      for (int k = 0; *is_one && f.any && k < f.body->root->operand_count; k++)
+        if (changes(&f, k) && !hlo_shape_is_scalar(f.body->root->operands[k]->shape))
+          *is_one = is_kept_when_done(&f, f.body->root->operands[k], k);
+      *out = (gen_element_loop){loop, f.elements, f.where, f.has_rows, f.any};
+    }
   return NULL;
 }
 
