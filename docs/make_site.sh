@@ -92,6 +92,8 @@ nav:
     - Peers: docs/measured/peers.md
     - Peers, with AMX: docs/measured/peers-amx.md
     - Peers, without AVX-512: docs/measured/peers-avx2.md
+    - Peers that keep to AVX512_BF16: docs/measured/peers-isa-avx512-bf16.md
+    - Peers that keep to AVX2: docs/measured/peers-isa-avx2.md
     - Loops over workers: docs/measured/pool.md
     - Collectives: docs/measured/collectives.md
     - Collectives, by hand: docs/measured/collectives-by-hand.md

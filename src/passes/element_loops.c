@@ -1,8 +1,9 @@
-/* passes/element_loops.c -- element-loops: a while that changes arrays element by element (gen_element_loop) becomes one
- * kernel (kCustom, "loop"), in which each vector of elements makes all of its rounds with its state in registers, and
- * threads share the elements. The arrays of the state are then read and written once, instead of once a round; and in
- * a loop that goes on until all elements are done, as jax.vmap makes of a while_loop, a vector whose elements are done
- * stops. The results are the arrays that are used after the loop; a loop of which a number is used is left alone. */
+/* passes/element_loops.c -- element-loops: a while that changes arrays element by element (gen_element_loop) becomes
+ * one kernel (kCustom, "loop"), in which each vector of elements makes all of its rounds with its state in registers,
+ * and threads share the elements. The arrays of the state are then read and written once, instead of once a round; and
+ * in a loop that goes on until all elements are done, as jax.vmap makes of a while_loop, a vector whose elements are
+ * done stops. The results are the arrays that are used after the loop; a loop of which a number is used is left
+ * alone. */
 #include <config.h>
 
 #include "codegen/model/strategy.h"

@@ -370,9 +370,11 @@ TEST(elements_of_several_numbers_that_are_done)
     {"  s = (s32[], @[#], s32[#], @[#]) tuple(zero, x, zeros, c)\n",
      "  start = @[2,#] broadcast(c), dimensions={1}\n"
      "  s = (s32[], @[#], s32[#], @[#]) tuple(zero, x, zeros, c, start)\n"},
-    {"  b = s32[#] get-tuple-element(w), index=2\n  ROOT t = (@[#], s32[#]) tuple(a, b)",
+    {"  b = s32[#] get-tuple-element(w), index=2\n"
+     "  ROOT t = (@[#], s32[#]) tuple(a, b)",
      "  b = s32[#] get-tuple-element(w), index=2\n"
-     "  d = @[2,#] get-tuple-element(w), index=4\n  ROOT t = (@[2,#], s32[#]) tuple(d, b)"},
+     "  d = @[2,#] get-tuple-element(w), index=4\n"
+     "  ROOT t = (@[2,#], s32[#]) tuple(d, b)"},
     {"  ROOT r = (@[#], s32[#]) fusion", "  ROOT r = (@[2,#], s32[#]) fusion"},
   };
   static char form[16384], old[16384];
@@ -414,15 +416,19 @@ TEST(loops_whose_elements_need_each_other)
 {
   static const struct { const char *what, *form, *from, *to; } cases[] = {
     {"reads another element", counted, "  u = @[#] subtract(c, x)\n",
-     "  back = @[#] reverse(x), dimensions={0}\n  u = @[#] subtract(c, back)\n"},
+     "  back = @[#] reverse(x), dimensions={0}\n"
+     "  u = @[#] subtract(c, back)\n"},
     {"another element's number, by a turned array", square, "  back = @[16,16] add(x, x)\n",
      "  back = @[16,16] transpose(x), dimensions={1,0}\n"},
     {"a sum of all elements", counted, "  of_i = @[] convert(i)\n",
-     "  none = @[] constant(0)\n  of_i = @[] reduce(x, none), dimensions={0}, to_apply=plus\n"},
+     "  none = @[] constant(0)\n"
+     "  of_i = @[] reduce(x, none), dimensions={0}, to_apply=plus\n"},
     {"goes on when it is done", any, "  z = @[#] select(goes, y, x)\n", "  z = @[#] add(y, x)\n"},
     {"is replaced by another when it is done", any, "  z = @[#] select(goes, y, x)\n",
      "  z = @[#] select(goes, y, c)\n"},
-    {"is done by another test than the condition's", any, "direction=LT\n  z =", "direction=LE\n  z ="},
+    {"is done by another test than the condition's", any, "direction=LT\n"
+     "  z =", "direction=LE\n"
+     "  z ="},
     {"is kept while it goes on", any, "  z = @[#] select(goes, y, x)\n", "  z = @[#] select(goes, x, y)\n"},
     {"ends as soon as one element is done", any, "  ROOT r = pred[] or(a, b) }\n", "  ROOT r = pred[] and(a, b) }\n"},
     {"goes on in any case", any, "  no = pred[] constant(false)\n", "  no = pred[] constant(true)\n"},
@@ -435,7 +441,9 @@ TEST(loops_whose_elements_need_each_other)
       char rest[sizeof text];
       snprintf(rest, sizeof rest, "%s", strchr(text, '\n'));
       snprintf(text, sizeof text,
-               "HloModule t\nplus { a = s32[] parameter(0)\n  b = s32[] parameter(1)\n"
+               "HloModule t\n"
+               "plus { a = s32[] parameter(0)\n"
+               "  b = s32[] parameter(1)\n"
                "  ROOT r = s32[] add(a, b) }\n%.*s",
                (int)sizeof text - 200, rest);
     }

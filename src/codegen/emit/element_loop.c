@@ -11,8 +11,8 @@ typedef struct element_walk {
   int count;            /* elements of the state */
 } element_walk;
 
-/* The rounds of the elements at some neighbouring places. A number of an element's state is one of a row, or, if there are
- * no rows, of one of the places. */
+/* The rounds of the elements at some neighbouring places. A number of an element's state is one of a row, or, if there
+ * are no rows, of one of the places. */
 typedef struct rounds {
   element_walk *w;
   gen_env *outer;       /* of the fusion */
@@ -162,8 +162,8 @@ static int result_of(const gen_frame *f, int k)
   return -1;
 }
 
-/* What a round makes of element `k` of the state: the next values, or the row of a stack, with the place of the elements'
- * dimensions in it. */
+/* What a round makes of element `k` of the state: the next values, or the row of a stack, with the place of the
+ * elements' dimensions in it. */
 static const hlo_instr *made_by_round(const rounds *r, int k, int *place)
 {
   const hlo_instr *stack = gen_element_loop_stack(&r->w->form, k);

@@ -101,8 +101,8 @@ static gen_ssa const_min(gen_emit *e, gen_ssa a, int64_t b)
 
 static weft_status *walk_level(gen_emit *e, nest_walk *w, int g);
 
-/* The elements [lo, hi) of a loop over [0, end) in whole vectors, the last of which may begin within the one before. Only
- * where hi is `end` is it no multiple of `lanes`, and there are at least `lanes` elements. */
+/* The elements [lo, hi) of a loop over [0, end) in whole vectors, the last of which may begin within the one before.
+ * Only where hi is `end` is it no multiple of `lanes`, and there are at least `lanes` elements. */
 static weft_status *walk_overlapping(gen_emit *e, nest_walk *w, gen_ssa lo, gen_ssa hi, int64_t end, int lanes)
 {
   gen_loop loop;

@@ -1,4 +1,4 @@
-/* codegen/model/element_loop.c -- loops of which each element, or each short row of elements, could be run by itself. */
+/* codegen/model/element_loop.c -- loops that one kernel can hold, and those whose elements could run by themselves. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -17,6 +17,18 @@ enum {
   LANES_OF_A_SCALAR = 8,    /* what a scalar costs is paid once a vector */
   MOST_DEPTH = 8,           /* of the arithmetic on a counter */
 };
+
+const hlo_instr *gen_small_loop_of(const hlo_computation *comp)
+{
+  const hlo_instr *root = comp->root, *first = root->op == HLO_TUPLE && root->operand_count ? root->operands[0] : root;
+  const hlo_instr *loop = first->op == HLO_GET_TUPLE_ELEMENT ? first->operands[0] : NULL;
+
+  if (!loop || loop->op != HLO_WHILE || loop->operands[0]->op != HLO_TUPLE || loop->called[0]->root->op != HLO_TUPLE)
+    return NULL;
+  for (int r = 0; root->op == HLO_TUPLE && r < root->operand_count; r++)
+    if (root->operands[r]->op != HLO_GET_TUPLE_ELEMENT || root->operands[r]->operands[0] != loop) return NULL;
+  return loop;
+}
 
 /* An array has `elements.rank` neighbouring dimensions that number the elements; those before and behind them number
  * what belongs to one element. A place is the first of these dimensions. */
@@ -228,7 +240,8 @@ static int place_after_reshape(const finder *f, const hlo_instr *x, int place)
 }
 
 /* Dimension place + i of the operand is dimension q + i of the result, for the dimensions that number the elements: q.
- * `of_result`: x->dims says for the dimensions of the operand which they are in the result; else the other way round. */
+ * `of_result`: x->dims says for the dimensions of the operand which they are in the result; else the other way
+ * round. */
 static int place_after_move(const finder *f, const hlo_instr *x, int place, bool of_result)
 {
   int q = NOWHERE;
@@ -316,8 +329,8 @@ static bool asks_any(const finder *f, const hlo_instr *x)
          hlo_is_constant_scalar(x->operands[1], 0);
 }
 
-/* The place of elements that change in the operands of `x`; NOWHERE: none of them has any. *agree: it is the same in all
- * of them. */
+/* The place of elements that change in the operands of `x`; NOWHERE: none of them has any. *agree: it is the same in
+ * all of them. */
 static int place_of_operands(const hlo_instr *x, const int8_t *places, bool *agree)
 {
   int place = NOWHERE;

@@ -170,7 +170,8 @@ static weft_status *loop_marks(weft_arena *arena, const hlo_instr *loop, marks *
   return NULL;
 }
 
-/* The marks of each instruction, by its id. `state`: those of the elements of the parameter of a loop's body, or NULL. */
+/* The marks of each instruction, by its id. `state`: those of the elements of the parameter of a loop's body, or
+ * NULL. */
 static weft_status *know_marks(weft_arena *arena, const hlo_computation *comp, marks *const *state, marks ***out)
 {
   int low, count;

@@ -29,18 +29,6 @@ const hlo_instr *gen_updated_leaf(const hlo_computation *comp, int leaf)
   return x;
 }
 
-const hlo_instr *gen_small_loop_of(const hlo_computation *comp)
-{
-  const hlo_instr *root = comp->root, *first = root->op == HLO_TUPLE && root->operand_count ? root->operands[0] : root;
-  const hlo_instr *loop = first->op == HLO_GET_TUPLE_ELEMENT ? first->operands[0] : NULL;
-
-  if (!loop || loop->op != HLO_WHILE || loop->operands[0]->op != HLO_TUPLE || loop->called[0]->root->op != HLO_TUPLE)
-    return NULL;
-  for (int r = 0; root->op == HLO_TUPLE && r < root->operand_count; r++)
-    if (root->operands[r]->op != HLO_GET_TUPLE_ELEMENT || root->operands[r]->operands[0] != loop) return NULL;
-  return loop;
-}
-
 /* Does a fusion that declares aliases yield a dynamic-update-slice? *all then says whether every result is one: if
  * so, the fusion updates its operands in place; if not, it loops over its results. */
 static bool updates_slices(const hlo_instr *fusion, const hlo_instr *root, bool *all)

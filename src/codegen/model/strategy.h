@@ -49,16 +49,17 @@ bool gen_scatter_in_any_order(const hlo_instr *scatter);
 const hlo_instr *gen_through_views(const hlo_instr *x);
 /* The instruction that makes leaf `leaf` of the computation's result, seen through reshapes, bitcasts and copies. */
 const hlo_instr *gen_updated_leaf(const hlo_computation *comp, int leaf);
+
+/* ---- loops (element_loop.c) ------------------------------------------------------------------------------------ */
+
 /* The while loop of which every result is an element; NULL if the computation has another form. */
 const hlo_instr *gen_small_loop_of(const hlo_computation *comp);
 
-/* ---- loops by elements (element_loop.c) ------------------------------------------------------------------------ */
-
-/* A while that changes arrays element by element, and scalars that do not depend on them. All of these arrays have, side
- * by side, the dimensions of `elements`; there is an element for each index of these. Further dimensions, if there are
- * any, number the few numbers of an element (has_rows). A round of an element needs no other element, so each vector of
- * elements can make all of its rounds by itself. Either the condition asks for scalars alone, or also whether any element
- * goes on (`any`, a reduce by `or` in the condition); then the body keeps an element as it is once it is done.
+/* A while that changes arrays element by element, and scalars that do not depend on them. All of these arrays have,
+ * side by side, the dimensions of `elements`; there is an element for each index of these. Further dimensions, if there
+ * are any, number the few numbers of an element (has_rows). A round of an element needs no other element, so each vector
+ * of elements can make all of its rounds by itself. Either the condition asks for scalars alone, or also whether any
+ * element goes on (`any`, a reduce by `or` in the condition); then the body keeps an element as it is once it is done.
  * Other arrays of the state may be stacks: each round writes one row, with numbers of all elements, by a
  * dynamic-update-slice, and the rounds write all rows. No round reads a stack. */
 typedef struct gen_element_loop {
