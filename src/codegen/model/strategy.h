@@ -57,9 +57,10 @@ const hlo_instr *gen_small_loop_of(const hlo_computation *comp);
 
 /* A while that changes arrays element by element, and scalars that do not depend on them. All of these arrays have,
  * side by side, the dimensions of `elements`; there is an element for each index of these. Further dimensions, if there
- * are any, number the few numbers of an element (has_rows). A round of an element needs no other element, so each vector
- * of elements can make all of its rounds by itself. Either the condition asks for scalars alone, or also whether any
- * element goes on (`any`, a reduce by `or` in the condition); then the body keeps an element as it is once it is done.
+ * are any, number the few numbers of an element (has_rows). A round of an element needs no other element, so each
+ * vector of elements can make all of its rounds by itself. Either the condition asks for scalars alone, or also whether
+ * any element goes on (`any`, a reduce by `or` in the condition); then the body keeps an element as it is once it is
+ * done.
  * Other arrays of the state may be stacks: each round writes one row, with numbers of all elements, by a
  * dynamic-update-slice, and the rounds write all rows. No round reads a stack. */
 typedef struct gen_element_loop {
