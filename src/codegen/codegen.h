@@ -18,12 +18,12 @@
  *                same time, gives the same bits. */
 typedef void gen_kernel_fn(void *const *args, int64_t begin, int64_t end);
 
-/* Where a kernel stops in each of its rows. It makes the columns [0, columns): all, or a multiple of GEN_BOUND_STEP (model/
- * strategy.h) so that the mask of gen_bound_of takes the last of these, and all behind them, from each row of the range.
- * It sets `more` and stops if a row needs columns behind them: if what masked columns add to a sum is not zero, if an
- * extreme has NaN there, or the result another number than +0. Then the results of the range are incomplete. If `more` is
- * still 0, the columns are those of the whole kernel, to the bit, and the columns behind them, which are not written,
- * would be +0. */
+/* Where a kernel stops in each of its rows. It makes the columns [0, columns): all, or a multiple of GEN_BOUND_STEP so
+ * that the mask of gen_bound_of (model/strategy.h) takes the last of these, and all behind them, from each row of the
+ * range. It sets `more`, which is 0 before, and stops if a row needs the columns behind: if what masked columns add to
+ * a sum is not zero, if an extreme has NaN there, or the result another number than +0. Then the results of the range
+ * are incomplete. If `more` is still 0, the columns are those of the whole kernel, to the bit, and the columns behind
+ * them, which are not written, would be +0. */
 typedef struct gen_row_bound {
   int64_t columns, more;
 } gen_row_bound;

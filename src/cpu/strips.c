@@ -9,9 +9,9 @@
  * which those rows lie in the scratch; other operands, a mask, it reads where they are. Columns of s that a mask takes
  * from no row of the strip, as those behind the diagonal in causal attention, are not computed. If the kernel takes a
  * bound, it ends there, too, and says whether a row would need the columns behind (gen_row_bound); then it is called
- * again for all columns. Where the shares of masked columns are zeros and their rows of v are finite, the second product
- * ends before them, too: it would add zeros. Strips depend on the shapes alone, so results are the same bits for any
- * number of threads. */
+ * again for all columns. Where the shares of masked columns are zeros and their rows of v are finite, the second
+ * product ends before them, too: it would add zeros. Strips depend on the shapes alone, so results are the same bits
+ * for any number of threads. */
 #include <config.h>
 
 #include <string.h>

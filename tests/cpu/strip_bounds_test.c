@@ -46,35 +46,156 @@ static const kernel kernels[] = {
   {"masked scores whose shares are rounded to zero, but which count in the sum", CHOSEN("-17", "f", "none") SOFTMAX("u") END("w"), true, true, .only = "f16"},
   {"masked exponentials that are denormal", CHOSEN("-97", "f", "none") SOFTMAX("u") END("w"), true, true, .only = "bf16"},
   {"masked scores that are NaN", CHOSEN("nan", "f", "none") SOFTMAX("u") END("w"), true, true},
-  {"shares chosen by the mask again", CHOSEN("-60000", "f", "none") SOFTMAX("u") CONSTANT("zero", "0") "  e = f32[6,NNN] select(ok, w, zero)\n" END("e"), true, false},
-  {"the same with a row without scores", CHOSEN("-60000", "f", "none") EXPONENTIALS("u") CONSTANT("zero", "0") "  e = f32[6,NNN] select(ok, x, zero)\n" REDUCE("sum", "e", "1", "add") "  w = f32[6,NNN] divide(e, sum)\n" END("w"), true, false, false, true},
-  {"a result of -0 in masked columns", CHOSEN("-inf", "f", "none") SOFTMAX("u") "  e = f32[6,NNN] negate(w)\n" END("e"), true, true},
-  {"a maximum alone", CHOSEN("-inf", "f", "none") REDUCE("m", "u", "-inf", "max") CONSTANT("zero", "0") "  d = f32[6,NNN] subtract(f, m)\n  e = f32[6,NNN] select(ok, d, zero)\n" END("e"), true, false},
-  {"a maximum that masked columns have", CHOSEN("50", "f", "none") REDUCE("m", "u", "-inf", "max") CONSTANT("zero", "0") "  d = f32[6,NNN] subtract(f, m)\n  e = f32[6,NNN] select(ok, d, zero)\n" END("e"), true, false},
-  {"a minimum that masked columns have", CHOSEN("-50", "f", "none") REDUCE("m", "u", "inf", "min") CONSTANT("zero", "0") "  d = f32[6,NNN] subtract(f, m)\n  e = f32[6,NNN] select(ok, d, zero)\n" END("e"), true, false},
-  {"a minimum of NaN", CHOSEN("nan", "f", "none") REDUCE("m", "u", "inf", "min") CONSTANT("zero", "0") "  d = f32[6,NNN] subtract(f, m)\n  e = f32[6,NNN] select(ok, d, zero)\n" END("e"), true, true},
-  {"a sum", CHOSEN("0", "f", "none") REDUCE("m", "u", "0", "add") "  d = f32[6,NNN] subtract(f, m)\n  e = f32[6,NNN] select(ok, d, none)\n" END("e"), true, false},
-  {"a sum of other numbers than zero", CHOSEN("1", "f", "none") REDUCE("m", "u", "0", "add") CONSTANT("zero", "0") "  d = f32[6,NNN] subtract(f, m)\n  e = f32[6,NNN] select(ok, d, zero)\n" END("e"), true, true},
+  {"shares chosen by the mask again",
+   CHOSEN("-60000", "f", "none")
+   SOFTMAX("u")
+   CONSTANT("zero", "0")
+   "  e = f32[6,NNN] select(ok, w, zero)\n"
+   END("e"), true, false},
+  {"the same with a row without scores",
+   CHOSEN("-60000", "f", "none")
+   EXPONENTIALS("u")
+   CONSTANT("zero", "0")
+   "  e = f32[6,NNN] select(ok, x, zero)\n"
+   REDUCE("sum", "e", "1", "add")
+   "  w = f32[6,NNN] divide(e, sum)\n"
+   END("w"), true, false, false, true},
+  {"a result of -0 in masked columns",
+   CHOSEN("-inf", "f", "none")
+   SOFTMAX("u")
+   "  e = f32[6,NNN] negate(w)\n"
+   END("e"), true, true},
+  {"a maximum alone",
+   CHOSEN("-inf", "f", "none")
+   REDUCE("m", "u", "-inf", "max")
+   CONSTANT("zero", "0")
+   "  d = f32[6,NNN] subtract(f, m)\n"
+   "  e = f32[6,NNN] select(ok, d, zero)\n"
+   END("e"), true, false},
+  {"a maximum that masked columns have",
+   CHOSEN("50", "f", "none")
+   REDUCE("m", "u", "-inf", "max")
+   CONSTANT("zero", "0")
+   "  d = f32[6,NNN] subtract(f, m)\n"
+   "  e = f32[6,NNN] select(ok, d, zero)\n"
+   END("e"), true, false},
+  {"a minimum that masked columns have",
+   CHOSEN("-50", "f", "none")
+   REDUCE("m", "u", "inf", "min")
+   CONSTANT("zero", "0")
+   "  d = f32[6,NNN] subtract(f, m)\n"
+   "  e = f32[6,NNN] select(ok, d, zero)\n"
+   END("e"), true, false},
+  {"a minimum of NaN",
+   CHOSEN("nan", "f", "none")
+   REDUCE("m", "u", "inf", "min")
+   CONSTANT("zero", "0")
+   "  d = f32[6,NNN] subtract(f, m)\n"
+   "  e = f32[6,NNN] select(ok, d, zero)\n"
+   END("e"), true, true},
+  {"a sum",
+   CHOSEN("0", "f", "none")
+   REDUCE("m", "u", "0", "add")
+   "  d = f32[6,NNN] subtract(f, m)\n"
+   "  e = f32[6,NNN] select(ok, d, none)\n"
+   END("e"), true, false},
+  {"a sum of other numbers than zero",
+   CHOSEN("1", "f", "none")
+   REDUCE("m", "u", "0", "add")
+   CONSTANT("zero", "0")
+   "  d = f32[6,NNN] subtract(f, m)\n"
+   "  e = f32[6,NNN] select(ok, d, zero)\n"
+   END("e"), true, true},
 #define SIGN_OF_SUM(masked, first) \
-  CONSTANT("low", "-0") CHOSEN(masked, "low", "none") REDUCE("m", "u", first, "add") CONSTANT("minus", "-1") CONSTANT("zero", "0") \
+  CONSTANT("low", "-0") \
+  CHOSEN(masked, "low", "none") \
+  REDUCE("m", "u", first, "add") \
+  CONSTANT("minus", "-1") \
+  CONSTANT("zero", "0") \
   "  a = f32[6,NNN] atan2(m, minus)\n" \
   "  e = f32[6,NNN] select(ok, a, zero)\n" END("e")
   {"a sum of -0, and +0 in masked columns", SIGN_OF_SUM("0", "-0"), true, false},
   {"a sum of -0, and -0 in masked columns", SIGN_OF_SUM("-0", "-0"), true, false},
   {"a sum of -0 that begins with +0", SIGN_OF_SUM("-0", "0"), true, false},
-  {"a second sum, which needs the first", CHOSEN("0", "f", "none") REDUCE("m", "u", "1", "add") "  d = f32[6,NNN] subtract(u, m)\n  sq = f32[6,NNN] multiply(d, d)\n" REDUCE("v", "sq", "0", "add") "  y = f32[6,NNN] divide(d, v)\n  e = f32[6,NNN] select(ok, y, none)\n" END("e"), true, true},
-  {"the same, chosen by the mask again", CHOSEN("0", "f", "none") REDUCE("m", "u", "1", "add") "  d = f32[6,NNN] subtract(u, m)\n  sq = f32[6,NNN] multiply(d, d)\n  ch = f32[6,NNN] select(ok, sq, none)\n" REDUCE("v", "ch", "1", "add") "  y = f32[6,NNN] divide(d, v)\n  e = f32[6,NNN] select(ok, y, none)\n" END("e"), true, false},
-  {"a number of each column before the mask", "  bb = f32[6,NNN] broadcast(bias), dimensions={1}\n  b = f32[6,NNN] add(f, bb)\n" CHOSEN("-inf", "b", "none") SOFTMAX("u") END("w"), true, false},
-  {"a number of each row behind it", CHOSEN("-60000", "f", "none") "  rb = f32[6,NNN] broadcast(row), dimensions={0}\n  b = f32[6,NNN] multiply(u, rb)\n" SOFTMAX("b") END("w"), true, false},
-  {"a row's number that turns masked scores into the greatest ones", CHOSEN("-60000", "f", "none") "  rb = f32[6,NNN] broadcast(row), dimensions={0}\n  n = f32[6,NNN] negate(rb)\n  b = f32[6,NNN] multiply(u, n)\n" SOFTMAX("b") END("w"), true, true},
-  {"the mask as a factor", CHOSEN("-60000", "f", "none") SOFTMAX("u") "  okf = f32[6,NNN] convert(ok)\n  e = f32[6,NNN] multiply(w, okf)\n" END("e"), true, false},
+  {"a second sum, which needs the first",
+   CHOSEN("0", "f", "none")
+   REDUCE("m", "u", "1", "add")
+   "  d = f32[6,NNN] subtract(u, m)\n"
+   "  sq = f32[6,NNN] multiply(d, d)\n"
+   REDUCE("v", "sq", "0", "add")
+   "  y = f32[6,NNN] divide(d, v)\n"
+   "  e = f32[6,NNN] select(ok, y, none)\n"
+   END("e"), true, true},
+  {"the same, chosen by the mask again",
+   CHOSEN("0", "f", "none")
+   REDUCE("m", "u", "1", "add")
+   "  d = f32[6,NNN] subtract(u, m)\n"
+   "  sq = f32[6,NNN] multiply(d, d)\n"
+   "  ch = f32[6,NNN] select(ok, sq, none)\n"
+   REDUCE("v", "ch", "1", "add")
+   "  y = f32[6,NNN] divide(d, v)\n"
+   "  e = f32[6,NNN] select(ok, y, none)\n"
+   END("e"), true, false},
+  {"a number of each column before the mask",
+   "  bb = f32[6,NNN] broadcast(bias), dimensions={1}\n"
+   "  b = f32[6,NNN] add(f, bb)\n"
+   CHOSEN("-inf", "b", "none")
+   SOFTMAX("u")
+   END("w"), true, false},
+  {"a number of each row behind it",
+   CHOSEN("-60000", "f", "none")
+   "  rb = f32[6,NNN] broadcast(row), dimensions={0}\n"
+   "  b = f32[6,NNN] multiply(u, rb)\n"
+   SOFTMAX("b")
+   END("w"), true, false},
+  {"a row's number that turns masked scores into the greatest ones",
+   CHOSEN("-60000", "f", "none")
+   "  rb = f32[6,NNN] broadcast(row), dimensions={0}\n"
+   "  n = f32[6,NNN] negate(rb)\n"
+   "  b = f32[6,NNN] multiply(u, n)\n"
+   SOFTMAX("b")
+   END("w"), true, true},
+  {"the mask as a factor",
+   CHOSEN("-60000", "f", "none")
+   SOFTMAX("u")
+   "  okf = f32[6,NNN] convert(ok)\n"
+   "  e = f32[6,NNN] multiply(w, okf)\n"
+   END("e"), true, false},
   /* masked columns of a row differ */
   {"no mask", SOFTMAX("f") END("w"), false, false},
-  {"a number of each column behind the mask", CHOSEN("-60000", "f", "none") "  bb = f32[6,NNN] broadcast(bias), dimensions={1}\n  b = f32[6,NNN] add(u, bb)\n" SOFTMAX("b") END("w"), false, false},
-  {"scores behind the mask", CHOSEN("-inf", "f", "none") SOFTMAX("u") "  e = f32[6,NNN] multiply(w, f)\n" END("e"), false, false},
-  {"a sum of scores without a mask", CHOSEN("-inf", "f", "none") SOFTMAX("u") REDUCE("all", "f", "0", "add") "  e = f32[6,NNN] multiply(w, all)\n" END("e"), false, false},
-  {"a mask that is computed", "  i = s32[6,NNN] iota(), iota_dimension=1\n  lc = s32[] constant(40)\n  l = s32[6,NNN] broadcast(lc), dimensions={}\n  own = pred[6,NNN] compare(i, l), direction=LT\n" CONSTANT("none", "-inf") "  u = f32[6,NNN] select(own, f, none)\n" SOFTMAX("u") END("w"), false, false},
-  {"a product", CHOSEN("1", "f", "none") REDUCE("m", "u", "1", "times") CONSTANT("zero", "0") "  d = f32[6,NNN] subtract(f, m)\n  e = f32[6,NNN] select(ok, d, zero)\n" END("e"), false, false},
+  {"a number of each column behind the mask",
+   CHOSEN("-60000", "f", "none")
+   "  bb = f32[6,NNN] broadcast(bias), dimensions={1}\n"
+   "  b = f32[6,NNN] add(u, bb)\n"
+   SOFTMAX("b")
+   END("w"), false, false},
+  {"scores behind the mask",
+   CHOSEN("-inf", "f", "none")
+   SOFTMAX("u")
+   "  e = f32[6,NNN] multiply(w, f)\n"
+   END("e"), false, false},
+  {"a sum of scores without a mask",
+   CHOSEN("-inf", "f", "none")
+   SOFTMAX("u")
+   REDUCE("all", "f", "0", "add")
+   "  e = f32[6,NNN] multiply(w, all)\n"
+   END("e"), false, false},
+  {"a mask that is computed",
+   "  i = s32[6,NNN] iota(), iota_dimension=1\n"
+   "  lc = s32[] constant(40)\n"
+   "  l = s32[6,NNN] broadcast(lc), dimensions={}\n"
+   "  own = pred[6,NNN] compare(i, l), direction=LT\n"
+   CONSTANT("none", "-inf")
+   "  u = f32[6,NNN] select(own, f, none)\n"
+   SOFTMAX("u")
+   END("w"), false, false},
+  {"a product",
+   CHOSEN("1", "f", "none")
+   REDUCE("m", "u", "1", "times")
+   CONSTANT("zero", "0")
+   "  d = f32[6,NNN] subtract(f, m)\n"
+   "  e = f32[6,NNN] select(ok, d, zero)\n"
+   END("e"), false, false},
 };
 
 /* Copies `text` to `to` with `type` in the place of TYPE and `columns` in that of NNN. */
@@ -99,7 +220,6 @@ static void fill_in(char *to, const char *text, const char *type, int columns)
   "  ok = pred[6,NNN] parameter(1)\n" \
   "  bias = f32[NNN] parameter(2)\n" \
   "  row = f32[6] parameter(3)\n"
-#define CALL "fusion(s, ok, bias, row), kind=kCustom, calls=kernel, backend_config=\"row\"\n"
 
 /* The kernel in a chain, and alone. */
 static const char in_chain[] =
@@ -111,7 +231,7 @@ static const char in_chain[] =
   "  bias = f32[NNN] parameter(4)\n"
   "  row = f32[6] parameter(5)\n"
   "  s = TYPE[6,NNN] dot(q, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
-  "  p = TYPE[6,NNN] " CALL
+  "  p = TYPE[6,NNN] fusion(s, ok, bias, row), kind=kCustom, calls=kernel, backend_config=\"row\"\n"
   "  ROOT y = TYPE[6,16] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
   "}\n"
   "ENTRY e {\n"
@@ -123,7 +243,10 @@ static const char in_chain[] =
   "  row = f32[6] parameter(5)\n"
   "  ROOT y = TYPE[6,16] fusion(q, k, v, ok, bias, row), kind=kCustom, calls=chain, backend_config=\"strips\"\n"
   "}\n";
-static const char alone[] = "ENTRY e {\n" KERNEL_OPERANDS "  ROOT p = TYPE[6,NNN] " CALL "}\n";
+static const char alone[] =
+  "ENTRY e {\n" KERNEL_OPERANDS
+  "  ROOT p = TYPE[6,NNN] fusion(s, ok, bias, row), kind=kCustom, calls=kernel, backend_config=\"row\"\n"
+  "}\n";
 
 typedef struct compiled {
   hlo_module *module;
@@ -234,12 +357,14 @@ static bool is_as_wanted(const kernel *k, const char *type, int columns)
         int at = r * columns * bytes + j;
         bool is_made = j < bound * bytes;
         if (part[at] == (is_made ? whole[at] : POISON) && (is_made || whole[at] == 0)) continue;
-        print_message("# %s of %s, %d of %d columns: byte %d of row %d is %d of %d\n", k->name, type, bound, columns, j, r, part[at], whole[at]);
+        print_message("# %s of %s, %d of %d columns: byte %d of row %d is %d of %d\n", k->name, type, bound, columns, j,
+                      r, part[at], whole[at]);
         ok = false;
         break;
       }
     if (more == k->more) continue;
-    print_message("# %s of %s, %d of %d columns: %s\n", k->name, type, bound, columns, more ? "needs more" : "needs no more");
+    print_message("# %s of %s, %d of %d columns: %s\n", k->name, type, bound, columns,
+                  more ? "needs more" : "needs no more");
     ok = false;
   }
   release(&c);
@@ -286,30 +411,30 @@ static bool is_seen(masked kind, int row, int column, int columns)
   }
 }
 
-static const char attention[] =
-  "HloModule m\n" REDUCER("max", "maximum") REDUCER("add", "add")
-  "ENTRY e {\n"
-  "  q = TYPE[3,90,8] parameter(0)\n"
-  "  k = TYPE[3,NNN,8] parameter(1)\n"
-  "  v = TYPE[3,NNN,NNN] parameter(2)\n"
-  "  ok = pred[90,NNN] parameter(3)\n"
-  "  s = f32[3,90,NNN] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
-  "  okb = pred[3,90,NNN] broadcast(ok), dimensions={1,2}\n"
-  "  none = f32[] constant(%s)\n"
-  "  nb = f32[3,90,NNN] broadcast(none), dimensions={}\n"
-  "  u = f32[3,90,NNN] select(okb, %s)\n"
-  "  low = f32[] constant(-inf)\n"
-  "  m = f32[3,90] reduce(u, low), dimensions={2}, to_apply=max\n"
-  "  mb = f32[3,90,NNN] broadcast(m), dimensions={0,1}\n"
-  "  d = f32[3,90,NNN] subtract(u, mb)\n"
-  "  x = f32[3,90,NNN] exponential(d)\n"
-  "  zero = f32[] constant(0)\n"
-  "  sum = f32[3,90] reduce(x, zero), dimensions={2}, to_apply=add\n"
-  "  sb = f32[3,90,NNN] broadcast(sum), dimensions={0,1}\n"
-  "  w = f32[3,90,NNN] divide(x, sb)\n"
-  "  p = TYPE[3,90,NNN] convert(w)\n"
-  "  %sy = f32[3,90,NNN] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n"
-  "%s}\n";
+static const char attention[] = "HloModule m\n" REDUCER("max", "maximum") REDUCER(
+  "add",
+  "add") "ENTRY e {\n"
+         "  q = TYPE[3,90,8] parameter(0)\n"
+         "  k = TYPE[3,NNN,8] parameter(1)\n"
+         "  v = TYPE[3,NNN,NNN] parameter(2)\n"
+         "  ok = pred[90,NNN] parameter(3)\n"
+         "  s = f32[3,90,NNN] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}\n"
+         "  okb = pred[3,90,NNN] broadcast(ok), dimensions={1,2}\n"
+         "  none = f32[] constant(%s)\n"
+         "  nb = f32[3,90,NNN] broadcast(none), dimensions={}\n"
+         "  u = f32[3,90,NNN] select(okb, %s)\n"
+         "  low = f32[] constant(-inf)\n"
+         "  m = f32[3,90] reduce(u, low), dimensions={2}, to_apply=max\n"
+         "  mb = f32[3,90,NNN] broadcast(m), dimensions={0,1}\n"
+         "  d = f32[3,90,NNN] subtract(u, mb)\n"
+         "  x = f32[3,90,NNN] exponential(d)\n"
+         "  zero = f32[] constant(0)\n"
+         "  sum = f32[3,90] reduce(x, zero), dimensions={2}, to_apply=add\n"
+         "  sb = f32[3,90,NNN] broadcast(sum), dimensions={0,1}\n"
+         "  w = f32[3,90,NNN] divide(x, sb)\n"
+         "  p = TYPE[3,90,NNN] convert(w)\n"
+         "  %sy = f32[3,90,NNN] dot(p, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}\n"
+         "%s}\n";
 
 /* What is wrong in the operands: a NaN or infinity that some row sees, or none does. */
 typedef enum trouble { NO_TROUBLE, NAN_KEY, INFINITE_KEY, INFINITE_QUERY, NAN_VALUE, TROUBLES } trouble;

@@ -36,8 +36,7 @@ static weft_status *collect(collector *c, const hlo_instr *x)
     if (gen_is_strips_fusion(x) && !gen_is_strip_group(x)) c->in_strips[x->called[0]->id] = true;
     if (gen_calls_kernel(x)) push(c, x->called[0]); /* it calls its kernel */
     if (gen_is_library_fusion(x)) return NULL;
-    return add(c, (gen_request){.kind = GEN_UNIT_KERNEL, .fusion = x, .comp = x->called[0],
-                                .in_strips = c->in_strips[x->parent->id]});
+    return add(c, (gen_request){GEN_UNIT_KERNEL, x, x->called[0], c->in_strips[x->parent->id]});
   case HLO_SORT: return add(c, (gen_request){.kind = GEN_UNIT_COMPARE, .comp = x->called[0]});
   case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START: case HLO_REDUCE_SCATTER:
   case HLO_SCAN: return x->called_count ? add(c, (gen_request){.kind = GEN_UNIT_APPLY, .comp = x->called[0]}) : NULL;

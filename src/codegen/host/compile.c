@@ -339,7 +339,8 @@ static weft_status *compile_parts_of(const hlo_module *module, const gen_options
   f.buckets = WEFT_ARENA_ARRAY(&code->arena, unit *, BUCKETS);
   WEFT_TRY_ALLOC(f.buckets);
   if (options->only)
-    WEFT_TRY(find_units(&f, &(gen_request){.kind = GEN_UNIT_KERNEL, .fusion = options->only, .comp = options->only->called[0]}, 1));
+    WEFT_TRY(find_units(
+      &f, &(gen_request){.kind = GEN_UNIT_KERNEL, .fusion = options->only, .comp = options->only->called[0]}, 1));
   else WEFT_TRY(find_all_units(&f, module));
   code->stats.kernels = code->unit_count;
   if (code->unit_count == 0) return NULL;

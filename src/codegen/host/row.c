@@ -5,11 +5,11 @@
  * two phases: blocks of columns write partial results to the shared buffer, which the second phase combines.
  * Lanes and blocks follow from shapes and types alone.
  *
- * The kernel of a chain of pass strips may take a bound of columns (gen_row_bound, gen_bound_of). Its loops end there, and
- * a row says whether it needs the columns behind. The bits stay those of the whole row: bounds are multiples of the steps
- * of all loops, so the order of sums is the same, and the last column within the bound is masked. A sum has that column's
- * zero in one of its slots already. To add the other columns' zeros would change slots that still hold -0, but not the sum
- * of the slots, of which one is no -0. */
+ * The kernel of a chain of pass strips may take a bound of columns (gen_row_bound, gen_bound_of). Its loops end there,
+ * and a row says whether it needs the columns behind. The bits stay those of the whole row: bounds are multiples of the
+ * steps of all loops, so the order of sums is the same, and the last column within the bound is masked. A sum has that
+ * column's zero in one of its slots already. To add the other columns' zeros would change slots that still hold -0, but
+ * not the sum of the slots, of which one is no -0. */
 #include <config.h>
 
 #include "codegen/host/host.h"

@@ -43,7 +43,8 @@ static bool is_same_in_mask(const finder *f, const hlo_instr *x)
   case HLO_RESHAPE:
   case HLO_BITCAST: return is_same(f, x->operands[0]);
   case HLO_SELECT:
-    if (gen_through_views(x->operands[0]) == f->bound.mask) return is_same(f, x->operands[f->bound.is_unwanted ? 1 : 2]);
+    if (gen_through_views(x->operands[0]) == f->bound.mask)
+      return is_same(f, x->operands[f->bound.is_unwanted ? 1 : 2]);
     break;
   default:
     if (!hlo_opcode_is_elementwise(x->op)) return false;

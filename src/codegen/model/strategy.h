@@ -80,12 +80,12 @@ WEFT_NODISCARD weft_status *gen_keeps_rows(weft_arena *arena, const hlo_instr *f
  * row? Then each unit of the kernel makes one row, if there are as many units as rows. */
 WEFT_NODISCARD weft_status *gen_loops_by_rows(weft_arena *arena, const hlo_instr *fusion, int64_t rows, int64_t cols,
                                               bool *out);
-/* The mask of a kernel over rows that may leave out the last columns of a row, where the mask takes them all: one that is
- * stored, and by which the kernel chooses a number of the row (or of all rows) for masked columns, so that all that it
- * adds up, compares and stores there is one number of the row. A sum then needs one masked column, and the others if that
- * number is not zero; an extreme needs one of them. */
+/* The mask of a kernel over rows that may leave out the last columns of a row, where the mask takes them all: one that
+ * is stored, and by which the kernel chooses a number of the row (or of all rows) for masked columns, so that all that
+ * it adds up, compares and stores there is one number of the row. A sum then needs one masked column, and the others if
+ * that number is not zero; an extreme needs one of them. */
 typedef struct gen_bound {
-  const hlo_instr *mask; /* in the fused computation, of rows x cols elements, seen through views; NULL: there is none */
+  const hlo_instr *mask; /* of rows x cols elements, in the fused computation, seen through views; NULL: none */
   bool is_unwanted;      /* it is true in masked columns */
 } gen_bound;
 enum { GEN_BOUND_STEP = 64 }; /* columns: bounds are multiples of it */
