@@ -375,14 +375,13 @@ static bool is_as_wanted(const kernel *k, const char *type, int columns)
 TEST(kernels_end_at_a_bound_and_say_whether_rows_need_more)
 {
   static const char *const types[] = {"f32", "bf16", "f16", "f64"};
-  static const int columns[] = {64, 65, 130, 208, 256, MOST_COLUMNS};
+  static const int columns[] = {64, 65, 256, 208, MOST_COLUMNS, 130};
   bool ok = true;
 
   for (size_t i = 0; i < WEFT_COUNT(kernels); i++)
     for (size_t t = 0; t < WEFT_COUNT(types); t++)
-      for (size_t n = i % T_STRIDE(3); n < WEFT_COUNT(columns); n += T_STRIDE(3)) {
+      for (size_t n = (i + t) % 3; n < WEFT_COUNT(columns); n += 3 * T_STRIDE(2)) { /* in turns */
         if (kernels[i].only && strcmp(kernels[i].only, types[t]) != 0) continue;
-        if (strcmp(types[t], "f64") == 0 && n > 0) continue;
         ok = is_as_wanted(&kernels[i], types[t], columns[n]) && ok;
       }
   T_TRUE(ok);
