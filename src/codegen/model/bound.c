@@ -92,7 +92,7 @@ weft_status *gen_bound_of(weft_arena *arena, const hlo_instr *fusion, gen_bound 
 
   *out = (gen_bound){0};
   WEFT_TRY(gen_rows_of(arena, comp, &f.form, &is_rows));
-  if (!is_rows || f.form.cols <= GEN_BOUND_STEP) return NULL;
+  if (!is_rows || f.form.cols < GEN_LEAST_BOUNDED) return NULL;
   hlo_id_range(comp, &low, &count);
   f.same = WEFT_ARENA_ARRAY(arena, bool, count);
   WEFT_TRY_ALLOC(f.same);

@@ -88,7 +88,10 @@ typedef struct gen_bound {
   const hlo_instr *mask; /* of rows x cols elements, in the fused computation, seen through views; NULL: none */
   bool is_unwanted;      /* it is true in masked columns */
 } gen_bound;
-enum { GEN_BOUND_STEP = 64 }; /* columns: bounds are multiples of it */
+enum {
+  GEN_BOUND_STEP = 64,     /* columns: bounds are multiples of it */
+  GEN_LEAST_BOUNDED = 256, /* columns: loops over fewer ones are quicker if their number is known to the compiler */
+};
 WEFT_NODISCARD weft_status *gen_bound_of(weft_arena *arena, const hlo_instr *fusion, gen_bound *out);
 static inline int gen_row_level(const gen_rows *r, const hlo_instr *x) { return r->level[x->id - r->low]; }
 
