@@ -13,10 +13,20 @@
 /* A compiled kernel.
  *   args         leaf buffers of the operands in operand/leaf order (tokens and empty arrays too: any pointer, NULL
  *                included), leaf buffers of the result, then the scratch pointer if scratch_bytes > 0, then the shared
- *                pointer if shared_bytes > 0.  Buffers are 64-byte aligned.
+ *                pointer if shared_bytes > 0, then a gen_row_bound if takes_bound.  Buffers are 64-byte aligned.
  *   [begin,end)  a range of the phase's units.  Any split of [0, units) into ranges, run in any order or at the
  *                same time, gives the same bits. */
 typedef void gen_kernel_fn(void *const *args, int64_t begin, int64_t end);
+
+/* Where a kernel stops in each of its rows. It makes the columns [0, columns): all, or a multiple of GEN_BOUND_STEP so
+ * that the mask of gen_bound_of (model/strategy.h) takes the last of these, and all behind them, from each row of the
+ * range. It sets `more`, which is 0 before, and stops if a row needs the columns behind: if what masked columns add to
+ * a sum is not zero, if an extreme has NaN there, or the result another number than +0. Then the results of the range
+ * are incomplete. If `more` is still 0, the columns are those of the whole kernel, to the bit, and the columns behind
+ * them, which are not written, would be +0. */
+typedef struct gen_row_bound {
+  int64_t columns, more;
+} gen_row_bound;
 
 enum { GEN_MAX_PHASES = 2 };
 
@@ -32,7 +42,8 @@ typedef struct gen_kernel {
   gen_strategy strategy;
   int phase_count;         /* 1; 2 for updates, and for reductions that combine partial results */
   gen_phase phases[GEN_MAX_PHASES];
-  int arg_count;           /* length of args, scratch and shared included */
+  bool takes_bound;        /* of a chain of pass strips, whose rows may end early */
+  int arg_count;           /* length of args, scratch, shared and bound included */
   int operand_leaves, result_leaves;
   int64_t scratch_bytes;   /* private to a range while it runs; contents undefined before */
   int64_t shared_bytes;    /* one per run of the kernel, kept from phase to phase */

@@ -6,6 +6,7 @@ libweftrun_la_SOURCES += \
   %D%/code/requests.c \
   %D%/code/saved.c \
   %D%/codegen.h \
+  %D%/model/bound.c \
   %D%/model/columns.c \
   %D%/model/cost.c %D%/model/cost.h \
   %D%/model/element_loop.c \

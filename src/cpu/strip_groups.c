@@ -161,7 +161,7 @@ static weft_status *plan_kernel(const cpu_target *target, weft_arena *arena, con
 
   s->kernel = gen_code_kernel(target->code, fusion);
   if (!s->kernel || s->kernel->strategy != GEN_STRATEGY_ROWS || s->kernel->phase_count != 1 ||
-      s->kernel->shared_bytes > 0 || s->kernel->operand_leaves != fusion->operand_count ||
+      s->kernel->shared_bytes > 0 || s->kernel->takes_bound || s->kernel->operand_leaves != fusion->operand_count ||
       s->kernel->result_leaves > MOST_SINKS || s->kernel->phases[0].units != rows)
     return wrong_group("the kernel does not go by the rows of the products");
   s->value_count = s->kernel->result_leaves;

@@ -88,6 +88,7 @@ weft_status *cpu_strip_mask_plan(weft_arena *arena, const hlo_instr *kernel, int
   }
   if (!choice || !is_mask(uses, choice->operands[0], rows, cols, out)) return NULL;
   out->is_unwanted = plain[choice->operands[2]->id - low];
+  out->choice = choice;
   return NULL;
 }
 

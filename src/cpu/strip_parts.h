@@ -22,6 +22,7 @@ char *cpu_strip_place(char *room, int64_t row, int64_t row_bytes, void **out_arr
 typedef struct cpu_strip_mask {
   int operand;           /* of the step; -1: there is none */
   bool is_unwanted;
+  const hlo_instr *choice; /* the select, in the kernel's computation */
   int rank;
   int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK];
 } cpu_strip_mask;

@@ -7,9 +7,11 @@
  * of it lie in the thread's scratch, where they stay in its cache: neither array is ever in memory as a whole. The
  * kernel is the one of the whole arrays. It is called for the rows of the strip and gets, for s and p, addresses at
  * which those rows lie in the scratch; other operands, a mask, it reads where they are. Columns of s that a mask takes
- * from no row of the strip, as those behind the diagonal in causal attention, are not computed. Where the shares of
- * these are zeros and their rows of v are finite, the second product ends before them, too: it would add zeros. Strips
- * depend on the shapes alone, so results are the same bits for any number of threads. */
+ * from no row of the strip, as those behind the diagonal in causal attention, are not computed. If the kernel takes a
+ * bound, it ends there, too, and says whether a row would need the columns behind (gen_row_bound); then it is called
+ * again for all columns. Where the shares of masked columns are zeros and their rows of v are finite, the second
+ * product ends before them, too: it would add zeros. Strips depend on the shapes alone, so results are the same bits
+ * for any number of threads. */
 #include <config.h>
 
 #include <string.h>
@@ -45,12 +47,13 @@ typedef struct strips {
   const gen_kernel *kernel;
   int *kernel_uses;      /* by the kernel's operands: the step's operand; -1: the strip of s */
   cpu_strip_mask mask;
+  bool ends_rows;        /* the kernel can stop at the columns that the mask leaves */
   int64_t rows, count;   /* of a strip; strips of one matrix */
   int64_t columns;       /* n */
   bool can_end_early;    /* the second product can leave out the last columns of p */
   double bytes;          /* of q, k, v and out */
   /* offsets in a task's scratch */
-  int64_t v_form, s, p, gemm, args, room, scratch_bytes;
+  int64_t v_form, s, p, gemm, args, bound, room, scratch_bytes;
 } strips;
 
 typedef struct strips_thunk {
@@ -115,7 +118,13 @@ static weft_status *plan_kernel(const cpu_target *target, weft_arena *arena, con
     if (!keeps_rows) return wrong_chain("rows need other rows");
     scores = i;
   }
-  return cpu_strip_mask_plan(arena, fusion, scores, s->kernel_uses, rows, g->n, &s->mask);
+  WEFT_TRY(cpu_strip_mask_plan(arena, fusion, scores, s->kernel_uses, rows, g->n, &s->mask));
+  if (!s->kernel->takes_bound || s->mask.operand < 0) return NULL;
+  gen_bound bound;
+  WEFT_TRY(gen_bound_of(arena, fusion, &bound));
+  s->ends_rows = bound.mask && bound.mask == gen_through_views(s->mask.choice->operands[0]) &&
+                 bound.is_unwanted == s->mask.is_unwanted;
+  return NULL;
 }
 
 static int64_t place(strips *s, int64_t bytes)
@@ -164,7 +173,8 @@ weft_status *cpu_strips_plan(const cpu_target *target, weft_arena *arena, const 
   s->p = place(s, s->rows * s->columns * (int64_t)weft_dtype_bytes(h->a_type) + 64);
   s->gemm = place(s, WEFT_MAX(WEFT_MAX(s->first.strip.scratch_bytes, s->first.last.scratch_bytes),
                               WEFT_MAX(s->second.strip.scratch_bytes, s->second.last.scratch_bytes)));
-  s->args = place(s, (s->kernel->operand_leaves + 2) * (int64_t)sizeof(void *));
+  s->args = place(s, (s->kernel->operand_leaves + 3) * (int64_t)sizeof(void *));
+  s->bound = place(s, sizeof(gen_row_bound));
   s->room = place(s, s->kernel->scratch_bytes);
   out->data = s;
   return NULL;
@@ -214,14 +224,20 @@ static int64_t finite_from(const product *p, const char *b)
   return WEFT_MIN(from, g->k);
 }
 
-/* How many of a strip's shares, from the first column on, the second product needs: those behind are zeros that
+/* How many of a strip's shares, from the first column on, the second product needs if those behind are zeros: these
  * multiply finite numbers. `columns`: those that the mask leaves; `least`: finite_from of the product. */
+static int64_t least_depth(const strips *s, int64_t columns, int64_t least)
+{
+  return WEFT_MIN(WEFT_ALIGN_UP(WEFT_MAX(WEFT_MAX(columns, least), 1), CPU_DEPTH_ALIGN), s->columns);
+}
+
+/* The same of shares of which those in masked columns, all of which the kernel has made, may be other numbers. */
 static int64_t depth_in_use(const strips *s, int64_t rows, int64_t columns, int64_t least, const char *shares)
 {
   int64_t share_bytes = (int64_t)weft_dtype_bytes(s->second.dot.gemm.a_type), row_bytes = s->columns * share_bytes;
-  int64_t used = WEFT_ALIGN_UP(WEFT_MAX(WEFT_MAX(columns, least), 1), CPU_DEPTH_ALIGN), step = CPU_DEPTH_ALIGN;
+  int64_t used = least_depth(s, columns, least), step = CPU_DEPTH_ALIGN;
 
-  if (used >= s->columns) return s->columns;
+  if (used == s->columns) return used;
   if (is_zero(shares + used * share_bytes, rows, row_bytes, row_bytes - used * share_bytes)) return used;
   for (int64_t r = 0; r < rows; r++)
     for (int64_t c = WEFT_ALIGN_UP(s->columns, step) - step; c >= used; c -= step)
@@ -240,6 +256,32 @@ static void multiply(const product *p, int64_t rows, int64_t columns, int64_t de
   cpu_gemm_begin(g);
   for (int64_t tile = 0; tile < g->tiles; tile++) cpu_gemm_tile_part(g, tile, columns, depth, a, b, packed, c, scratch);
   cpu_gemm_end(g);
+}
+
+/* Zeros in the columns [from, to) of some rows, of elements of `bytes` bytes. */
+static void clear(const strips *s, int64_t rows, int64_t from, int64_t to, int64_t bytes, char *at)
+{
+  for (int64_t r = 0; r < rows && from < to; r++)
+    memset(at + (r * s->columns + from) * bytes, 0, (size_t)((to - from) * bytes));
+}
+
+/* Calls the kernel for `rows` rows from `from` on, of which the first `columns` columns of the scores are computed: the
+ * mask takes the others. Returns how many columns of the shares are made, others of which are +0. */
+static int64_t make_shares(const strips *s, void **args, int64_t from, int64_t rows, int64_t columns, char *scores)
+{
+  gen_row_bound all = {.columns = s->columns}, *bound = s->kernel->takes_bound ? args[s->kernel->arg_count - 1] : &all;
+  int64_t bytes = s->first.c_bytes, end = s->columns;
+
+  /* one masked column at least, which stands for those behind */
+  if (s->ends_rows) end = WEFT_MIN(WEFT_ALIGN_UP(columns + 1, GEN_BOUND_STEP), s->columns);
+  clear(s, rows, columns, end, bytes, scores); /* numbers that are quick to compute with */
+  *bound = (gen_row_bound){.columns = end};
+  s->kernel->phases[0].fn(args, from, from + rows);
+  if (!bound->more) return end;
+  clear(s, rows, end, s->columns, bytes, scores);
+  *bound = all;
+  s->kernel->phases[0].fn(args, from, from + rows);
+  return s->columns;
 }
 
 static void strips_task(void *ctx, int64_t task)
@@ -265,6 +307,7 @@ static void strips_task(void *ctx, int64_t task)
   for (int i = 0; i < operands; i++)
     if (s->kernel_uses[i] >= 0) args[i] = job->args[s->kernel_uses[i]];
   args[operands + 1] = scratch + s->room;
+  if (s->kernel->takes_bound) args[s->kernel->arg_count - 1] = scratch + s->bound;
   for (int64_t strip = begin; strip < end; strip++) {
     int64_t row = strip * s->rows, rows = WEFT_MIN(s->rows, g->m - row), from = batch * g->m + row;
     void *s_array;
@@ -273,17 +316,14 @@ static void strips_task(void *ctx, int64_t task)
     int64_t columns = cpu_strip_mask_columns(&s->mask, job->args, from, rows, s->columns);
     multiply(&s->first, rows, columns, g->k, job->q + (q_at + row * g->a_row) * a_bytes, k, k_form, scores,
              scratch + s->gemm);
-    for (int64_t r = 0; r < rows && columns < s->columns; r++) /* numbers that are quick to compute with */
-      memset(scores + (r * s->columns + columns) * s->first.c_bytes, 0,
-             (size_t)((s->columns - columns) * s->first.c_bytes));
     for (int i = 0; i < operands; i++)
       if (s->kernel_uses[i] < 0) args[i] = s_array;
-    s->kernel->phases[0].fn(args, from, from + rows);
-    int64_t depth = s->columns;
+    int64_t made = make_shares(s, args, from, rows, columns, scores), depth = s->columns;
     if (columns < depth && s->can_end_early) {
       if (finite < 0) finite = finite_from(&s->second, v);
-      depth = depth_in_use(s, rows, columns, finite, shares);
+      depth = made < depth ? least_depth(s, columns, finite) : depth_in_use(s, rows, columns, finite, shares);
     }
+    clear(s, rows, made, depth, p_bytes, shares);
     multiply(&s->second, rows, h->n, depth, shares, v, v_form, job->out + from * h->n * s->second.c_bytes,
              scratch + s->gemm);
   }

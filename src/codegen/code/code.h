@@ -17,6 +17,7 @@ typedef struct gen_request {
   gen_unit_kind kind;
   const hlo_instr *fusion;     /* of a kernel; NULL for the others */
   const hlo_computation *comp; /* the computation that is compiled */
+  bool in_strips;              /* of a kernel: it is a part of a step of pass strips, and may take a bound */
 } gen_request;
 
 /* Lists the requests of `module` in an order that depends on its instructions alone: a module that was written and

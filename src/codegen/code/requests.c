@@ -9,6 +9,7 @@ typedef struct collector {
   gen_request *requests;
   int count, capacity;
   bool *seen; /* computations, by id */
+  bool *in_strips; /* likewise: those of the steps of pass strips */
   const hlo_computation **stack;
   int depth;
 } collector;
@@ -32,11 +33,13 @@ static weft_status *collect(collector *c, const hlo_instr *x)
 {
   switch (x->op) {
   case HLO_FUSION:
+    if (gen_is_strips_fusion(x) && !gen_is_strip_group(x)) c->in_strips[x->called[0]->id] = true;
     if (gen_calls_kernel(x)) push(c, x->called[0]); /* it calls its kernel */
-    return gen_is_library_fusion(x) ? NULL : add(c, (gen_request){GEN_UNIT_KERNEL, x, x->called[0]});
-  case HLO_SORT: return add(c, (gen_request){GEN_UNIT_COMPARE, NULL, x->called[0]});
+    if (gen_is_library_fusion(x)) return NULL;
+    return add(c, (gen_request){GEN_UNIT_KERNEL, x, x->called[0], c->in_strips[x->parent->id]});
+  case HLO_SORT: return add(c, (gen_request){.kind = GEN_UNIT_COMPARE, .comp = x->called[0]});
   case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START: case HLO_REDUCE_SCATTER:
-  case HLO_SCAN: return x->called_count ? add(c, (gen_request){GEN_UNIT_APPLY, NULL, x->called[0]}) : NULL;
+  case HLO_SCAN: return x->called_count ? add(c, (gen_request){.kind = GEN_UNIT_APPLY, .comp = x->called[0]}) : NULL;
   default:
     if (hlo_calls_are_embedded(x->op)) return NULL;
     for (int i = 0; i < x->called_count; i++) push(c, x->called[i]);
@@ -49,8 +52,9 @@ weft_status *gen_requests_of(const hlo_module *module, weft_arena *arena, gen_re
   collector c = {.arena = arena};
 
   c.seen = WEFT_ARENA_ARRAY(arena, bool, module->next_computation_id);
+  c.in_strips = WEFT_ARENA_ARRAY(arena, bool, module->next_computation_id);
   c.stack = WEFT_ARENA_ARRAY(arena, const hlo_computation *, module->next_computation_id);
-  WEFT_TRY_ALLOC(c.seen && c.stack);
+  WEFT_TRY_ALLOC(c.seen && c.in_strips && c.stack);
   push(&c, module->entry);
   while (c.depth > 0) {
     const hlo_computation *comp = c.stack[--c.depth];

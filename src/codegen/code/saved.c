@@ -40,6 +40,7 @@ static void put_kernel(weft_writer *w, const gen_variant *variant, const gen_uni
   weft_put_u64(w, (uint64_t)k->phase_count);
   weft_put_u64(w, (uint64_t)k->scratch_bytes);
   weft_put_u64(w, (uint64_t)k->shared_bytes);
+  weft_put_u64(w, k->takes_bound);
   weft_put_f64(w, k->bytes);
   for (int p = 0; p < k->phase_count; p++) {
     weft_put_u64(w, (uint64_t)k->phases[p].units);
@@ -176,6 +177,9 @@ static void get_kernel(weft_reader *r, gen_kernel *k)
   k->phase_count = r->failed ? 0 : (int)phases;
   k->scratch_bytes = get_size(r);
   k->shared_bytes = get_size(r);
+  uint64_t takes_bound = weft_get_u64(r);
+  if (takes_bound > 1) r->failed = true;
+  k->takes_bound = takes_bound == 1;
   k->bytes = get_estimate(r);
   for (int p = 0; p < k->phase_count; p++) {
     k->phases[p].units = get_size(r);
@@ -218,7 +222,7 @@ static bool fits(gen_unit *unit, const gen_request *request)
   k->symbol = "";
   k->operand_leaves = operands;
   k->result_leaves = results;
-  k->arg_count = operands + results + (k->scratch_bytes > 0) + (k->shared_bytes > 0);
+  k->arg_count = operands + results + (k->scratch_bytes > 0) + (k->shared_bytes > 0) + k->takes_bound;
   return true;
 }
 

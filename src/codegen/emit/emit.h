@@ -441,6 +441,7 @@ typedef struct gen_kernel_spec {
   bool inlined;
   bool whole;              /* a launch does all units, so the function takes no range of them */
   bool nested;             /* each buffer is an argument of the function; begin and end follow */
+  bool in_strips;          /* a part of a step of pass strips: rows take a bound (gen_row_bound) if they can */
 } gen_kernel_spec;
 
 /* The function of one phase while it is emitted: its arguments, and an environment for the fusion's computation. */
@@ -453,9 +454,9 @@ typedef struct gen_frame {
   int operand_count, result_count;
   gen_ssa begin, end;
   bool nested;                    /* of gen_kernel_spec */
-  gen_ssa scratch, shared;        /* or NULL */
+  gen_ssa scratch, shared, bound; /* or NULL */
 } gen_frame;
-/* Opens phase `phase`. spec->info->scratch_bytes and shared_bytes must be set by then. */
+/* Opens phase `phase`. spec->info->scratch_bytes, shared_bytes and takes_bound must be set by then. */
 WEFT_NODISCARD weft_status *gen_frame_open(gen_part *part, gen_kernel_spec *spec, int phase, gen_frame *f);
 void gen_frame_close(gen_frame *f);
 

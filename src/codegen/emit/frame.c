@@ -94,6 +94,7 @@ weft_status *gen_frame_open(gen_part *p, gen_kernel_spec *spec, int phase, gen_f
   at += f->result_count;
   if (info->scratch_bytes) f->scratch = load_arg(f, spec, at++);
   if (info->shared_bytes) f->shared = load_arg(f, spec, at++);
+  if (info->takes_bound) f->bound = load_arg(f, spec, at++);
   info->arg_count = at;
   info->operand_leaves = f->operand_count;
   info->result_leaves = f->result_count;

@@ -25,6 +25,7 @@ typedef struct unit {
   gen_unit base;               /* first */
   const hlo_instr *fusion;     /* of a kernel */
   const hlo_computation *comp; /* what is compiled */
+  bool in_strips;              /* gen_request */
   uint64_t hash;
   int weight, part, slot;      /* slot: of its first function in the part's table */
   char name[GEN_MAX_PHASES][32];
@@ -88,7 +89,7 @@ static int weight_of(const hlo_computation *comp, int depth)
 
 static bool unit_equal(const unit *a, const unit *b)
 {
-  if (a->base.kind != b->base.kind || a->hash != b->hash) return false;
+  if (a->base.kind != b->base.kind || a->hash != b->hash || a->in_strips != b->in_strips) return false;
   return a->base.kind == GEN_UNIT_KERNEL ? gen_fusion_equal(a->fusion, b->fusion)
                                          : hlo_computation_equal(a->comp, b->comp);
 }
@@ -104,7 +105,8 @@ typedef struct finder {
 static weft_status *intern(finder *f, const gen_request *request, unit **out)
 {
   gen_code *code = f->code;
-  unit want = {.base = {.kind = request->kind}, .fusion = request->fusion, .comp = request->comp};
+  unit want = {.base = {.kind = request->kind}, .fusion = request->fusion, .comp = request->comp,
+               .in_strips = request->in_strips};
   unit **bucket;
 
   want.hash = hlo_computation_hash(want.comp);
@@ -194,7 +196,7 @@ static weft_status *emit_unit(gen_part *p, unit *u)
 {
   if (u->base.kind == GEN_UNIT_COMPARE) return gen_emit_compare(p, u->comp, u->name[0]);
   if (u->base.kind == GEN_UNIT_APPLY) return gen_emit_apply_fn(p, u->comp, u->name[0]);
-  gen_kernel_spec spec = {.fusion = u->fusion, .info = &u->base.kernel};
+  gen_kernel_spec spec = {.fusion = u->fusion, .info = &u->base.kernel, .in_strips = u->in_strips};
   for (int i = 0; i < GEN_MAX_PHASES; i++) spec.symbols[i] = u->name[i];
   char where[160];
   WEFT_TRY_NOTE(gen_emit_kernel(p, &spec), "kernel of %s", hlo_describe(u->fusion, where, sizeof where));
@@ -337,7 +339,8 @@ static weft_status *compile_parts_of(const hlo_module *module, const gen_options
   f.buckets = WEFT_ARENA_ARRAY(&code->arena, unit *, BUCKETS);
   WEFT_TRY_ALLOC(f.buckets);
   if (options->only)
-    WEFT_TRY(find_units(&f, &(gen_request){GEN_UNIT_KERNEL, options->only, options->only->called[0]}, 1));
+    WEFT_TRY(find_units(
+      &f, &(gen_request){.kind = GEN_UNIT_KERNEL, .fusion = options->only, .comp = options->only->called[0]}, 1));
   else WEFT_TRY(find_all_units(&f, module));
   code->stats.kernels = code->unit_count;
   if (code->unit_count == 0) return NULL;

@@ -3,11 +3,18 @@
  * reduces that need the results of stage s - 1; the last pass stores the results that have an element per column. If
  * several passes want a costly value, it is kept in scratch, one row of it. Where rows are few and long there are
  * two phases: blocks of columns write partial results to the shared buffer, which the second phase combines.
- * Lanes and blocks follow from shapes and types alone. */
+ * Lanes and blocks follow from shapes and types alone.
+ *
+ * The kernel of a chain of pass strips may take a bound of columns (gen_row_bound, gen_bound_of). Its loops end there,
+ * and a row says whether it needs the columns behind. The bits stay those of the whole row: bounds are multiples of the
+ * steps of all loops, so the order of sums is the same, and the last column within the bound is masked. A sum has that
+ * column's zero in one of its slots already. To add the other columns' zeros would change slots that still hold -0, but
+ * not the sum of the slots, of which one is no -0. */
 #include <config.h>
 
 #include "codegen/host/host.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum { MAX_KEPT = 8, MOST_BLOCKS = 64 };
@@ -21,6 +28,7 @@ typedef struct rows {
   int lanes, unroll;
   int64_t blocks;              /* of the columns; 1: one phase */
   int64_t block;
+  gen_ssa bound;               /* the columns that are made of each row; NULL: all */
 } rows;
 
 static int level_of(const rows *r, const hlo_instr *x) { return gen_row_level(&r->base.form, x); }
@@ -166,6 +174,7 @@ static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi,
   gen_loop loop;
   int outer = e->lanes;
 
+  if (lo == hi) return NULL;
   if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) && LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
     return NULL;
   gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->base.form.cols - (int64_t)lanes * (unroll - 1),
@@ -267,6 +276,13 @@ static weft_status *combine_all(gen_emit *e, const gen_acc *acc, gen_value *cons
   return NULL;
 }
 
+/* The first of the `length` columns [lo, hi) that do not fill a step of `step` columns. */
+static gen_ssa end_of_steps(const rows *r, gen_emit *e, gen_ssa lo, gen_ssa hi, gen_ssa length, int64_t step)
+{
+  if (r->bound && r->base.form.cols % step == 0) return hi; /* as all bounds are */
+  return LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -step), ""), "");
+}
+
 /* One pass over columns [lo, hi) that yields the accumulated values. Those with an op do not contain the initial
  * value yet. */
 static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi, gen_value *out)
@@ -296,8 +312,8 @@ static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, ge
   }
   if (lanes > 1) {
     gen_ssa length = LLVMBuildNSWSub(e->b, hi, lo, ""), whole, some;
-    whole = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -(int64_t)lanes * unroll), ""), "");
-    some = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -(int64_t)lanes), ""), "");
+    whole = end_of_steps(r, e, lo, hi, length, (int64_t)lanes * unroll);
+    some = end_of_steps(r, e, lo, hi, length, lanes);
     WEFT_TRY(loop_over(p, e, lo, whole, lanes, unroll, lanes, slots));
     if (unroll > 1) WEFT_TRY(loop_over(p, e, whole, some, lanes, 1, lanes, slots));
     lo = some;
@@ -315,7 +331,7 @@ weft_status *gen_host_accumulate(gen_row *row, gen_emit *e, int stage, gen_acc *
   rows *r = (rows *)row;
   pass_ctx_ p = {.r = r, .stage = stage, .accs = accs, .count = count};
 
-  WEFT_TRY(accumulate_columns(&p, e, gen_i64(e, 0), gen_i64(e, r->base.form.cols), out));
+  WEFT_TRY(accumulate_columns(&p, e, gen_i64(e, 0), r->bound ? r->bound : gen_i64(e, r->base.form.cols), out));
   for (int i = 0; i < r->kept_count; i++)
     if (r->kept_stage[i] == stage)
       WEFT_TRY(gen_env_bind(e, &r->base.f->env, r->kept[i],
@@ -325,16 +341,83 @@ weft_status *gen_host_accumulate(gen_row *row, gen_emit *e, int stage, gen_acc *
   return NULL;
 }
 
+/* Calls `body` for the columns within the bound. Those that do not fill a vector are the last ones of whole rows. */
+static weft_status *bounded_columns(rows *r, gen_emit *e, gen_body_fn *body, void *ctx)
+{
+  int64_t cols = r->base.form.cols, whole = cols / r->lanes * r->lanes;
+  gen_ssa end = whole == cols ? r->bound : gen_intrinsic2(e, "llvm.smin", r->bound, gen_i64(e, whole));
+  int outer = e->lanes;
+  gen_loop loop;
+  gen_if rest;
+
+  gen_loop_begin(e, &loop, gen_i64(e, 0), end, r->lanes, 0, cols, r->lanes);
+  e->vars[loop.var].lane = true;
+  e->lanes = r->lanes;
+  int mark = gen_memo_push(e);
+  WEFT_TRY(body(ctx, e, gen_affine_var(e, loop.var)));
+  gen_memo_pop(e, mark);
+  e->lanes = outer;
+  gen_loop_end(e, &loop);
+  e->vars[loop.var].lane = false;
+  if (whole == cols) return NULL;
+  gen_if_begin(e, &rest, gen_icmp(e, LLVMIntEQ, r->bound, gen_i64(e, cols)));
+  mark = gen_memo_push(e);
+  WEFT_TRY(gen_emit_lanes(e, gen_i64(e, whole), gen_i64(e, cols), 0, cols, r->lanes, r->lanes, body, ctx));
+  gen_memo_pop(e, mark);
+  gen_if_end(e, &rest);
+  return NULL;
+}
+
 weft_status *gen_host_columns(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx)
 {
+  rows *r = (rows *)row;
   int64_t cols = row->form.cols;
-  return gen_emit_lanes(e, gen_i64(e, 0), gen_i64(e, cols), 0, cols, ((rows *)row)->lanes, 64, body, ctx);
+
+  if (r->bound) return bounded_columns(r, e, body, ctx);
+  return gen_emit_lanes(e, gen_i64(e, 0), gen_i64(e, cols), 0, cols, r->lanes, 64, body, ctx);
+}
+
+/* The place of gen_row_bound.more. */
+static gen_ssa more_place(rows *r, gen_emit *e)
+{
+  return gen_byte_ptr(e, r->base.f->bound, (int64_t)offsetof(gen_row_bound, more));
+}
+
+/* Does the current row, whose columns are made, need columns behind the bound? Asks the last column within it, which is
+ * masked as those behind it are. */
+static weft_status *ask_for_more(rows *r, gen_emit *e)
+{
+  const gen_rows *form = &r->base.form;
+  const gen_buffer *result = &r->base.f->results[0];
+  gen_if bounded;
+
+  gen_if_begin(e, &bounded, gen_icmp(e, LLVMIntSLT, r->bound, gen_i64(e, form->cols)));
+  int mark = gen_memo_push(e);
+  gen_affine col = gen_affine_value(e, LLVMBuildNSWSub(e->b, r->bound, gen_i64(e, 1), ""), 0, form->cols - 1);
+  gen_affine linear = gen_affine_add(e, gen_affine_scale(e, r->base.at, form->cols), col);
+  LLVMTypeRef bits = LLVMIntTypeInContext(e->part->ctx, (unsigned)(8 * weft_dtype_bytes(result->type)));
+  gen_ssa stored = LLVMBuildLoad2(e->b, bits, gen_element_ptr(e, result, bits, gen_affine_ssa(e, linear)), "");
+  gen_ssa more = gen_icmp(e, LLVMIntNE, stored, LLVMConstNull(bits));
+  for (int i = 0; i < form->reduce_count; i++) {
+    const hlo_instr *operand = form->reduces[i]->operands[0];
+    bool is_sum = hlo_reducer_op(form->reduces[i]->called[0]) == HLO_ADD;
+    gen_value v;
+    WEFT_TRY(gen_emit_leaf(e, &r->base.f->env, operand, 0, gen_delinearize(e, operand->shape, linear), &v));
+    gen_ssa matters = is_sum ? gen_fcmp(e, LLVMRealUNE, v.re, gen_f(v.re, 0)) : gen_fcmp(e, LLVMRealUNO, v.re, v.re);
+    more = gen_bin(e, LLVMOr, more, matters);
+  }
+  LLVMBuildStore(e->b, gen_cast(e, LLVMZExt, more, e->part->i64), more_place(r, e));
+  gen_memo_pop(e, mark);
+  gen_if_end(e, &bounded);
+  return NULL;
 }
 
 weft_status *gen_host_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx)
 {
-  (void)row;
-  return body(ctx, e, gen_affine_const(0));
+  rows *r = (rows *)row;
+
+  WEFT_TRY(body(ctx, e, gen_affine_const(0)));
+  return r->bound ? ask_for_more(r, e) : NULL; /* the last that is emitted of a row */
 }
 
 static weft_status *one_phase(rows *r, gen_part *part)
@@ -342,6 +425,7 @@ static weft_status *one_phase(rows *r, gen_part *part)
   gen_frame f;
   gen_emit *e = &f.e;
   gen_loop loop;
+  gen_if goes_on;
   int64_t offset = 0;
 
   for (int i = 0; i < r->kept_count; i++)
@@ -356,12 +440,18 @@ static weft_status *one_phase(rows *r, gen_part *part)
       (gen_buffer){.ptr = gen_byte_ptr(e, f.scratch, offset), .type = type, .elems = r->base.form.cols};
     offset += WEFT_ALIGN_UP(r->base.form.cols * (int64_t)weft_dtype_bytes(type), 64);
   }
+  if (f.bound) r->bound = LLVMBuildLoad2(e->b, e->part->i64, f.bound, "");
   WEFT_TRY(gen_row_hoist(&r->base, e));
   gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->base.form.rows, 1);
+  if (r->bound) {
+    gen_ssa more = LLVMBuildLoad2(e->b, e->part->i64, more_place(r, e), "");
+    gen_if_begin(e, &goes_on, gen_icmp(e, LLVMIntEQ, more, gen_i64(e, 0)));
+  }
   int mark = gen_memo_push(e);
   r->base.at = gen_affine_var(e, loop.var);
   WEFT_TRY(gen_emit_row(&r->base, e));
   gen_memo_pop(e, mark);
+  if (r->bound) gen_if_end(e, &goes_on);
   gen_loop_end(e, &loop);
   gen_frame_close(&f);
   return NULL;
@@ -431,6 +521,19 @@ static weft_status *two_phases(rows *r, gen_part *part)
   return NULL;
 }
 
+/* May the kernel stop at a bound of columns? */
+static weft_status *can_stop(const rows *r, gen_part *part, bool *out)
+{
+  gen_bound bound = {0};
+
+  *out = false;
+  if (!r->spec->in_strips || r->blocks > 1 || r->lanes == 1 || GEN_BOUND_STEP % (r->lanes * r->unroll) != 0)
+    return NULL;
+  WEFT_TRY(gen_bound_of(part->arena, r->spec->fusion, &bound));
+  *out = bound.mask;
+  return NULL;
+}
+
 weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec)
 {
   gen_kernel *info = spec->info;
@@ -463,6 +566,7 @@ weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec)
     }
     r.blocks = WEFT_MAX(r.blocks, 1);
   }
+  WEFT_TRY(can_stop(&r, part, &info->takes_bound));
   info->phase_count = r.blocks > 1 ? 2 : 1;
   info->phases[0].units = r.base.form.rows * r.blocks;
   info->phases[info->phase_count - 1].units = r.blocks > 1 ? r.base.form.rows : r.base.form.rows * r.blocks;

@@ -116,6 +116,19 @@ WEFT_NODISCARD weft_status *gen_keeps_rows(weft_arena *arena, const hlo_instr *f
  * row? Then each unit of the kernel makes one row, if there are as many units as rows. */
 WEFT_NODISCARD weft_status *gen_loops_by_rows(weft_arena *arena, const hlo_instr *fusion, int64_t rows, int64_t cols,
                                               bool *out);
+/* The mask of a kernel over rows that may leave out the last columns of a row, where the mask takes them all: one that
+ * is stored, and by which the kernel chooses a number of the row (or of all rows) for masked columns, so that all that
+ * it adds up, compares and stores there is one number of the row. A sum then needs one masked column, and the others if
+ * that number is not zero; an extreme needs one of them. */
+typedef struct gen_bound {
+  const hlo_instr *mask; /* of rows x cols elements, in the fused computation, seen through views; NULL: none */
+  bool is_unwanted;      /* it is true in masked columns */
+} gen_bound;
+enum {
+  GEN_BOUND_STEP = 64,     /* columns: bounds are multiples of it */
+  GEN_LEAST_BOUNDED = 256, /* columns: loops over fewer ones are quicker if their number is known to the compiler */
+};
+WEFT_NODISCARD weft_status *gen_bound_of(weft_arena *arena, const hlo_instr *fusion, gen_bound *out);
 static inline int gen_row_level(const gen_rows *r, const hlo_instr *x) { return r->level[x->id - r->low]; }
 
 /* ---- scans (scan.c) -------------------------------------------------------------------------------------------- */
