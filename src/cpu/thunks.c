@@ -115,7 +115,7 @@ weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_t
   double task_ns = machine->costs.task_ns;
   rt_thunk *thunk;
 
-  if (kernel->takes_bound) return WEFT_ERR(UNIMPLEMENTED, "a kernel of a step of strips is a step of its own, too");
+  if (kernel->takes_bound) return WEFT_ERR(INVALID_ARGUMENT, "a kernel of a step of strips is a step of its own, too");
   WEFT_TRY(low_thunk_new(step, &kernel_ops, sizeof(cpu_kernel_thunk), &thunk));
   cpu_kernel_thunk *t = (cpu_kernel_thunk *)thunk;
   t->kernel = *kernel;
