@@ -390,6 +390,39 @@ TEST(elements_of_several_numbers_that_are_done)
   for (int n = 0; n < 50; n += 7) check_loop(form, n % 2 ? "f32" : "s32", "100", n, &how);
 }
 
+/* Elements that are done in one round and go on in the next: the number of the round decides. */
+static const char twice_done[] = "HloModule t\n"
+                                 "or { a = pred[] parameter(0)\n"
+                                 "  b = pred[] parameter(1)\n"
+                                 "  ROOT r = pred[] or(a, b) }\n"
+                                 "body { s = (@[], @[#]) parameter(0)\n"
+                                 "  i = @[] get-tuple-element(s), index=0\n"
+                                 "  x = @[#] get-tuple-element(s), index=1\n"
+                                 "  one = @[] constant(1)\n"
+                                 "  j = @[] add(i, one)\n"
+                                 "  y = @[#] add(x, x)\n"
+                                 "  is = @[#] broadcast(i), dimensions={}\n"
+                                 "  goes = pred[#] compare(x, is), direction=NE\n"
+                                 "  z = @[#] select(goes, y, x)\n"
+                                 "  ROOT t = (@[], @[#]) tuple(j, z) }\n"
+                                 "cond { s = (@[], @[#]) parameter(0)\n"
+                                 "  i = @[] get-tuple-element(s), index=0\n"
+                                 "  x = @[#] get-tuple-element(s), index=1\n"
+                                 "  is = @[#] broadcast(i), dimensions={}\n"
+                                 "  goes = pred[#] compare(x, is), direction=NE\n"
+                                 "  no = pred[] constant(false)\n"
+                                 "  any = pred[] reduce(goes, no), dimensions={0}, to_apply=or\n"
+                                 "  n = @[] constant($)\n"
+                                 "  more = pred[] compare(i, n), direction=LT\n"
+                                 "  ROOT r = pred[] and(more, any) }\n"
+                                 "f { x = @[#] parameter(0)\n"
+                                 "  zero = @[] constant(0)\n"
+                                 "  s = (@[], @[#]) tuple(zero, x)\n"
+                                 "  w = (@[], @[#]) while(s), condition=cond, body=body\n"
+                                 "  ROOT r = @[#] get-tuple-element(w), index=1 }\n"
+                                 "ENTRY e { x = @[#] parameter(0)\n"
+                                 "  ROOT r = @[#] fusion(x), kind=kCustom, calls=f, backend_config=\"loop\" }\n";
+
 static const char square[] = "HloModule t\n"
                              "body { s = (s32[], @[16,16]) parameter(0)\n"
                              "  i = s32[] get-tuple-element(s), index=0\n"
@@ -429,6 +462,7 @@ TEST(loops_whose_elements_need_each_other)
     {"is done by another test than the condition's", any, "direction=LT\n"
      "  z =", "direction=LE\n"
      "  z ="},
+    {"is done by a number that goes on", twice_done, NULL, NULL},
     {"is kept while it goes on", any, "  z = @[#] select(goes, y, x)\n", "  z = @[#] select(goes, x, y)\n"},
     {"ends as soon as one element is done", any, "  ROOT r = pred[] or(a, b) }\n", "  ROOT r = pred[] and(a, b) }\n"},
     {"goes on in any case", any, "  no = pred[] constant(false)\n", "  no = pred[] constant(true)\n"},
@@ -449,6 +483,17 @@ TEST(loops_whose_elements_need_each_other)
     }
     if (strategy_of(text) == GEN_STRATEGY_ELEMENT_LOOP) fail_msg("%s: a loop by elements:\n%s", cases[i].what, text);
   }
+  fill_in(varied(scan_of("70", 6, 6, false), "70", "tuple(j, y, in, next, others)", "tuple(j, y, in, next, next)"),
+          "s32", "70", 6); /* one array is made of another's rows */
+  T_TRUE(strategy_of(text) != GEN_STRATEGY_ELEMENT_LOOP);
+  fill_in(varied(scan_of("70", 6, 6, false), "70", "  y = @[#] subtract(r, x)\n",
+                 "  old = @[1,#] dynamic-slice(out, i, zero), dynamic_slice_sizes={1,#}\n"
+                 "  before = @[#] reshape(old)\n"
+                 "  y = @[#] subtract(before, x)\n"),
+          "s32", "70", 6); /* rounds read a stack */
+  T_TRUE(strategy_of(text) != GEN_STRATEGY_ELEMENT_LOOP);
+  fill_in(counted, "s32", "0", 5); /* no elements */
+  T_TRUE(strategy_of(text) == GEN_STRATEGY_SMALL_LOOP);
   fill_in(scan_of("70", 6, 5, false), "s32", "70", 6); /* one row stays as it was */
   T_TRUE(strategy_of(text) != GEN_STRATEGY_ELEMENT_LOOP);
   fill_in(counted, "s32", "7", 5); /* too few elements for a vector */

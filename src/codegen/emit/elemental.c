@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MEMO_BUCKETS = 1024, MAX_DEPTH = 500, MAX_EMITTED = 1 << 16, UNROLL_REDUCE = 4, BRANCH_WORK = 4, BRANCH_STEPS = 32 };
+enum { MEMO_BUCKETS = 1024, MAX_DEPTH = 500, MAX_EMITTED = 1 << 16, BRANCH_WORK = 4, BRANCH_STEPS = 32 };
 
 /* ---- memory of what was emitted -------------------------------------------------------------------------------- */
 
@@ -693,7 +693,7 @@ static weft_status *emit_reduce(gen_emit *e, gen_env *env, const hlo_instr *inst
     else total *= in->dims[d];
   }
   WEFT_TRY(make_slots(e, env, instr, n, gen_lanes_at(e, idx), r.slots));
-  r.unroll = total <= UNROLL_REDUCE;
+  r.unroll = total <= GEN_UNROLLED_REDUCE;
   if (total > 0) WEFT_TRY(reduce_dims(e, &r, 0));
   take_results(e, instr, n, r.slots, out);
   return NULL;

@@ -11,8 +11,8 @@ enum {
   MOST_STATE = 48,          /* numbers of an element's state that change: each takes a register */
   MOST_ROW = 16,            /* numbers of one array that belong to an element */
   MOST_ROW_WORK = 1200,     /* numbers that a round computes of an element, if elements are rows */
-  MOST_SUMMED = 4,          /* numbers of a row that are reduced to one */
   MOST_INSTRUCTIONS = 600,  /* of body and condition */
+  MOST_ROW_INSTRUCTIONS = 300, /* the same, if elements are rows: emitters call each other for operations that move */
   MOST_COMPARED = 2000,     /* instructions that are visited, for a predicate that the condition and the body compute */
   LANES_OF_A_SCALAR = 8,    /* what a scalar costs is paid once a vector */
   MOST_DEPTH = 8,           /* of the arithmetic on a counter */
@@ -88,7 +88,8 @@ static const hlo_instr *stack_of(const hlo_instr *loop, int k)
 {
   const hlo_instr *next = loop->called[0]->root->operands[k];
   bool is_stack = next->op == HLO_DYNAMIC_UPDATE_SLICE && element_of(next->operands[0]) == k &&
-                  next->operand_count == 2 + next->shape->rank && next->operands[0]->user_count == 1;
+                  next->operand_count == 2 + next->shape->rank && next->operands[0]->user_count == 1 &&
+                  next->user_count == 1;
 
   return is_stack ? next : NULL;
 }
@@ -210,7 +211,8 @@ static bool has_plain_state(finder *f)
     f->has_stacks = f->has_stacks || update;
     numbers += update ? 0 : row_of(f, shape);
   }
-  return numbers <= MOST_STATE && hlo_shape_elems(&f->elements) >= LEAST_ELEMENTS;
+  if (f->has_rows && f->body->instr_count + f->cond->instr_count > MOST_ROW_INSTRUCTIONS) return false;
+  return numbers <= MOST_STATE;
 }
 
 /* ---- what is computed in a round --------------------------------------------------------------------------------- */
@@ -290,7 +292,7 @@ static int place_after(const finder *f, const hlo_instr *x, int place)
     }
     if (x->op == HLO_REVERSE) break;
     if (x->operand_count != 2 || hlo_reducer_op(x->called[0]) == HLO_OPCODE_COUNT || !has_elements(f, x->shape, q) ||
-        row_of(f, x->operands[0]->shape) > MOST_SUMMED * row_of(f, x->shape))
+        row_of(f, x->operands[0]->shape) > GEN_UNROLLED_REDUCE * row_of(f, x->shape))
       return NOWHERE;
     break;
   default:
@@ -354,8 +356,9 @@ static bool look_at(finder *f, const hlo_computation *comp, int8_t *places)
     if (x->op == HLO_PARAMETER || (x == comp->root && x->op == HLO_TUPLE)) continue;
     if (x->control->pred_count || x->control->succ_count) return false;
     if (k >= 0) {
-      if (stack_of(f->loop, k) && comp == f->cond) return false;
-      places[x->id] = stack_of(f->loop, k) ? NOWHERE : f->where[k];
+      const hlo_instr *update = stack_of(f->loop, k);
+      if (update && x != update->operands[0]) return false; /* another one that reads the stack */
+      places[x->id] = update ? NOWHERE : f->where[k];
       continue;
     }
     if (stack >= 0) { /* a row that does not change has its place, too */
@@ -405,8 +408,9 @@ static weft_status *look_inside(finder *f, weft_arena *arena, bool *fits)
     places -= low;
     if (!look_at(f, comps[c], places)) return NULL;
     for (int k = 0; c == 0 && k < next->operand_count; k++) {
-      int place = places[next->operands[k]->id];
+      int place = places[next->operands[k]->id], stack = writes_row(f, next->operands[k]);
       if (changes(f, k) && place >= 0 && place != f->where[k]) return NULL; /* of a scalar: nowhere */
+      if (stack >= 0 && stack != k) return NULL;
     }
   }
   if (f->has_rows && f->row_work > MOST_ROW_WORK) return NULL;
@@ -416,6 +420,18 @@ static weft_status *look_inside(finder *f, weft_arena *arena, bool *fits)
 }
 
 /* ---- elements that are done -------------------------------------------------------------------------------------- */
+
+/* Does `x` of the condition stay as it is while the element does? Scalars of the state go on. */
+static bool stays(finder *f, const hlo_instr *x)
+{
+  int k = element_of(x);
+
+  if (--f->compared < 0) return false;
+  if (k >= 0) return !changes(f, k) || !hlo_shape_is_scalar(x->shape);
+  for (int i = 0; i < x->operand_count; i++)
+    if (!stays(f, x->operands[i])) return false;
+  return true;
+}
 
 /* Does `x` of the body compute what `y` of the condition does? */
 static bool is_same(finder *f, const hlo_instr *x, const hlo_instr *y)
@@ -457,15 +473,16 @@ weft_status *gen_element_loop_of(weft_arena *arena, const hlo_instr *loop, gen_e
   const hlo_shape *least;
 
   *is_one = false;
-  if (loop->op != HLO_WHILE || !has_plain_form(&plain) || !(least = plainest(&plain))) return NULL;
+  if (!has_plain_form(&plain) || !(least = plainest(&plain))) return NULL;
   plain.where = WEFT_ARENA_ARRAY(arena, int8_t, loop->operands[0]->operand_count);
   WEFT_TRY_ALLOC(plain.where);
   for (int rank = least->rank; rank > 0 && !*is_one; rank--)
     for (int place = 0; place + rank <= least->rank && !*is_one; place++) {
       finder f = plain;
       f.elements = *least, f.elements.rank = rank, f.elements.dims += place;
-      if (!has_plain_state(&f)) continue;
+      if (hlo_shape_elems(&f.elements) < LEAST_ELEMENTS || !has_plain_state(&f)) continue;
       WEFT_TRY(look_inside(&f, arena, is_one));
+      *is_one = *is_one && (!f.any || stays(&f, f.any->operands[0]));
       for (int k = 0; *is_one && f.any && k < f.body->root->operand_count; k++)
         if (changes(&f, k) && !hlo_shape_is_scalar(f.body->root->operands[k]->shape))
           *is_one = is_kept_when_done(&f, f.body->root->operands[k], k);

@@ -70,7 +70,9 @@ typedef struct gen_element_loop {
   bool has_rows;
   const hlo_instr *any;   /* or NULL */
 } gen_element_loop;
-/* Is `loop` such a while? Its state must be a tuple that is read by get-tuple-element. */
+/* Numbers up to which a reduction has no loop: it reads them at indices that are known. */
+enum { GEN_UNROLLED_REDUCE = 4 };
+/* Is the while such a one? Its state must be a tuple that is read by get-tuple-element. */
 WEFT_NODISCARD weft_status *gen_element_loop_of(weft_arena *arena, const hlo_instr *loop, gen_element_loop *out,
                                                 bool *is_one);
 /* Is the fused computation such a while, whose results are all arrays that it changes, or stacks? */
