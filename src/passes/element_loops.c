@@ -17,38 +17,27 @@ static bool has_array_results(const while_loop *w, const gen_element_loop *form)
   int results = 0;
 
   for (int i = 0; i < w->count; i++) {
-    if (!w->after[i] || (w->after[i]->user_count == 0 && w->after[i] != w->loop->parent->root)) continue;
+    if (!while_is_used(w, i)) continue;
     if (!gen_element_loop_changes(form, i) || hlo_shape_is_scalar(w->after[i]->shape)) return false;
     results++;
   }
   return results > 0 && results <= HLO_MAX_RANK;
 }
 
+static weft_status *make_kernel(const void *ctx, while_loop *w, pass_map *map, hlo_instr **out)
+{
+  gen_element_loop form;
+  bool fits;
+
+  (void)ctx;
+  WEFT_TRY(gen_element_loop_of(map->arena, w->loop, &form, &fits));
+  if (!fits || !has_array_results(w, &form)) return NULL;
+  WEFT_TRY(while_outline(w, map, "loop_fusion", true, out));
+  return pass_fusion_classify(*out, "loop");
+}
+
 static weft_status *element_loops_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
-  pass_map map = {.arena = ctx->scratch};
-  pass_comps comps;
-
-  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
-  for (int i = 0; i < comps.count; i++) {
-    bool found = false;
-    for (hlo_instr *instr = comps.v[i]->first, *next, *fusion; instr; instr = next) {
-      gen_element_loop form;
-      while_loop w;
-      bool fits;
-      next = instr->next;
-      if (instr->op != HLO_WHILE || pass_has_control_edges(instr)) continue;
-      WEFT_TRY(while_open(instr, ctx->scratch, &w, &fits));
-      if (fits) WEFT_TRY(gen_element_loop_of(ctx->scratch, instr, &form, &fits));
-      if (!fits || !has_array_results(&w, &form)) continue;
-      WEFT_TRY(while_outline(&w, &map, "loop_fusion", true, &fusion));
-      WEFT_TRY(pass_fusion_classify(fusion, "loop"));
-      next = fusion->next; /* what stood behind the loop is gone */
-      found = true;
-    }
-    if (found) WEFT_TRY(hlo_computation_sort(comps.v[i]));
-    *changed |= found;
-  }
-  return *changed ? hlo_module_gc(module) : NULL;
+  return while_make_kernels(module, ctx->scratch, make_kernel, NULL, changed);
 }
 const hlo_pass pass_element_loops = {"element-loops", element_loops_run};

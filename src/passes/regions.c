@@ -44,7 +44,7 @@ static int64_t kernel_work(const hlo_instr *fusion)
     if (x->op == HLO_DOT) work = WEFT_MAX(work, hlo_shape_elems(x->shape) * 4);
   }
   /* an inner loop over arrays computes them in each of its rounds, and threads may share them */
-  if (loop && work > SMALL_ARRAY)
+  if (loop && work > SMALL_ARRAY && work <= MOST_WORK)
     work *= hlo_known_trip_count(loop) >= 0 ? WEFT_MIN(hlo_known_trip_count(loop), MOST_WORK) : GUESSED_ROUNDS;
   return work;
 }

@@ -75,7 +75,7 @@ static bool has_small_state(const while_loop *w)
 {
   for (int i = 0; i < w->count; i++) {
     const hlo_shape *shape = while_init(w, i)->shape;
-    bool is_wanted = w->after[i] && (w->after[i]->user_count > 0 || w->after[i] == w->loop->parent->root);
+    bool is_wanted = while_is_used(w, i);
     if (!hlo_shape_is_array(shape) || hlo_shape_is_dynamic(shape) || hlo_shape_elems(shape) == 0) return false;
     if (while_is_invariant(w, i)) {
       if (is_wanted) return false;
@@ -114,9 +114,11 @@ static weft_status *share_buffers(hlo_instr *fusion)
   return NULL;
 }
 
-/* *out is NULL if nothing of the loop is used. */
-static weft_status *make_kernel(while_loop *w, pass_map *map, hlo_instr **out)
+static weft_status *make_kernel(const void *ctx, while_loop *w, pass_map *map, hlo_instr **out)
 {
+  int64_t most_work = *(const int64_t *)ctx;
+
+  if (!has_short_body(w, most_work) || !has_small_state(w)) return NULL;
   WEFT_TRY(while_outline(w, map, "loop_fusion", false, out));
   if (!*out) return NULL;
   WEFT_TRY(pass_fusion_classify(*out, "loop"));
@@ -126,27 +128,7 @@ static weft_status *make_kernel(while_loop *w, pass_map *map, hlo_instr **out)
 static weft_status *small_loops_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   int64_t most_work = pass_target(ctx)->block_threads > 1 ? MOST_THREAD_WORK : MOST_WORK;
-  pass_map map = {.arena = ctx->scratch};
-  pass_comps comps;
 
-  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
-  for (int i = 0; i < comps.count; i++) {
-    bool found = false;
-    for (hlo_instr *instr = comps.v[i]->first, *next, *fusion; instr; instr = next) {
-      while_loop w;
-      bool is_tuple;
-      next = instr->next;
-      if (instr->op != HLO_WHILE || pass_has_control_edges(instr)) continue;
-      WEFT_TRY(while_open(instr, ctx->scratch, &w, &is_tuple));
-      if (!is_tuple || !has_short_body(&w, most_work) || !has_small_state(&w)) continue;
-      WEFT_TRY(make_kernel(&w, &map, &fusion));
-      if (!fusion) continue;
-      next = fusion->next; /* what stood behind the loop is gone */
-      found = true;
-    }
-    if (found) WEFT_TRY(hlo_computation_sort(comps.v[i]));
-    *changed |= found;
-  }
-  return *changed ? hlo_module_gc(module) : NULL;
+  return while_make_kernels(module, ctx->scratch, make_kernel, &most_work, changed);
 }
 const hlo_pass pass_small_loops = {"small-loops", small_loops_run};

@@ -172,7 +172,7 @@ weft_status *while_outline(while_loop *w, pass_map *map, const char *name, bool 
   WEFT_TRY_ALLOC(members);
   WEFT_TRY_ALLOC(outputs);
   for (int i = 0; i < w->count; i++) {
-    if (!w->after[i] || (w->after[i]->user_count == 0 && w->after[i] != w->loop->parent->root)) continue;
+    if (!while_is_used(w, i)) continue;
     outputs[count++] = w->after[i];
     hlo_move_before(w->after[i], w->loop->next); /* the list has them behind the loop, the last one first */
   }
@@ -182,6 +182,32 @@ weft_status *while_outline(while_loop *w, pass_map *map, const char *name, bool 
   members[made + 1] = w->loop;
   for (int i = 0; i < count; i++) members[made + 2 + i] = outputs[count - 1 - i];
   return pass_outline(members, made + count + 2, outputs, count, map, name, out_fusion);
+}
+
+weft_status *while_make_kernels(hlo_module *module, weft_arena *scratch, while_maker *make, const void *ctx,
+                                bool *changed)
+{
+  pass_map map = {.arena = scratch};
+  pass_comps comps;
+
+  WEFT_TRY(pass_sequential(module, scratch, &comps));
+  for (int i = 0; i < comps.count; i++) {
+    bool found = false;
+    for (hlo_instr *instr = comps.v[i]->first, *next, *fusion; instr; instr = next) {
+      while_loop w;
+      bool is_tuple;
+      next = instr->next, fusion = NULL;
+      if (instr->op != HLO_WHILE || pass_has_control_edges(instr)) continue;
+      WEFT_TRY(while_open(instr, scratch, &w, &is_tuple));
+      if (is_tuple) WEFT_TRY(make(ctx, &w, &map, &fusion));
+      if (!fusion) continue;
+      next = fusion->next; /* what stood behind the loop is gone */
+      found = true;
+    }
+    if (found) WEFT_TRY(hlo_computation_sort(comps.v[i]));
+    *changed |= found;
+  }
+  return *changed ? hlo_module_gc(module) : NULL;
 }
 
 /* ---- trip count -------------------------------------------------------------------------------------------------- */

@@ -26,6 +26,12 @@ static inline bool while_is_invariant(const while_loop *w, int i)
   return w->in_body[i] && while_next(w, i) == w->in_body[i];
 }
 
+/* Is the element used after the loop? */
+static inline bool while_is_used(const while_loop *w, int i)
+{
+  return w->after[i] && (w->after[i]->user_count > 0 || w->after[i] == w->loop->parent->root);
+}
+
 /* The element inside the body, which is made if it is not there. */
 WEFT_NODISCARD weft_status *while_in_body(while_loop *w, int i, hlo_instr **out);
 
@@ -41,6 +47,12 @@ WEFT_NODISCARD weft_status *while_add_invariants(while_loop *w, int count, hlo_i
  * that are made of one number, or of none (broadcasts, iotas), are made in the fusion. */
 WEFT_NODISCARD weft_status *while_outline(while_loop *w, pass_map *map, const char *name, bool with_made,
                                           hlo_instr **out_fusion);
+
+/* Opens the loops of all sequential computations that have no control edges, inner ones first, and hands each to
+ * `make`, which may outline it: *out_fusion is the fusion then, else NULL. `ctx` is make's own. */
+typedef weft_status *while_maker(const void *ctx, while_loop *w, pass_map *map, hlo_instr **out_fusion);
+WEFT_NODISCARD weft_status *while_make_kernels(hlo_module *module, weft_arena *scratch, while_maker *make,
+                                               const void *ctx, bool *changed);
 
 /* The number of iterations of a counted loop, with constant start and step and a comparison with a constant; -1 if
  * it is unknown. */

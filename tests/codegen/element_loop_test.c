@@ -492,6 +492,18 @@ TEST(loops_whose_elements_need_each_other)
                  "  y = @[#] subtract(before, x)\n"),
           "s32", "70", 6); /* rounds read a stack */
   T_TRUE(strategy_of(text) != GEN_STRATEGY_ELEMENT_LOOP);
+  char low[sizeof text];
+  snprintf(low, sizeof low, "%s",
+           varied(scan_of("70", 6, 6, true), "70", "  back = s32[] subtract(last, i)\n",
+                  "  low = s64[] constant(-9223372036854775808)\n"
+                  "  back = s64[] subtract(low, low)\n"));
+  fill_in(varied(low, "70",
+                 "  zero = s32[] constant(0)\n"
+                 "  last",
+                 "  zero = s64[] constant(0)\n"
+                 "  last"),
+          "s32", "70", 6); /* an index of numbers that have no absolute value */
+  T_TRUE(strategy_of(text) != GEN_STRATEGY_ELEMENT_LOOP);
   fill_in(counted, "s32", "0", 5); /* no elements */
   T_TRUE(strategy_of(text) == GEN_STRATEGY_SMALL_LOOP);
   fill_in(scan_of("70", 6, 5, false), "s32", "70", 6); /* one row stays as it was */

@@ -35,6 +35,11 @@ typedef struct kernel {
   "  x = f32[6,NNN] exponential(d)\n"
 #define SOFTMAX(from) EXPONENTIALS(from) REDUCE("sum", "x", "0", "add") "  w = f32[6,NNN] divide(x, sum)\n"
 #define END(what) "  ROOT p = TYPE[6,NNN] convert(" what ")\n"
+/* How far the wanted scores are from a number of the row. */
+#define DISTANCES \
+  CONSTANT("zero", "0") \
+  "  d = f32[6,NNN] subtract(f, m)\n" \
+  "  e = f32[6,NNN] select(ok, d, zero)\n" END("e")
 
 static const kernel kernels[] = {
   {"a softmax", CHOSEN("-inf", "f", "none") SOFTMAX("u") END("w"), true, false},
@@ -68,31 +73,19 @@ static const kernel kernels[] = {
   {"a maximum alone",
    CHOSEN("-inf", "f", "none")
    REDUCE("m", "u", "-inf", "max")
-   CONSTANT("zero", "0")
-   "  d = f32[6,NNN] subtract(f, m)\n"
-   "  e = f32[6,NNN] select(ok, d, zero)\n"
-   END("e"), true, false},
+   DISTANCES, true, false},
   {"a maximum that masked columns have",
    CHOSEN("50", "f", "none")
    REDUCE("m", "u", "-inf", "max")
-   CONSTANT("zero", "0")
-   "  d = f32[6,NNN] subtract(f, m)\n"
-   "  e = f32[6,NNN] select(ok, d, zero)\n"
-   END("e"), true, false},
+   DISTANCES, true, false},
   {"a minimum that masked columns have",
    CHOSEN("-50", "f", "none")
    REDUCE("m", "u", "inf", "min")
-   CONSTANT("zero", "0")
-   "  d = f32[6,NNN] subtract(f, m)\n"
-   "  e = f32[6,NNN] select(ok, d, zero)\n"
-   END("e"), true, false},
+   DISTANCES, true, false},
   {"a minimum of NaN",
    CHOSEN("nan", "f", "none")
    REDUCE("m", "u", "inf", "min")
-   CONSTANT("zero", "0")
-   "  d = f32[6,NNN] subtract(f, m)\n"
-   "  e = f32[6,NNN] select(ok, d, zero)\n"
-   END("e"), true, true},
+   DISTANCES, true, true},
   {"a sum",
    CHOSEN("0", "f", "none")
    REDUCE("m", "u", "0", "add")
@@ -102,10 +95,7 @@ static const kernel kernels[] = {
   {"a sum of other numbers than zero",
    CHOSEN("1", "f", "none")
    REDUCE("m", "u", "0", "add")
-   CONSTANT("zero", "0")
-   "  d = f32[6,NNN] subtract(f, m)\n"
-   "  e = f32[6,NNN] select(ok, d, zero)\n"
-   END("e"), true, true},
+   DISTANCES, true, true},
 #define SIGN_OF_SUM(masked, first) \
   CONSTANT("low", "-0") \
   CHOSEN(masked, "low", "none") \
@@ -192,10 +182,7 @@ static const kernel kernels[] = {
   {"a product",
    CHOSEN("1", "f", "none")
    REDUCE("m", "u", "1", "times")
-   CONSTANT("zero", "0")
-   "  d = f32[6,NNN] subtract(f, m)\n"
-   "  e = f32[6,NNN] select(ok, d, zero)\n"
-   END("e"), false, false},
+   DISTANCES, false, false},
 };
 
 /* Copies `text` to `to` with `type` in the place of TYPE and `columns` in that of NNN. */

@@ -60,6 +60,13 @@ void gen_acc_set(gen_emit *e, gen_value slot, gen_value v)
   if (slot.im) set_part(e, slot.im, v.im);
 }
 
+void gen_state_set(gen_emit *e, gen_value slot, weft_dtype type, gen_value v)
+{
+  if (weft_dtype_is_float(type) && weft_dtype_bits(type) < 32)
+    v.re = gen_from_storage(e, type, gen_to_storage(e, type, v.re));
+  gen_acc_set(e, slot, v);
+}
+
 gen_value gen_acc_get(gen_emit *e, gen_value slot)
 {
   gen_value v = {LLVMBuildLoad2(e->b, LLVMGetAllocatedType(slot.re), slot.re, ""), NULL};

@@ -67,14 +67,6 @@ static void store_numbers(gen_emit *e, const rounds *r, const gen_buffer *to, ge
   }
 }
 
-/* Narrow floats are rounded from one round to the next, as they would be in memory. */
-static void set_state(gen_emit *e, gen_value slot, weft_dtype type, gen_value v)
-{
-  if (weft_dtype_is_float(type) && weft_dtype_bits(type) < 32)
-    v.re = gen_from_storage(e, type, gen_to_storage(e, type, v.re));
-  gen_acc_set(e, slot, v);
-}
-
 /* Elements that do not change are computed here where the body reads them: the loop finds them in the memo. */
 static weft_status *open_state(gen_emit *e, rounds *r)
 {
@@ -94,7 +86,7 @@ static weft_status *open_state(gen_emit *e, rounds *r)
         gen_emit_leaf(e, r->outer, init_of(r, k), 0, index_of(e, r, shape, changes ? form->where[k] : 0, n), &v));
       if (!changes) continue;
       r->slots[k][n] = gen_acc_slot(e, shape->type, is_scalar ? 1 : lanes);
-      set_state(e, r->slots[k][n], shape->type, v);
+      gen_state_set(e, r->slots[k][n], shape->type, v);
     }
   }
   return NULL;
@@ -151,17 +143,6 @@ static weft_status *emit_condition(gen_emit *e, rounds *r, gen_ssa *out)
   return NULL;
 }
 
-/* The result that holds element `k` of the state after the loop, or -1. */
-static int result_of(const gen_frame *f, int k)
-{
-  const hlo_instr *root = f->comp->root;
-
-  if (root->op != HLO_TUPLE) return root->u.tuple_index == k ? 0 : -1;
-  for (int r = 0; r < root->operand_count; r++)
-    if (root->operands[r]->u.tuple_index == k) return r;
-  return -1;
-}
-
 /* What a round makes of element `k` of the state: the next values, or the row of a stack, with the place of the
  * elements' dimensions in it. */
 static const hlo_instr *made_by_round(const rounds *r, int k, int *place)
@@ -179,7 +160,7 @@ static weft_status *store_row(gen_emit *e, rounds *r, gen_env *env, int k, const
   const hlo_shape *row = stack->operands[1]->shape;
   const gen_frame *f = r->w->walk.f;
   gen_affine starts[HLO_MAX_RANK];
-  int result = result_of(f, k);
+  int result = gen_loop_result_of(f->comp, k);
 
   if (result < 0) return NULL;
   WEFT_TRY(gen_emit_starts(e, env, stack, 2, stack->shape, row->dims, starts));
@@ -204,13 +185,13 @@ static weft_status *emit_round(gen_emit *e, rounds *r)
     int count = numbers_of(r, made->shape);
     WEFT_TRY_ALLOC(next[k] = WEFT_ARENA_ARRAY(e->arena, gen_value, count));
     for (int n = 0; n < count; n++)
-      WEFT_TRY(gen_emit_leaf(e, envs[n / (count / WEFT_MIN(r->places, count))], made, 0,
+      WEFT_TRY(gen_emit_leaf(e, envs[hlo_shape_is_scalar(made->shape) ? 0 : n / row_of(r, made->shape)], made, 0,
                              index_of(e, r, made->shape, place, n), &next[k][n]));
     if (!r->slots[k]) WEFT_TRY(store_row(e, r, envs[0], k, next[k]));
   }
   for (int k = 0; k < r->w->count; k++)
     for (int n = 0; r->slots[k] && n < numbers_of(r, init_of(r, k)->shape); n++)
-      set_state(e, r->slots[k][n], init_of(r, k)->shape->type, next[k][n]);
+      gen_state_set(e, r->slots[k][n], init_of(r, k)->shape->type, next[k][n]);
   return NULL;
 }
 
@@ -236,7 +217,7 @@ static weft_status *emit_elements(void *ctx, gen_emit *e, gen_affine at)
   gen_memo_pop(e, mark);
   gen_while_end(e, &loop);
   for (int k = 0; k < w->count; k++) {
-    int result = result_of(f, k), count = numbers_of(&r, init_of(&r, k)->shape);
+    int result = gen_loop_result_of(f->comp, k), count = numbers_of(&r, init_of(&r, k)->shape);
     if (result < 0 || !r.slots[k]) continue;
     gen_value *values = WEFT_ARENA_ARRAY(e->arena, gen_value, count);
     WEFT_TRY_ALLOC(values);

@@ -414,6 +414,9 @@ void gen_acc_reset(gen_emit *e, gen_acc *acc, int lanes);
 WEFT_NODISCARD weft_status *gen_acc_init(gen_emit *e, gen_env *env, gen_acc *acc, gen_value *out);
 void gen_acc_set(gen_emit *e, gen_value slot, gen_value v);
 gen_value gen_acc_get(gen_emit *e, gen_value slot);
+/* Sets the slot of an element of a loop's state. Narrow floats are rounded from one round to the next, as they would be
+ * in memory. */
+void gen_state_set(gen_emit *e, gen_value slot, weft_dtype type, gen_value v);
 gen_value gen_acc_slot(gen_emit *e, weft_dtype type, int lanes);
 gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, gen_value b);
 /* Slots of vectors for a maximum or minimum of floats that are computed in f32, where no instruction of the target

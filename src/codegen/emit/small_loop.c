@@ -20,7 +20,7 @@ typedef struct element {
   const hlo_shape *shape;
   const hlo_instr *init;  /* in the fusion */
   const hlo_instr *next;  /* in the body; UPDATED: the dynamic-update-slice */
-  gen_ssa re, im;         /* SCALAR: slots */
+  gen_value slot;         /* SCALAR */
   gen_buffer buffer;      /* ARRAY, UPDATED */
   int64_t count;          /* values of an iteration: of the array, or of the update */
   gen_value *values;
@@ -39,46 +39,12 @@ static const gen_index *constant_index(gen_emit *e, const hlo_shape *shape, int6
   return gen_delinearize(e, shape, gen_affine_const(k));
 }
 
-static void store_scalar(gen_emit *e, const element *el, gen_value v)
-{
-  /* Narrow floats are rounded from one iteration to the next, as they would be in memory. */
-  if (weft_dtype_is_float(el->shape->type) && weft_dtype_bits(el->shape->type) < 32)
-    v.re = gen_round_to(e, el->shape->type, v.re);
-  LLVMBuildStore(e->b, v.re, el->re);
-  if (el->im) LLVMBuildStore(e->b, v.im, el->im);
-}
-
-static gen_value load_scalar(gen_emit *e, const element *el)
-{
-  LLVMTypeRef type = gen_register_type(e->part, el->shape->type);
-  gen_value v = {.re = LLVMBuildLoad2(e->b, type, el->re, "")};
-
-  if (el->im) v.im = LLVMBuildLoad2(e->b, type, el->im, "");
-  return v;
-}
-
 /* ---- the state --------------------------------------------------------------------------------------------------- */
-
-/* The result that holds state element `i` after the loop, or -1. */
-static int result_of_element(const small_loop *l, int i)
-{
-  const hlo_instr *root = l->f->comp->root;
-
-  if (root->op != HLO_TUPLE) return root->u.tuple_index == i ? 0 : -1;
-  for (int r = 0; r < root->operand_count; r++)
-    if (root->operands[r]->u.tuple_index == i) return r;
-  return -1;
-}
-
-static bool is_element(const hlo_instr *x, const hlo_computation *comp, int i)
-{
-  return x->op == HLO_GET_TUPLE_ELEMENT && x->operands[0] == comp->params[0] && x->u.tuple_index == i;
-}
 
 static weft_status *open_updated(small_loop *l, element *el, int i)
 {
   gen_emit *e = &l->f->e;
-  int r = result_of_element(l, i);
+  int r = gen_loop_result_of(l->f->comp, i);
   const gen_buffer *from;
   gen_if moved;
 
@@ -116,15 +82,13 @@ static weft_status *open_array(small_loop *l, element *el)
 static weft_status *open_scalar(small_loop *l, element *el)
 {
   gen_emit *e = &l->f->e;
-  LLVMTypeRef type = gen_register_type(e->part, el->shape->type);
   gen_value v;
 
   el->kind = ELEMENT_SCALAR;
   el->count = 1;
-  el->re = gen_alloca(e, type, "state");
-  if (weft_dtype_is_complex(el->shape->type)) el->im = gen_alloca(e, type, "state");
+  el->slot = gen_acc_slot(e, el->shape->type, 1);
   WEFT_TRY(gen_emit_leaf(e, &l->f->env, el->init, 0, constant_index(e, el->shape, 0), &v));
-  store_scalar(e, el, v);
+  gen_state_set(e, el->slot, el->shape->type, v);
   return NULL;
 }
 
@@ -136,9 +100,9 @@ static weft_status *open_state(small_loop *l)
     element *el = &l->elements[i];
     *el = (element){.init = l->loop->operands[0]->operands[i], .next = body->root->operands[i]};
     el->shape = el->init->shape;
-    if (is_element(el->next, body, i)) continue;
+    if (gen_state_element(el->next) == i) continue;
     if (hlo_shape_is_scalar(el->shape)) WEFT_TRY(open_scalar(l, el));
-    else if (el->next->op == HLO_DYNAMIC_UPDATE_SLICE && is_element(el->next->operands[0], body, i))
+    else if (el->next->op == HLO_DYNAMIC_UPDATE_SLICE && gen_state_element(el->next->operands[0]) == i)
       WEFT_TRY(open_updated(l, el, i));
     else WEFT_TRY(open_array(l, el));
     el->values = WEFT_ARENA_ARRAY(l->f->e.arena, gen_value, el->count);
@@ -166,7 +130,7 @@ static weft_status *open_env(small_loop *l, const hlo_computation *comp, gen_env
     } else if (el->kind == ELEMENT_SCALAR) {
       gen_value *v = WEFT_ARENA_NEW(e->arena, gen_value);
       WEFT_TRY_ALLOC(v);
-      *v = load_scalar(e, el);
+      *v = gen_acc_get(e, el->slot);
       source = (gen_source){.kind = GEN_SOURCE_VALUE, .values = v};
     }
     WEFT_TRY(gen_env_bind(e, env, x, source));
@@ -190,7 +154,7 @@ static weft_status *compute_element(small_loop *l, gen_env *env, element *el)
 
 static void store_element(gen_emit *e, const element *el)
 {
-  if (el->kind == ELEMENT_SCALAR) store_scalar(e, el, el->values[0]);
+  if (el->kind == ELEMENT_SCALAR) gen_state_set(e, el->slot, el->shape->type, el->values[0]);
   if (el->kind == ELEMENT_ARRAY)
     for (int64_t k = 0; k < el->count; k++) gen_store(e, &el->buffer, gen_affine_const(k), el->values[k]);
   if (el->kind != ELEMENT_UPDATED) return;
@@ -237,7 +201,7 @@ static void store_result(small_loop *l, int r, const element *el)
 {
   gen_emit *e = &l->f->e;
 
-  if (el->kind == ELEMENT_SCALAR) gen_store(e, &l->f->results[r], gen_affine_const(0), load_scalar(e, el));
+  if (el->kind == ELEMENT_SCALAR) gen_store(e, &l->f->results[r], gen_affine_const(0), gen_acc_get(e, el->slot));
   if (el->kind == ELEMENT_ARRAY)
     for (int64_t k = 0; k < el->count; k++)
       gen_store(e, &l->f->results[r], gen_affine_const(k), gen_load(e, &el->buffer, gen_affine_const(k)));

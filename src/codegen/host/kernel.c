@@ -130,10 +130,13 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
   weft_arena *arena = f->e.arena;
   gen_nest nest;
 
-  WEFT_TRY(gen_nest_of(arena, f->comp, w->roots, w->count,
-                       w->shape ? w->shape : hlo_shape_leaf(f->fusion->shape, w->first), &nest));
-  if (w->is_flat) nest = (gen_nest){.count = 1, .extent[0] = hlo_shape_elems(w->shape), .stride[0] = 1};
-  else WEFT_TRY(gen_nest_join(arena, f->comp, w->roots, w->count, &nest));
+  if (w->is_flat) {
+    nest = (gen_nest){.count = 1, .extent[0] = hlo_shape_elems(w->shape), .stride[0] = 1};
+  } else {
+    const hlo_shape *shape = w->shape ? w->shape : hlo_shape_leaf(f->fusion->shape, w->first);
+    WEFT_TRY(gen_nest_of(arena, f->comp, w->roots, w->count, shape, &nest));
+    WEFT_TRY(gen_nest_join(arena, f->comp, w->roots, w->count, &nest));
+  }
   w->period = WEFT_MAX(nest.period, 1);
   int widest = gen_widest_bytes(f->comp), vector = f->e.part->target->vector_bytes / widest;
   /* a vector's sum waits for its last product to be added; other vectors are added up meanwhile */

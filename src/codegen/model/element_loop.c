@@ -1,8 +1,6 @@
 /* codegen/model/element_loop.c -- loops that one kernel can hold, and those whose elements could run by themselves. */
 #include <config.h>
 
-#include <stdlib.h>
-
 #include "base/arena.h"
 #include "codegen/model/strategy.h"
 
@@ -29,6 +27,30 @@ const hlo_instr *gen_small_loop_of(const hlo_computation *comp)
     if (root->operands[r]->op != HLO_GET_TUPLE_ELEMENT || root->operands[r]->operands[0] != loop) return NULL;
   return loop;
 }
+
+int gen_loop_result_of(const hlo_computation *comp, int k)
+{
+  const hlo_instr *root = comp->root;
+
+  if (root->op != HLO_TUPLE) return root->u.tuple_index == k ? 0 : -1;
+  for (int r = 0; r < root->operand_count; r++)
+    if (root->operands[r]->u.tuple_index == k) return r;
+  return -1;
+}
+
+int gen_state_element(const hlo_instr *x)
+{
+  const hlo_instr *from = x->op == HLO_GET_TUPLE_ELEMENT ? x->operands[0] : NULL;
+
+  return from && from->op == HLO_PARAMETER ? (int)x->u.tuple_index : -1;
+}
+
+static bool changes_element(const hlo_instr *loop, int k)
+{
+  return gen_state_element(loop->called[0]->root->operands[k]) != k;
+}
+
+bool gen_element_loop_changes(const gen_element_loop *l, int k) { return changes_element(l->loop, k); }
 
 /* An array has `elements.rank` neighbouring dimensions that number the elements; those before and behind them number
  * what belongs to one element. A place is the first of these dimensions. */
@@ -74,20 +96,12 @@ static int place_in(const finder *f, const hlo_shape *shape)
   return NOWHERE;
 }
 
-/* The element of the state that `x` is, in the body or in the condition; -1 if it is none. */
-static int element_of(const hlo_instr *x)
-{
-  const hlo_instr *from = x->op == HLO_GET_TUPLE_ELEMENT ? x->operands[0] : NULL;
-
-  return from && from->op == HLO_PARAMETER ? (int)x->u.tuple_index : -1;
-}
-
-static bool changes(const finder *f, int k) { return element_of(f->body->root->operands[k]) != k; }
+static bool changes(const finder *f, int k) { return changes_element(f->loop, k); }
 
 static const hlo_instr *stack_of(const hlo_instr *loop, int k)
 {
   const hlo_instr *next = loop->called[0]->root->operands[k];
-  bool is_stack = next->op == HLO_DYNAMIC_UPDATE_SLICE && element_of(next->operands[0]) == k &&
+  bool is_stack = next->op == HLO_DYNAMIC_UPDATE_SLICE && gen_state_element(next->operands[0]) == k &&
                   next->operand_count == 2 + next->shape->rank && next->operands[0]->user_count == 1 &&
                   next->user_count == 1;
 
@@ -103,25 +117,27 @@ static bool is_integer(const hlo_instr *x, int64_t *out)
   return *out = hlo_literal_get_s64(x->u.literal, 0), true;
 }
 
+static bool is_small(int64_t v) { return v >= -INT32_MAX && v <= INT32_MAX; }
+
 /* Is `x` factor * counter + offset, where the counter is an element of the state that begins at 0 and grows by 1? */
 static bool counts_rounds(const finder *f, const hlo_instr *x, int64_t *factor, int64_t *offset, int depth)
 {
-  int k = element_of(x);
+  int k = gen_state_element(x);
   int64_t a, b, c, d, value;
 
   if (k >= 0) {
     const hlo_instr *next = f->body->root->operands[k];
     *factor = 1, *offset = 0;
     return is_integer(f->loop->operands[0]->operands[k], &value) && value == 0 && next->op == HLO_ADD &&
-           ((element_of(next->operands[0]) == k && is_integer(next->operands[1], &value)) ||
-            (element_of(next->operands[1]) == k && is_integer(next->operands[0], &value))) &&
+           ((gen_state_element(next->operands[0]) == k && is_integer(next->operands[1], &value)) ||
+            (gen_state_element(next->operands[1]) == k && is_integer(next->operands[0], &value))) &&
            value == 1;
   }
   if (is_integer(x, offset)) return *factor = 0, true;
   if ((x->op != HLO_ADD && x->op != HLO_SUBTRACT) || depth == 0) return false;
   if (!counts_rounds(f, x->operands[0], &a, &b, depth - 1) || !counts_rounds(f, x->operands[1], &c, &d, depth - 1))
     return false;
-  if (WEFT_MAX(WEFT_MAX(llabs(a), llabs(b)), WEFT_MAX(llabs(c), llabs(d))) > INT32_MAX) return false;
+  if (!is_small(a) || !is_small(b) || !is_small(c) || !is_small(d)) return false;
   *factor = x->op == HLO_ADD ? a + c : a - c;
   *offset = x->op == HLO_ADD ? b + d : b - d;
   return true;
@@ -134,7 +150,8 @@ static bool makes_rounds(const finder *f, int64_t rounds)
   int64_t factor, offset, most;
 
   return x->op == HLO_COMPARE && x->u.compare.direction == HLO_LT && is_integer(x->operands[1], &most) &&
-         most == rounds && element_of(x->operands[0]) >= 0 && counts_rounds(f, x->operands[0], &factor, &offset, 0);
+         most == rounds && gen_state_element(x->operands[0]) >= 0 &&
+         counts_rounds(f, x->operands[0], &factor, &offset, 0);
 }
 
 static hlo_shape behind_first(const hlo_shape *shape)
@@ -318,7 +335,7 @@ static bool is_beside(const hlo_instr *x)
 /* The stack that `x` writes a row of; -1: it is none. */
 static int writes_row(const finder *f, const hlo_instr *x)
 {
-  int k = x->op == HLO_DYNAMIC_UPDATE_SLICE ? element_of(x->operands[0]) : -1;
+  int k = x->op == HLO_DYNAMIC_UPDATE_SLICE ? gen_state_element(x->operands[0]) : -1;
 
   return k >= 0 && stack_of(f->loop, k) == x ? k : -1;
 }
@@ -350,7 +367,7 @@ static int place_of_operands(const hlo_instr *x, const int8_t *places, bool *agr
 static bool look_at(finder *f, const hlo_computation *comp, int8_t *places)
 {
   HLO_FOREACH(x, comp) {
-    int k = element_of(x), stack = writes_row(f, x), place;
+    int k = gen_state_element(x), stack = writes_row(f, x), place;
     bool agree;
     places[x->id] = NOWHERE;
     if (x->op == HLO_PARAMETER || (x == comp->root && x->op == HLO_TUPLE)) continue;
@@ -424,7 +441,7 @@ static weft_status *look_inside(finder *f, weft_arena *arena, bool *fits)
 /* Does `x` of the condition stay as it is while the element does? Scalars of the state go on. */
 static bool stays(finder *f, const hlo_instr *x)
 {
-  int k = element_of(x);
+  int k = gen_state_element(x);
 
   if (--f->compared < 0) return false;
   if (k >= 0) return !changes(f, k) || !hlo_shape_is_scalar(x->shape);
@@ -436,10 +453,10 @@ static bool stays(finder *f, const hlo_instr *x)
 /* Does `x` of the body compute what `y` of the condition does? */
 static bool is_same(finder *f, const hlo_instr *x, const hlo_instr *y)
 {
-  int k = element_of(y);
+  int k = gen_state_element(y);
 
   if (--f->compared < 0) return false;
-  if (k >= 0) return element_of(x) == k;
+  if (k >= 0) return gen_state_element(x) == k;
   if (!hlo_instr_alike(x, y)) return false;
   for (int i = 0; i < x->operand_count; i++)
     if (!is_same(f, x->operands[i], y->operands[i])) return false;
@@ -461,10 +478,10 @@ static bool is_false_when_done(finder *f, const hlo_instr *x)
 /* Is `x` the old value of element `k` of the state wherever an element is done? */
 static bool is_kept_when_done(finder *f, const hlo_instr *x, int k)
 {
-  if (element_of(x) == k) return true;
+  if (gen_state_element(x) == k) return true;
   if (x->op == HLO_SELECT && is_kept_when_done(f, x->operands[2], k)) return is_false_when_done(f, x->operands[0]);
   /* the element itself says whether it is done */
-  return element_of(f->any->operands[0]) == k && is_false_when_done(f, x);
+  return gen_state_element(f->any->operands[0]) == k && is_false_when_done(f, x);
 }
 
 weft_status *gen_element_loop_of(weft_arena *arena, const hlo_instr *loop, gen_element_loop *out, bool *is_one)

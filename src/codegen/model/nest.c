@@ -129,13 +129,6 @@ static void marks_of(const hlo_instr *x, marks *const *known, marks *m)
     for (int i = 0; i < known[x->operands[0]->id]->count; i++) mark(m, known[x->operands[0]->id]->v[i]);
     return;
   case HLO_IOTA: mark_dim(m, out, x->dims.v[0], true); return;
-  case HLO_GET_TUPLE_ELEMENT: /* of a loop by elements */
-    if (x->operands[0]->op == HLO_WHILE) {
-      for (int i = 0; i < known[x->operands[0]->id]->count; i++) mark(m, known[x->operands[0]->id]->v[i]);
-      return;
-    }
-    mark_all(m, out);
-    return;
   default:
     if (as_it_is) {
       for (int k = 0; k < x->operand_count; k++) {

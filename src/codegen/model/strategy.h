@@ -54,6 +54,10 @@ const hlo_instr *gen_updated_leaf(const hlo_computation *comp, int leaf);
 
 /* The while loop of which every result is an element; NULL if the computation has another form. */
 const hlo_instr *gen_small_loop_of(const hlo_computation *comp);
+/* Of such a computation: the result that holds element `k` of the state after the loop; -1: none does. */
+int gen_loop_result_of(const hlo_computation *comp, int k);
+/* The element of the state that `x` is, in the body or in the condition of a while; -1 if it is none. */
+int gen_state_element(const hlo_instr *x);
 
 /* A while that changes arrays element by element, and scalars that do not depend on them. All of these arrays have,
  * side by side, the dimensions of `elements`; there is an element for each index of these. Further dimensions, if there
@@ -81,13 +85,7 @@ WEFT_NODISCARD weft_status *gen_element_loop_in(weft_arena *arena, const hlo_com
 /* The dynamic-update-slice that writes a row of element `k`, a stack; NULL: it is none. */
 const hlo_instr *gen_element_loop_stack(const gen_element_loop *l, int k);
 /* Does the loop change element `k` of its state? */
-static inline bool gen_element_loop_changes(const gen_element_loop *l, int k)
-{
-  const hlo_instr *next = l->loop->called[0]->root->operands[k];
-
-  return next->op != HLO_GET_TUPLE_ELEMENT || next->operands[0] != l->loop->called[0]->params[0] ||
-         next->u.tuple_index != k;
-}
+bool gen_element_loop_changes(const gen_element_loop *l, int k);
 
 /* ---- rows (rows.c) --------------------------------------------------------------------------------------------- */
 
